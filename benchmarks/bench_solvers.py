@@ -22,7 +22,9 @@ def problem():
 
 def model(form, solver):
     # A narrow kernel: with the rule of the paper its own stacked system is singular on these rows.
-    return CoRLSR(form=form, solver=solver, bandwidth=1.0, coupling=COUPLING, tol=1e-12, prediction_tol=1e-6)
+    return CoRLSR(
+        preset="paper", form=form, solver=solver, bandwidth=1.0, coupling=COUPLING, tol=1e-12, prediction_tol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

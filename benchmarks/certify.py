@@ -26,7 +26,8 @@ from hard_problems import Hard, hard_problem
 
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import CoregError
-from coreg_core.estimators.corlsr import SOLVERS, CoRLSR
+from coreg_core.estimators import CoRLSR
+from coreg_core.estimators._parameters import SOLVERS
 from coreg_core.kernels.functions import make_kernel
 
 SAMPLE = ROOT / "tests" / "core" / "certify_sample.json"
@@ -90,7 +91,9 @@ def judge(problem: Hard) -> list[dict[str, Any]]:
         began = time.perf_counter()
         try:
             with np.errstate(all="ignore"):
-                model = CoRLSR(**problem.parameters, solver=solver).fit(problem.Xs, problem.ys, problem.Zs)
+                model = CoRLSR(preset="paper", **problem.parameters, solver=solver).fit(
+                    problem.Xs, problem.ys, problem.Zs
+                )
         except CoregError as error:
             row |= {"outcome": "refused", "why": str(error)[:160]}
             continue
@@ -201,7 +204,9 @@ def sample(count: int) -> None:
         if sum(X.size for X in problem.Xs) > 800 or len(problem.Zs[0]) == 0:
             continue
         try:
-            model = CoRLSR(**problem.parameters, solver="direct").fit(problem.Xs, problem.ys, problem.Zs)
+            model = CoRLSR(preset="paper", **problem.parameters, solver="direct").fit(
+                problem.Xs, problem.ys, problem.Zs
+            )
         except CoregError:
             continue
         best = optimum(cases_of(model, problem), problem.parameters["coupling"], problem.parameters["form"])

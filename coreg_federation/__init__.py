@@ -1,35 +1,28 @@
 """The public interface of coreg, used as ``import coreg_federation as coreg``.
 
-`CoRLSR`, `AdditiveRegressor` and their classifiers are estimators with scikit-learn's conventions (extra
-``estimators``), `LabelledFolds` are their folds for scikit-learn's searches, `load_model` reads the model file of a site,
-`simulate` runs a federation in one process. Each is imported when it is used first.
+`CoRLSR`, `AdditiveRegressor`, their classifiers and the methods of the literature are estimators with scikit-learn's
+conventions (extra ``estimators``). `LabelledFolds` are their folds for scikit-learn's searches, `load_model` reads the model
+file of a site, `simulate` runs a federation in one process. Each is imported when it is used first.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coreg_core.estimators import AdditiveClassifier, AdditiveRegressor, CoRLSR, CoRLSRClassifier, LabelledFolds
+    from coreg_core.estimators import *  # noqa: F403
     from coreg_federation.model import Model, load_model
     from coreg_sim.federation.simulate import simulate
 
-__all__ = [
-    "AdditiveClassifier",
-    "AdditiveRegressor",
-    "CoRLSR",
-    "CoRLSRClassifier",
-    "LabelledFolds",
-    "Model",
-    "__version__",
-    "load_model",
-    "simulate",
-]
+# Listed here, since importing the estimators takes a second and needs scikit-learn.
+ESTIMATORS = (
+    "LSSVM", "RLSR", "SNF", "SSSL", "XKS", "XNV", "AdditiveClassifier", "AdditiveRegressor", "CoRLS", "CoRLSR", "CoRLSRCV",
+    "CoRLSRClassifier", "HessianRLS", "LabelledFolds", "LaplacianRLS", "LinearLatentReconstruction", "MultiViewPegasosClassifier",
+    "MultiViewPegasosRegressor", "NystromSSSL", "OCAClassifier", "OCARegressor", "ParallelFieldRLS", "PegasosClassifier",
+    "PegasosRegressor", "XKSClassifier", "XNVClassifier",
+)  # fmt: skip
+__all__ = [*ESTIMATORS, "Model", "__version__", "load_model", "simulate"]
 _PLACES = {
-    "AdditiveClassifier": "coreg_core.estimators",
-    "AdditiveRegressor": "coreg_core.estimators",
-    "CoRLSR": "coreg_core.estimators",
-    "CoRLSRClassifier": "coreg_core.estimators",
-    "LabelledFolds": "coreg_core.estimators",
+    **dict.fromkeys(ESTIMATORS, "coreg_core.estimators"),
     "Model": "coreg_federation.model",
     "load_model": "coreg_federation.model",
     "simulate": "coreg_sim.federation.simulate",

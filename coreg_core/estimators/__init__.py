@@ -6,6 +6,7 @@ from coreg_core.estimators.additive_classifier import AdditiveClassifier
 from coreg_core.estimators.corls import CoRLS
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.estimators.corlsr_classifier import CoRLSRClassifier
+from coreg_core.estimators.corlsr_cv import CoRLSRCV
 from coreg_core.estimators.hessian import HessianRLS
 from coreg_core.estimators.labelled_folds import LabelledFolds
 from coreg_core.estimators.laplacian_rls import LaplacianRLS
@@ -36,6 +37,7 @@ __all__ = [
     "AdditiveRegressor",
     "CoRLS",
     "CoRLSR",
+    "CoRLSRCV",
     "CoRLSRClassifier",
     "HessianRLS",
     "LabelledFolds",

@@ -11,9 +11,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import TwoClasses, generator, unlabelled_rows
+from coreg_core.estimators._inputs import TwoClasses, generator, split_rows
+from coreg_core.estimators._parameters import check_parameters
+from coreg_core.kernels.leave_one_out import leave_one_out
 from coreg_core.numerics.arrays import Arr, block_rows
 from coreg_core.numerics.cca import CanonicalBasis, canonical_basis, canonical_ridge, fold_rows, sketch_rows
+
+GAMMAS: Arr = np.logspace(-5.0, 2.0, 15)
 
 
 @runtime_checkable
@@ -28,7 +32,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     """The base of XNV and XKS; see there for the parameters."""
 
     n_components: int | None
-    ridge: float
+    ridge: str | float
     cca: str
     cca_ridge: float
     sketch: int | None
@@ -41,7 +45,9 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     # --- fitting, in two steps ------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), X_unlabelled (N−n, d) or None: `fit_unlabelled` on all rows, then `fit_labelled`.
+        """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (N−n, d): more of them.
+
+        It is `fit_unlabelled` on all rows, then `fit_labelled`.
 
         Raises
         ------
@@ -50,11 +56,8 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         BadData
             tables of inconsistent shapes, or values that are not finite.
         """
-        X, y = self._validate_labelled(X, y, reset=True)
-        tables = [X]
-        if X_unlabelled is not None:
-            tables.append(unlabelled_rows(self, X_unlabelled))
-        self._correlate(tables)
+        X, y, more = split_rows(self, X, y, X_unlabelled, least=2)
+        self._correlate([X, more] if len(more) else [X])
         return self._regress(X, y)
 
     def fit_unlabelled(self, X: Any) -> Self:
@@ -65,10 +68,11 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     def fit_labelled(self, X: Any, y: Any) -> Self:
         """Solve equation 9 in the existing canonical basis; X (n, d), y (n,)."""
         check_is_fitted(self, "basis_")
-        X, y = self._validate_labelled(X, y, reset=False)
+        X, y, _ = split_rows(self, X, y, reset=False)
         return self._regress(X, y)
 
     def _correlate(self, tables: list[Arr]) -> None:
+        check_parameters(self)
         n_rows = sum(len(table) for table in tables)
         M = self._n_components(n_rows)
         rng = generator(self.random_state)
@@ -79,7 +83,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         match self.cca:
             case "exact":
                 first, second, _ = fold_rows(blocks)
-            case "randomised":
+            case _:
                 sketch = 40 * M if self.sketch is None else self.sketch
                 if sketch < 2 * M:
                     raise UsageError(f"sketch={sketch}: needs at least twice n_components, {2 * M} rows.")
@@ -87,17 +91,13 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
                     first, second, _ = fold_rows(blocks)
                 else:
                     first, second, _ = sketch_rows(blocks, sketch, rng)
-            case _:
-                raise UsageError(f"cca={self.cca!r}: choose 'exact' or 'randomised'.")
         self.basis_: CanonicalBasis = canonical_basis(first, second, n_rows, self.cca_ridge)
         self.n_components_ = M
         self.canonical_correlations_ = self.basis_.correlations
 
     def _n_components(self, n_rows: int) -> int:
         if self.n_components is None:
-            return max(1, min(200, n_rows // 2))
-        if self.n_components < 1:
-            raise UsageError(f"n_components={self.n_components!r}: needs at least 1.")
+            return max(1, min(200, n_rows // 8))  # more features than that and the correlations are of noise
         if 2 * self.n_components > n_rows:
             raise UsageError(
                 f"n_components={self.n_components}: two views of that many need {2 * self.n_components} rows, and there are "
@@ -107,9 +107,10 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
     def _regress(self, X: Arr, y: Arr) -> Self:
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
-        self.coef_ = canonical_ridge(
-            self._canonical(X), y - self.intercept_, self.canonical_correlations_, float(self.ridge)
-        )
+        features, y = self._canonical(X), y - self.intercept_
+        lam = self.canonical_correlations_
+        self.ridge_ = loo_ridge(features, y, lam) if self.ridge == "loo" else float(self.ridge)
+        self.coef_ = canonical_ridge(features, y, lam, self.ridge_)
         return self
 
     # --- prediction ----------------------------------------------------------------------------------------------------
@@ -133,19 +134,9 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         out += self.intercept_
         return out
 
-    def _validate_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Arr, Arr]:
-        raise NotImplementedError
-
 
 class Regression(RegressorMixin):  # type: ignore[misc]
     """Targets are numbers."""
-
-    def _validate_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Arr, Arr]:
-        least = 2 if reset else 1
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, order="C", y_numeric=True, reset=reset, ensure_min_samples=least
-        )
-        return X, np.asarray(y, dtype=np.float64)
 
     def predict(self, X: Any) -> Any:
         """f(X), (n,)."""
@@ -155,9 +146,17 @@ class Regression(RegressorMixin):  # type: ignore[misc]
 class Classification(TwoClasses, ClassifierMixin):  # type: ignore[misc]
     """Targets are two classes: least squares on −1 and 1, the sign decides."""
 
-    def _validate_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Arr, Arr]:
-        X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=reset)
-        return X, self._signs(y)
+
+def loo_ridge(features: Arr, y: Arr, correlations: Arr) -> float:
+    """The γ of least mean squared leave-one-out error; the largest one for a single row."""
+    alive, n = correlations > 0, len(y)
+    if n < 2 or not alive.any():
+        return float(GAMMAS[-1])
+    with np.errstate(over="ignore"):
+        penalty = (1.0 - correlations[alive]) / correlations[alive]
+    scaled = (features[:, alive] / np.sqrt(penalty + gamma) for gamma in GAMMAS)
+    errors = [float(np.mean(leave_one_out(A, y, np.array([float(n)]), intercept=False) ** 2)) for A in scaled]
+    return float(GAMMAS[int(np.argmin(errors))])
 
 
 def _rows(tables: list[Arr], wanted: Any) -> Arr:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.numerics.arrays import Arr
@@ -29,6 +29,54 @@ def unlabelled_rows(estimator: Any, X_unlabelled: Any) -> Arr:
     except ValueError as error:
         raise BadData(f"X_unlabelled: {error}") from None
     return rows
+
+
+def checked_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
+    """y (N,) as floats, NaN where it is missing; all of them can be missing if ``least`` is 0.
+
+    Raises
+    ------
+    BadData
+        no y, another length, infinite, not numeric, or missing everywhere.
+    """
+    name = type(estimator).__name__
+    if y is None:
+        raise BadData(f"This {name} estimator requires y to be passed, but the target y is None.")
+    try:
+        targets = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
+        check_consistent_length(targets, np.zeros(n_rows))
+    except (TypeError, ValueError) as error:
+        raise BadData(f"y: {error}") from None
+    if np.isinf(targets).any():
+        raise BadData("Input y contains infinity or a value too large; leave a target that is not known missing (NaN).")
+    if least and np.isnan(targets).all():
+        raise BadData(
+            "Input y contains NaN alone: every target is missing, and some rows need one. In GridSearchCV and "
+            "cross_val_score, set cv to LabelledFolds."
+        )
+    return targets
+
+
+def split_rows(
+    estimator: Any, X: Any, y: Any, X_unlabelled: Any = None, *, least: int = 1, reset: bool = True
+) -> tuple[Arr, Arr, Arr]:
+    """Labelled rows (n, d), their targets (n,) (of a classifier −1 and 1), and unlabelled rows (m, d).
+
+    Unlabelled are the rows of X with a missing target, and then those of X_unlabelled.
+
+    Raises
+    ------
+    BadData
+        an invalid table or target.
+    """
+    X = validate_data(estimator, X, dtype=np.float64, order="C", ensure_min_samples=least, reset=reset)
+    to_numbers = getattr(estimator, "signs_and_gaps", None)
+    targets = checked_targets(y, len(X), estimator) if to_numbers is None else to_numbers(y, len(X))
+    more = X[:0] if X_unlabelled is None else unlabelled_rows(estimator, X_unlabelled)
+    if (missing := np.isnan(targets)).any():
+        more = np.concatenate([X[missing], more]) if len(more) else X[missing]
+        X, targets = X[~missing], targets[~missing]
+    return X, targets, more
 
 
 def one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
@@ -64,24 +112,52 @@ class TwoClasses:
     classes_: Any
     _decide: Any  # (X) -> (n,), of the class beside this one
 
-    def _signs(self, y: Any) -> Arr:
+    def _signs(self, y: Any, classes: Any = None) -> Arr:
         """Sets ``classes_``, sorted; y as −1 and 1.
 
         Raises
         ------
         BadData
-            one class, or more than two.
+            one class, or more than two; or a label that is none of ``classes``.
         """
-        check_classification_targets(y)
-        self.classes_ = np.unique(y)
-        if len(self.classes_) > 2:
+        if len(y):
+            check_classification_targets(y)
+        classes = np.unique(y) if classes is None else classes
+        if len(classes) > 2:
             raise BadData(
                 f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
-                f"{len(self.classes_)} classes."
+                f"{len(classes)} classes."
             )
-        if len(self.classes_) < 2:
-            raise BadData(f"y: one class ({self.classes_[0]!r}) and a classifier needs two; label rows of the other.")
-        return np.where(y == self.classes_[1], 1.0, -1.0)
+        if len(classes) < 2:
+            raise BadData(f"y: one class ({classes[0]!r}) and a classifier needs two; label rows of the other.")
+        if (strange := ~np.isin(y, classes)).any():
+            raise BadData(f"y: {str(y[strange][0])!r} is none of the classes {classes.tolist()}.")
+        self.classes_ = classes
+        return np.where(y == classes[1], 1.0, -1.0)
+
+    def signs_and_gaps(self, y: Any, n_rows: int | None = None, classes: Any = None) -> Arr:
+        """y as −1 and 1, NaN where it is missing (NaN or None). Sets ``classes_``.
+
+        Raises
+        ------
+        BadData
+            no y, another length, infinite, or other than two classes.
+        """
+        if y is None:
+            raise BadData(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+        y = np.asarray(column_or_1d(y, warn=True))
+        if n_rows is not None:
+            check_consistent_length(y, np.zeros(n_rows))
+        missing = missing_in(y)
+        known, out = y[~missing], np.full(len(y), np.nan)
+        if known.dtype.kind == "f" and np.isinf(known).any():
+            raise BadData("Input y contains infinity or a value too large; classes are finite.")
+        if len(known) or classes is not None:
+            known = np.array(known.tolist()) if y.dtype == object else known
+            out[~missing] = self._signs(known, classes)
+        elif n_rows != 0:
+            raise BadData("Input y contains NaN alone: every target is missing, and no class is known.")
+        return out
 
     def decision_function(self, X: Any) -> Any:
         """f(X), (n,): positive for the second class."""

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import unlabelled_rows
+from coreg_core.estimators._inputs import split_rows
+from coreg_core.estimators._parameters import check_parameters
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 from coreg_core.numerics.arrays import Arr, Ints
 
@@ -33,25 +34,18 @@ class ManifoldRLS(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         raise NotImplementedError
 
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), X_unlabelled (m, d) or None.
+        """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (m, d): more of them.
 
         Raises
         ------
         UsageError
             (a ValueError) a parameter out of range; the message names it.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
-        y, rows = np.asarray(y, dtype=np.float64), X
-        if X_unlabelled is not None:
-            rows = np.concatenate([X, unlabelled_rows(self, X_unlabelled)])
-        for name, least_is_0 in (("ridge", False), ("manifold", True)):
-            value = getattr(self, name)
-            if not (np.isfinite(value) and (value >= 0 if least_is_0 else value > 0)):
-                raise UsageError(
-                    f"{name}={value!r}: needs a {'finite number of at least 0' if least_is_0 else 'positive number'}."
-                )
-        if self.n_neighbours < 1:
-            raise UsageError(f"n_neighbours={self.n_neighbours}: needs at least 1.")
+        check_parameters(self)
+        X, y, more = split_rows(self, X, y, X_unlabelled)
+        rows = np.concatenate([X, more])
+        if not self.ridge > 0:
+            raise UsageError(f"ridge={self.ridge!r}: needs a positive number.")
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, rows, self.kernel)
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_)
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0

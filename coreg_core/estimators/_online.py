@@ -47,6 +47,13 @@ class Rows:
             for c, (columns, values) in zip(coef.tolist(), self._each(rows), strict=True):
                 v[columns] += c * values  # columns are unique within a row: see `as_rows`
 
+    @property
+    def longest(self) -> float:
+        """The largest ‖x‖² of a row; 0 without rows."""
+        if self._sparse:
+            return float(self._table.multiply(self._table).sum(axis=1).max()) if self.shape[0] else 0.0
+        return float(np.einsum("ij,ij->i", self._table, self._table).max(initial=0.0))
+
     def row(self, i: int) -> tuple[Any, Any]:
         """(columns, values) of one row; columns None: all of them."""
         if not self._sparse:
@@ -98,6 +105,20 @@ class Weights:
 def step_size(eta0: float | None, ridge: float, t: int) -> float:
     r"""$\eta_t = \frac{1}{\lambda t}$ (Algorithm 1), or $\frac{\eta_0}{1 + \eta_0 \lambda (t-1)}$ from a start of one's own."""
     return 1.0 / (ridge * t) if eta0 is None else eta0 / (1.0 + eta0 * ridge * (t - 1))
+
+
+def stable_starts(
+    loss: Loss, ridge: Sequence[float], coupling: float, labelled: Sequence[Rows], unlabelled: Sequence[Rows]
+) -> list[float]:
+    r"""$\eta_0 = 1/(\lambda_v + \|x\|^2 + 4\mu M\|z\|^2)$ with the longest rows, so that no step can overshoot.
+
+    The slope of the hinge loss is bounded, so ‖x‖² is left out there: without coupling that is Algorithm 1, 1/(λt).
+    """
+    M = len(labelled)
+    apart = 4.0 * coupling * M * max((Z.longest for Z in unlabelled), default=0.0) if M > 1 else 0.0
+    own = [X.longest if loss == "squared" else 0.0 for X in labelled]
+    with np.errstate(over="ignore"):
+        return [1.0 / (lam + x + apart) for lam, x in zip(ridge, own, strict=True)]
 
 
 def slope(loss: Loss, p: Arr, y: Arr) -> Arr:
@@ -237,50 +258,27 @@ def check_finite(weights: Sequence[Weights]) -> None:
         _check(v, float(np.abs(w.v).max(initial=0.0)) * abs(w.a))
 
 
-def whole(value: Any, name: str, least: int, most: int | None, what: str) -> int:
-    """A whole number within its limits.
+def at_most(value: int, name: str, most: int, what: str) -> int:
+    """A number of rows.
 
     Raises
     ------
     UsageError
-        it is not.
+        more than there are.
     """
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        number = int(value)
-        if least <= number and (most is None or number <= most):
-            return number
-    limits = f"choose {least} to {most}, {what}" if most is not None else f"needs {what} of at least {least}"
-    raise UsageError(f"{name}={value!r}: {limits}.")
+    if value > most:
+        raise UsageError(f"{name}={value!r}: choose 1 to {most}, {what}.")
+    return value
 
 
 def positive(value: Any, name: str) -> float:
-    """A positive number.
+    """A positive number of a list of them.
 
     Raises
     ------
     UsageError
         it is not.
     """
-    if _number(value) > 0:
+    if isinstance(value, int | float | np.integer | np.floating) and 0 < value < np.inf:
         return float(value)
     raise UsageError(f"{name}={value!r}: needs a positive number.")
-
-
-def not_negative(value: Any, name: str) -> float:
-    """A finite number of at least 0.
-
-    Raises
-    ------
-    UsageError
-        it is not.
-    """
-    if _number(value) >= 0:
-        return float(value)
-    raise UsageError(f"{name}={value!r}: needs a finite number of at least 0.")
-
-
-def _number(value: Any) -> float:
-    """A finite number as it is; −1 for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        return -1.0
-    return float(value) if np.isfinite(value) else -1.0

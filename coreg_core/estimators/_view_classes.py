@@ -23,24 +23,14 @@ class ViewsClassifier(TwoClasses, ClassifierMixin):  # type: ignore[misc]  # sci
         if y is None:
             raise BadData(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         if Z_views is None or all(np.ndim(each) == 0 for each in y):
-            return self._numbers(column_or_1d(y, warn=True))
+            return self._numbers(y)
         filled = [np.asarray(each) for each in y if len(each)]
         whole = self._numbers(np.concatenate(filled)) if filled else np.zeros(0)
         return np.split(whole, np.cumsum([len(each) for each in y])[:-1])
 
     def _numbers(self, y: Any) -> Arr:
         """0 and 1, NaN where missing; sets ``classes_``."""
-        y = np.asarray(y)
-        missing = missing_in(y)
-        known, out = y[~missing], np.full(len(y), np.nan)
-        if not len(known):
-            return out  # the fit says what is missing
-        if known.dtype.kind == "f" and np.isinf(known).any():
-            raise BadData("Input y contains infinity or a value too large; classes are finite.")
-        if y.dtype == object:
-            known = np.array(known.tolist())
-        out[~missing] = self._signs(known) > 0.0
-        return out
+        return 0.5 + 0.5 * self.signs_and_gaps(y)
 
     def _calibrate(self, left_out: list[tuple[Arr, Arr]]) -> None:
         """A and B of each view, and of the joint score, from pairs of left-out scores and labels."""

@@ -1,4 +1,4 @@
-"""Views of one table: the columns of each view, the shared rows, and the visible labels.
+"""Tables of views: one table with the columns of each view, or a list of tables.
 
 scikit-learn's tools (Pipeline, GridSearchCV) pass one table, so the methods over views take one as well: ``views=[columns, …]``,
 rows whose target is missing (NaN) are the shared instances, and a mask (rows × views) defines which view sees which label.
@@ -10,23 +10,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.estimators._inputs import checked_targets
+from coreg_core.numerics.arrays import Arr, Ints, as_matrix, as_vector
 
 
 @dataclass(frozen=True, eq=False)
 class Dealt:
-    """One table, split: a table of labelled rows, a target vector and a table of shared rows for each view."""
+    """For each view a table of labelled rows, a target vector and a table of shared rows."""
 
-    X: list[Arr]
+    X: list[Any]
     y: list[Arr]
-    Z: list[Arr]
-    rows: list[Ints]  # the table's row of each view's labels
-    shared: Ints
+    Z: list[Any]
+    rows: list[Ints] | None = None  # of one table: the row of each view's labels
 
 
 def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
@@ -67,32 +69,6 @@ def _positions(view: Any, names: Any) -> Any:
     return np.array(wanted) if wanted else np.zeros(0, np.int64)
 
 
-def checked_targets(y: Any, n_rows: int, estimator: Any) -> Arr:
-    """y (N,) as floats, NaN where it is missing.
-
-    Raises
-    ------
-    BadData
-        no y, another length, infinite, not numeric, or missing everywhere.
-    """
-    name = type(estimator).__name__
-    if y is None:
-        raise BadData(f"This {name} estimator requires y to be passed, but the target y is None.")
-    try:
-        targets = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
-        check_consistent_length(targets, np.zeros(n_rows))
-    except (TypeError, ValueError) as error:
-        raise BadData(f"y: {error}") from None
-    if np.isinf(targets).any():
-        raise BadData("Input y contains infinity or a value too large; leave a target that is not known missing (NaN).")
-    if np.isnan(targets).all():
-        raise BadData(
-            "Input y contains NaN alone: every target is missing, and some rows need one. In GridSearchCV and "
-            "cross_val_score, set cv to LabelledFolds."
-        )
-    return targets
-
-
 def of_views(X: Any, views: Any) -> Any:
     """A data frame with the columns that some view names, in the frame's order: an id may be text. Other tables do not change."""
     columns = [name for name in getattr(X, "columns", ()) if isinstance(name, str)]
@@ -105,7 +81,7 @@ def of_views(X: Any, views: Any) -> Any:
     return X[[name for name in columns if name in used]] if used <= set(columns) else X
 
 
-def _refuse_texts_and_gaps(X: Any) -> None:
+def _refuse_texts_and_gaps(X: Any, where: str = "") -> None:
     """Name the columns of a data frame that are no numbers; raises `BadData`. An array has no names to say."""
     texts, gaps = list[str](), list[str]()
     for name in getattr(X, "columns", ()):
@@ -118,27 +94,21 @@ def _refuse_texts_and_gaps(X: Any) -> None:
             gaps.append(repr(name))
     if texts:
         raise BadData(
-            f"not numeric: {', '.join(texts)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns."
+            f"{where}not numeric: {', '.join(texts)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns."
         )
     if gaps:
-        raise BadData(f"empty cells: {', '.join(gaps)}. Fill them first, for example with the column's mean.")
+        raise BadData(f"{where}empty cells: {', '.join(gaps)}. Fill them first, for example with the column's mean.")
 
 
-def deal(
-    estimator: Any, X: Any, y: Any, views: Any, label_mask: Any = None, *, all_shared: bool | None = False
-) -> Dealt:
-    """One table cut into views.
+def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared: bool | None = False) -> Dealt:
+    """Tables of the same rows, split by their targets.
 
     Parameters
     ----------
-    estimator
-        whose ``n_features_in_`` and ``feature_names_in_`` are set.
-    X
-        the table (N, p).
-    y
-        targets (N,), NaN where missing.
-    views
-        columns of each view.
+    tables
+        of each view, (N, d_v).
+    targets
+        (N,), NaN where missing.
     label_mask
         (N, M) booleans: whether view v sees the label of row i. None: every view sees every label.
     all_shared
@@ -147,53 +117,196 @@ def deal(
     Raises
     ------
     BadData
-        a table, targets or a mask of inconsistent shapes.
+        a mask of another shape, or no visible label.
     """
-    X = of_views(X, views)
-    _refuse_texts_and_gaps(X)
-    table = validate_data(estimator, X, dtype=np.float64, order="C", ensure_min_samples=1)
-    targets = checked_targets(y, len(table), estimator)
-    columns = columns_of(views, table.shape[1], getattr(estimator, "feature_names_in_", None))
-    mask = np.ones((len(table), len(columns)), dtype=bool)
+    N, M = len(targets), len(tables)
+    mask = np.ones((N, M), dtype=bool)
     if label_mask is not None:
         mask = np.asarray(label_mask)
-        if mask.shape != (len(table), len(columns)) or not np.isin(mask, (0, 1)).all():
-            one = " views=None is one view of all columns." if views is None else ""
+        if mask.shape != (N, M) or not np.isin(mask, (0, 1)).all():
+            one = " views=None is one view of all columns." if M == 1 else ""
             raise BadData(
-                f"label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {(len(table), len(columns))}, rows by "
-                f"views.{one}"
+                f"label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {(N, M)}, rows by views.{one}"
             )
         mask = mask.astype(bool)
     known = ~np.isnan(targets)
     if all_shared is None:
         all_shared = bool(known.all())
-    shared = np.arange(len(table)) if all_shared else np.flatnonzero(~known)
-    rows = [np.flatnonzero(known & mask[:, v]) for v in range(len(columns))]
-    if not any(len(r) for r in rows):
+    shared = np.arange(N) if all_shared else np.flatnonzero(~known)
+    rows = [np.flatnonzero(known & mask[:, v]) for v in range(M)]
+    if label_mask is not None and not any(len(r) for r in rows):
         raise BadData("label_mask: no view may see a label.")
     if hidden := int((known & ~mask.any(axis=1)).sum()):
-        warnings.warn(f"label_mask: {hidden} rows have a label that no view may see.", UserWarning, stacklevel=3)
-    return Dealt(
-        [np.ascontiguousarray(table[r][:, c]) for r, c in zip(rows, columns, strict=True)],
-        [targets[r] for r in rows],
-        [np.ascontiguousarray(table[shared][:, c]) for c in columns],
-        rows,
-        shared,
-    )
+        warnings.warn(f"label_mask: {hidden} rows have a label that no view may see.", UserWarning, stacklevel=4)
+    labelled = [_rows(table, r) for table, r in zip(tables, rows, strict=True)]
+    return Dealt(labelled, [targets[r] for r in rows], [_rows(table, shared) for table in tables], rows)
+
+
+def _rows(table: Any, rows: Any) -> Any:
+    """Dense or CSR; ``rows`` can be a pair of rows and columns."""
+    chosen = table[rows]
+    return chosen if issparse(chosen) else np.ascontiguousarray(chosen)
+
+
+def several(X: Any) -> bool:
+    """Whether X is a list of tables."""
+    return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(table) == 2 for table in X)
+
+
+def _names(table: Any) -> list[str] | None:
+    """The column names of a data frame, if all are text."""
+    names = list(getattr(table, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
 
 
 class ViewTables:
-    """One table or a list of views for predictions."""
+    """One table or a list of views, for the fit and for predictions.
+
+    Sets ``one_table_``, ``n_views_``, ``n_features_in_views_`` and, of data frames, ``feature_names_in_views_``.
+    """
 
     views: Any
+    _sparse: Any = False  # what `check_array` accepts
+    _optional = False  # whether a list of views can be without shared rows
+    n_views_: int
+    n_features_in_views_: list[int]
+
+    def _split(
+        self,
+        X: Any,
+        y: Any,
+        Z: Any,
+        label_mask: Any = None,
+        *,
+        all_shared: bool | None = False,
+        least: int = 1,
+        reset: bool = True,
+    ) -> Dealt:
+        """The tables of the fit. Without ``Z``, rows with a missing target are the shared ones.
+
+        Raises
+        ------
+        BadData
+            tables, targets or a mask of inconsistent shapes, or values that are not finite; the message names the view.
+        """
+        if isinstance(X, (list, tuple)) and not X:
+            raise BadData("X_views: no view; give at least one table.")
+        one = Z is None and not several(X)
+        if one:
+            X = of_views(X, self.views)
+            _refuse_texts_and_gaps(X)
+            checks = {"dtype": np.float64, "order": "C", "accept_sparse": self._sparse, "ensure_min_samples": least}
+            table = validate_data(self, X, reset=reset, **checks)
+            targets = checked_targets(y, table.shape[0], self, least)
+            dealt = deal(self._columns(table), targets, label_mask, all_shared=all_shared)
+        elif Z is None:
+            tables = self._list(X, "X", least)
+            if len({table.shape[0] for table in tables}) > 1:
+                raise BadData(
+                    f"X: tables of {[table.shape[0] for table in tables]} rows. Without Z_views all tables hold the same rows, "
+                    "and a missing target (NaN) marks a shared one. With Z_views, X_views holds the labelled rows only."
+                )
+            if y is not None and any(np.ndim(each) for each in y):
+                raise UsageError("several target vectors need Z_views, the tables of the shared rows.")
+            targets = checked_targets(y, tables[0].shape[0], self, least)
+            if all_shared is False and not (self._optional or np.isnan(targets).any()):
+                raise UsageError(
+                    "no row is shared. Give Z_views, the tables of the unlabelled rows; or set the targets of shared rows to NaN."
+                )
+            dealt = deal(tables, targets, label_mask, all_shared=all_shared)
+        else:
+            dealt = self._lists(X, y, Z, least)
+        if reset:
+            self.one_table_, self.n_views_ = one, len(dealt.X)
+            self.n_features_in_views_ = [table.shape[1] for table in dealt.X]
+            names = [None] * self.n_views_ if one else [_names(table) for table in X]
+            if any(names):
+                self.feature_names_in_views_ = names
+            elif hasattr(self, "feature_names_in_views_"):
+                del self.feature_names_in_views_  # of an earlier fit
+        return dealt
+
+    def _lists(self, X: Any, y: Any, Z: Any, least: int) -> Dealt:
+        M = len(X)
+        if M == 0 or len(Z) != M:
+            raise BadData(f"{M} labelled and {len(Z)} unlabelled tables: one of each a view, at least one.")
+        Xs, Zs = self._list(X, "X_views", 0), self._list(Z, "Z_views", 0)
+        ys = [as_vector(each, f"y_views[{v}]") for v, each in enumerate(_targets(y, M))]
+        for v, (table, targets, shared) in enumerate(zip(Xs, ys, Zs, strict=True)):
+            if table.shape[0] < least or table.shape[0] != len(targets):
+                raise BadData(
+                    f"view {v}: {table.shape[0]} labelled rows and {len(targets)} targets; needs as many, at least {least}."
+                )
+            if table.shape[1] != shared.shape[1] or table.shape[1] == 0:
+                raise BadData(
+                    f"view {v}: {table.shape[1]} features in X, {shared.shape[1]} in Z; needs as many, at least 1."
+                )
+            if shared.shape[0] != Zs[0].shape[0]:
+                raise BadData(
+                    f"view {v}: {shared.shape[0]} unlabelled instances, view 0 has {Zs[0].shape[0]}; all views share the same."
+                )
+            if None not in (names := [_names(X[v]), _names(Z[v])]) and names[0] != names[1]:
+                raise BadData(
+                    f"Z_views[{v}]: the columns {names[1]}, X_views[{v}] has {names[0]}; give the same order."
+                )
+        return Dealt(Xs, ys, Zs)
+
+    def _list(self, tables: Any, name: str, least: int) -> list[Any]:
+        """Each table checked; the message names it."""
+        out = []
+        for v, table in enumerate(tables):
+            where = f"{name}[{v}]"
+            _refuse_texts_and_gaps(table, f"{where}: ")
+            if issparse(table) and self._sparse:
+                checks = {"dtype": np.float64, "accept_sparse": self._sparse, "ensure_min_samples": least}
+                out.append(check_array(table, input_name=where, **checks))
+            else:
+                out.append(as_matrix(table, where))
+            if out[-1].shape[0] < least:
+                raise BadData(f"{where}: no row.")
+        return out
+
+    def _columns(self, table: Any) -> list[Any]:
+        columns = columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None))
+        return [_rows(table, (slice(None), c)) for c in columns]
 
     def _tables(self, X: Any) -> list[Any]:
-        """X as one table a view, as the model was fitted."""
-        if not getattr(self, "one_table_", False):
-            return list(X)
-        table = validate_data(self, of_views(X, self.views), dtype=np.float64, order="C", reset=False)
-        columns = columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None))
-        return [np.ascontiguousarray(table[:, c]) for c in columns]
+        """X as one table a view, as the model was fitted, checked.
+
+        Raises
+        ------
+        BadData
+            another number of views, other columns or another order of them, or tables of different rows.
+        """
+        check_is_fitted(self)
+        if self.one_table_:
+            checks = {"dtype": np.float64, "order": "C", "accept_sparse": self._sparse}
+            return self._columns(validate_data(self, of_views(X, self.views), reset=False, **checks))
+        if len(X) != self.n_views_:
+            raise BadData(f"X_views: {len(X)} views, the model was fitted with {self.n_views_}.")
+        tables = self._list(X, "X_views", 0)
+        names = getattr(self, "feature_names_in_views_", [None] * self.n_views_)
+        for v, (given, table, d, known) in enumerate(zip(X, tables, self.n_features_in_views_, names, strict=True)):
+            if table.shape[1] != d:
+                raise BadData(f"X_views[{v}]: {table.shape[1]} features, the view was fitted with {d}.")
+            if None not in (shown := [_names(given), known]) and shown[0] != known:
+                raise BadData(f"X_views[{v}]: the columns {shown[0]}, the view was fitted with {known} in this order.")
+        if len({table.shape[0] for table in tables}) > 1:
+            raise BadData(
+                f"X_views: views of {[table.shape[0] for table in tables]} instances; every view needs the same."
+            )
+        return tables
+
+
+def _targets(y_views: Any, n_views: int) -> list[Any]:
+    if not hasattr(y_views, "__len__"):
+        raise BadData(f"y_views: {y_views!r} is no target vector; give one for all views, or one each.")
+    # One vector of numbers holds for every view; a list of vectors has one a view.
+    if all(np.ndim(y) == 0 for y in y_views):
+        return [y_views] * n_views
+    if len(y_views) != n_views:
+        raise BadData(f"y_views: {len(y_views)} target vectors for {n_views} views; give one for all, or one each.")
+    return list(y_views)
 
 
 class ViewsRegressor(ViewTables, RegressorMixin):  # type: ignore[misc]  # scikit-learn ships no types

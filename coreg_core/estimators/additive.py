@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.additive.forecast import Forecast
 from coreg_core.additive.model.expansion import SiteModel
@@ -18,8 +17,9 @@ from coreg_core.additive.training import Training
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import generator
-from coreg_core.estimators._views import ViewsRegressor, ViewTables, deal
-from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
+from coreg_core.estimators._parameters import check_parameters
+from coreg_core.estimators._views import ViewsRegressor, ViewTables
+from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import one_thread
 
 # All views are in one process and the parameter names its disclosure, so the caller consents for every site.
@@ -78,7 +78,7 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         Parameters
         ----------
         X
-            one table (N, p); or, with ``Z_views``, M labelled tables (n_v, d_v).
+            one table (N, p), or M tables (N, d_v) of the same rows; with ``Z_views``, M labelled tables (n_v, d_v).
         y
             targets (N,). Set the targets of shared rows to NaN. If no target is NaN, or with common rows, all rows are shared,
             labelled ones too. With ``Z_views``, M target vectors (n_v,); an empty one is a view without labels.
@@ -93,28 +93,21 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
             integers.
         """
         terms = self._terms()
-        self.one_table_ = Z_views is None
-        if Z_views is None and isinstance(X, list) and X and np.ndim(X[0]) == 2:
-            raise UsageError(
-                "a list of views needs Z_views, the tables of the shared rows. Or give one table, and views=."
-            )
-        if Z_views is None:
-            dealt = deal(self, X, y, self.views, label_mask, all_shared=True if terms.rows == "common" else None)
-            Xs, ys, Zs = dealt.X, dealt.y, dealt.Z
-            alike = all(np.array_equal(rows, dealt.rows[0]) for rows in dealt.rows)
-            if alike and terms.rows == "private" and len(Xs) > 1:
-                warnings.warn(_EVERY_LABEL, UserWarning, stacklevel=2)
-            where = dealt.rows if terms.rows == "common" else [None] * len(Xs)
-        else:
-            Xs, ys, Zs, where = self._list_of_views(X, y, Z_views, positions)
+        common = terms.rows == "common"
+        dealt = self._split(X, y, Z_views, label_mask, all_shared=True if common else None, least=int(Z_views is None))
+        Xs, ys, Zs, where = dealt.X, dealt.y, dealt.Z, dealt.rows
+        if where is None:
+            where = _places(positions, ys, len(Zs[0])) if common else None
+        elif not common and len(Xs) > 1 and all(np.array_equal(rows, where[0]) for rows in where):
+            warnings.warn(_EVERY_LABEL, UserWarning, stacklevel=2)
+        places: list[Any] = where if common and where is not None else [None] * len(Xs)
         width = len(str(len(Xs)))
         sites = [
             AdditiveSite(X, y, Z, terms, name=f"view {v:0{width}d}", positions=p, policy=_ALLOWED)
-            for v, (X, y, Z, p) in enumerate(zip(Xs, ys, Zs, where, strict=True))
+            for v, (X, y, Z, p) in enumerate(zip(Xs, ys, Zs, places, strict=True))
         ]
         with one_thread():  # as a site of the service has by default
             self._train(terms, sites, len(Zs[0]))
-        self.n_views_, self.n_features_in_views_ = len(Xs), [X.shape[1] for X in Xs]
         return self
 
     def _terms(self) -> Additive:
@@ -122,26 +115,7 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
             value = getattr(self, name)
             if value != "loo" and not (np.ndim(value) == 0 and not isinstance(value, str) and 0 < value < np.inf):
                 raise UsageError(f"{name}={value!r}: choose 'loo' or a positive number.")
-        least = {
-            "landmarks": 1,
-            "probes": 1,
-            "tuning_steps": 0,
-            "folds": 2,
-            "max_rounds": 2,
-            "degree": 1,
-            "group_size": 3,
-        }
-        for name, lowest in least.items():
-            if not getattr(self, name) >= lowest:
-                raise UsageError(f"{name}={getattr(self, name)!r}: needs at least {lowest}.")
-        for name, choices in {
-            "kernel": ("gaussian", "laplacian", "polynomial", "linear"),
-            "rows": ("private", "common"),
-            "residuals": ("smoothed", "grouped", "open"),
-            "aim": ("mean", "safety"),
-        }.items():
-            if getattr(self, name) not in choices:
-                raise UsageError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(map(repr, choices))}.")
+        check_parameters(self)
         return Additive(
             kernel=self.kernel,  # type: ignore[arg-type]  # checked just above
             bandwidth=self.bandwidth if isinstance(self.bandwidth, str) else float(self.bandwidth),  # type: ignore[arg-type]
@@ -162,46 +136,6 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
             folds=self.folds,
             max_rounds=self.max_rounds,
         )
-
-    def _list_of_views(
-        self, X: Any, y: Any, Z: Sequence[Any], positions: Any
-    ) -> tuple[list[Arr], list[Arr], list[Arr], list[Any]]:
-        M = len(X)
-        if M == 0 or len(Z) != M or y is None or len(y) != M:
-            raise BadData(
-                f"{M} labelled and {len(Z)} unlabelled tables: one of each a view and as many target vectors, at least one."
-            )
-        Xs = [as_matrix(table, f"X_views[{v}]") for v, table in enumerate(X)]
-        Zs = [as_matrix(table, f"Z_views[{v}]") for v, table in enumerate(Z)]
-        ys = [as_vector(target, f"y_views[{v}]") for v, target in enumerate(y)]
-        for v, (table, targets, shared) in enumerate(zip(Xs, ys, Zs, strict=True)):
-            if len(table) != len(targets):
-                raise BadData(f"view {v}: {len(table)} labelled rows and {len(targets)} targets; needs as many.")
-            if table.shape[1] != shared.shape[1] or table.shape[1] == 0:
-                raise BadData(
-                    f"view {v}: {table.shape[1]} features in X, {shared.shape[1]} in Z; needs as many, at least 1."
-                )
-            if len(shared) != len(Zs[0]):
-                raise BadData(
-                    f"view {v}: {len(shared)} unlabelled instances, view 0 has {len(Zs[0])}; all views share the same."
-                )
-        if self.rows != "common":
-            return Xs, ys, Zs, [None] * M
-        if positions is None or len(positions) != M:
-            raise UsageError(
-                'rows="common" needs positions=, a vector of integers a view: where its labelled rows stand in Z.'
-            )
-        where = [np.asarray(p, dtype=np.int64).reshape(-1) for p in positions]
-        for v, (p, targets) in enumerate(zip(where, ys, strict=True)):
-            if (
-                len(p) != len(targets)
-                or len(set(p.tolist())) != len(p)
-                or (len(p) and not 0 <= p.min() <= p.max() < len(Zs[0]))
-            ):
-                raise BadData(
-                    f"positions[{v}]: {len(targets)} different rows of the {len(Zs[0])} shared ones are needed."
-                )
-        return Xs, ys, Zs, where
 
     def _train(self, terms: Additive, sites: list[AdditiveSite], n_unlabelled: int) -> None:
         training = Training(terms)
@@ -226,26 +160,28 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     # --- predictions --------------------------------------------------------------------------------------------------
 
-    def _checked_tables(self, X: Any) -> list[Arr]:
-        check_is_fitted(self)
-        tables = [as_matrix(table, f"X_views[{v}]") for v, table in enumerate(self._tables(X))]
-        if [table.shape[1] for table in tables] != self.n_features_in_views_:
-            raise BadData(
-                f"X_views: views of {[table.shape[1] for table in tables]} features, the model has {self.n_features_in_views_}."
-            )
-        if len({len(table) for table in tables}) > 1:
-            raise BadData(f"X_views: views of {[len(table) for table in tables]} instances; every view needs the same.")
-        return tables
-
     def _joint(self, X: Any) -> Arr:
         """a + Σ_v h_v(x_v)."""
-        tables = self._checked_tables(X)
+        tables = self._tables(X)
         parts = [model.part.predict(table) for model, table in zip(self.models_, tables, strict=True)]
         return np.asarray(self.intercept_ + np.sum(parts, axis=0))
 
     def _own(self, X: Any) -> Arr:
-        tables = self._checked_tables(X)
+        tables = self._tables(X)
         return np.array([model.own.predict(table) for model, table in zip(self.models_, tables, strict=True)])
+
+
+def _places(positions: Any, ys: list[Arr], m: int) -> list[Any]:
+    """The place of each labelled row among the m shared ones."""
+    if positions is None or len(positions) != len(ys):
+        raise UsageError(
+            'rows="common" needs positions=, a vector of integers a view: where its labelled rows stand in Z.'
+        )
+    where = [np.asarray(p, dtype=np.int64).reshape(-1) for p in positions]
+    for v, (p, targets) in enumerate(zip(where, ys, strict=True)):
+        if len(p) != len(targets) or len(set(p.tolist())) != len(p) or (len(p) and not 0 <= p.min() <= p.max() < m):
+            raise BadData(f"positions[{v}]: {len(targets)} different rows of the {m} shared ones are needed.")
+    return where
 
 
 class AdditiveRegressor(ViewsRegressor, AdditiveViews):

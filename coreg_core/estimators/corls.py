@@ -6,19 +6,17 @@ from typing import Any, Self
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.agreement.views import KernelExpansion
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import BadData
 from coreg_core.estimators._inputs import one_a_view
-from coreg_core.estimators._views import ViewsRegressor, deal
+from coreg_core.estimators._parameters import by_preset, check_parameters
+from coreg_core.estimators._views import ViewsRegressor
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
-from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
-
-LOSSES = ("separate", "mean")
+from coreg_core.numerics.arrays import Arr
 
 
 class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -42,12 +40,17 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
     views
         columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
+    preset
+        the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
+        False.
     bandwidth
         σ: "paper", "median", "loo" (leave-one-out of the view's kernel ridge regression), a positive number, or a
-        sequence of these, one a view.
+        sequence of these, one a view. None: by the preset.
     ridge
         γ: "paper" (the rule of Brefeld et al., inverse mean norm), "loo" (its ν over Mℓ, see above), a positive number, or
-        a sequence.
+        a sequence. None: by the preset.
+    fit_intercept
+        subtract the mean of the targets, and add it back. None: by the preset.
     coupling
         λ ≥ 0.
     degree
@@ -58,7 +61,7 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     Attributes
     ----------
     functions_
-        the views' kernel expansions. predictions_unlabelled_: (M, m).
+        the views' kernel expansions. predictions_unlabelled_: (M, m). intercept_: the mean of the targets, or 0.
     bandwidth_, ridge_
         the values in use, M each.
     complexity_bounds_
@@ -88,43 +91,34 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         views: Any = None,
         loss: str = "separate",
         kernel: str = "gaussian",
-        bandwidth: str | float | Sequence[str | float] = "paper",
-        ridge: str | float | Sequence[str | float] = "paper",
-        coupling: float = 0.1,
+        preset: str = "loo",
+        bandwidth: str | float | Sequence[str | float] | None = None,
+        ridge: str | float | Sequence[str | float] | None = None,
+        fit_intercept: bool | None = None,
+        coupling: float = 1e-3,
         degree: int = 3,
         offset: float = 1.0,
     ):
         self.views = views
-        self.loss, self.kernel, self.bandwidth, self.ridge = loss, kernel, bandwidth, ridge
+        self.loss, self.kernel, self.preset = loss, kernel, preset
+        self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
         self.coupling, self.degree, self.offset = coupling, degree, offset
 
     def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None) -> Self:
         """X_views M tables (l, d_v), y (l,), Z_views M tables (m, d_v): the same instances, in the same order, in every view.
 
-        Without ``Z_views``, X_views is one table (N, p) with columns split by ``views``, and y (N,) is NaN on the
-        unlabelled rows.
+        Without ``Z_views``, X_views is one table (N, p) with columns split by ``views``, or M tables (N, d_v), and y (N,) is
+        NaN on the unlabelled rows.
         """
-        if self.loss not in LOSSES:
-            raise UsageError(f"loss={self.loss!r}: choose 'separate' or 'mean'.")
-        self.one_table_ = Z_views is None
-        if Z_views is None:
-            dealt = deal(self, X_views, y, self.views)
-            X_views, y, Z_views = dealt.X, dealt.y[0], dealt.Z
-        M = len(X_views)
-        if M == 0 or len(Z_views) != M:
-            raise BadData(f"{M} labelled and {len(Z_views)} unlabelled tables: one of each a view, at least one.")
-        Xs = [as_matrix(X, f"X_views[{v}]") for v, X in enumerate(X_views)]
-        Zs = [as_matrix(Z, f"Z_views[{v}]") for v, Z in enumerate(Z_views)]
-        y = as_vector(y, "y")
-        for v, (X, Z) in enumerate(zip(Xs, Zs, strict=True)):
-            if len(X) != len(y) or len(y) == 0:
-                raise BadData(f"view {v}: {len(X)} labelled rows and {len(y)} targets; needs as many, at least 1.")
-            if len(Z) != len(Zs[0]) or Z.shape[1] != X.shape[1] or X.shape[1] == 0:
-                raise BadData(
-                    f"view {v}: {X.shape} labelled and {Z.shape} unlabelled; the features have to be the same, and "
-                    f"{len(Zs[0])} unlabelled rows as in view 0."
-                )
-        bandwidths, ridges = one_a_view(self.bandwidth, M, "bandwidth"), one_a_view(self.ridge, M, "ridge")
+        check_parameters(self)
+        dealt = self._split(X_views, y, Z_views)
+        Xs, Zs, M, y = dealt.X, dealt.Z, len(dealt.X), dealt.y[0]
+        if any(len(X) != len(y) for X in Xs):
+            raise BadData(f"X_views: {[len(X) for X in Xs]} labelled rows; every view has the same labelled instances.")
+        bandwidth, ridge, with_intercept = by_preset(self)
+        self.intercept_ = float(y.mean()) if with_intercept else 0.0
+        y = y - self.intercept_
+        bandwidths, ridges = one_a_view(bandwidth, M, "bandwidth"), one_a_view(ridge, M, "ridge")
         rules = [
             kernel_rule(X, y, self.kernel, b, r, degree=self.degree, offset=self.offset)
             for X, b, r in zip(Xs, bandwidths, ridges, strict=True)
@@ -145,6 +139,7 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             scale = M * len(y)
             model = CoRLSR(
                 kernel=self.kernel,
+                fit_intercept=False,
                 bandwidth=self.bandwidth_.tolist(),
                 ridge=(scale * self.ridge_).tolist(),
                 coupling=0.5 * scale * self.coupling,
@@ -152,22 +147,16 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 offset=self.offset,
             )
             self.functions_ = model.fit(Xs, y, Zs).functions_
-        self.predictions_unlabelled_ = np.array([f.predict(Z) for f, Z in zip(self.functions_, Zs, strict=True)])
+        self.predictions_unlabelled_ = self._own(Zs)
         self.complexity_bounds_, self.complexity_reduction_ = chosen_from.complexity_bounds, chosen_from.reduction
-        self.n_views_, self.n_features_in_views_ = M, [X.shape[1] for X in Xs]
         return self
 
     def predict_views(self, X_views: Any) -> Any:
         """Every view's prediction, (M, n)."""
-        check_is_fitted(self)
-        tables = [as_matrix(X, f"X_views[{v}]") for v, X in enumerate(self._tables(X_views))]
-        if [X.shape[1] for X in tables] != self.n_features_in_views_:
-            raise BadData(
-                f"X_views: views of {[X.shape[1] for X in tables]} features, the model has {self.n_features_in_views_}."
-            )
-        if len({len(X) for X in tables}) > 1:
-            raise BadData(f"X_views: views of {[len(X) for X in tables]} instances; every view needs the same.")
-        return np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
+        return self._own(self._tables(X_views))
+
+    def _own(self, tables: list[Arr]) -> Arr:
+        return self.intercept_ + np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
 
     def predict(self, X_views: Any) -> Any:
         """The mean of the views' predictions, (n,)."""

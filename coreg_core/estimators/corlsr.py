@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.agreement.closed_form import consensus_closed_form, solve_stacked, textbook_view
 from coreg_core.agreement.objective import (
@@ -17,7 +16,7 @@ from coreg_core.agreement.objective import (
     objective,
     typical_size,
 )
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
+from coreg_core.agreement.schedules import make_schedule, run_in_memory
 from coreg_core.agreement.schedules.schedule import Stop, Terms, overall_stop
 from coreg_core.agreement.views import (
     KernelExpansion,
@@ -28,18 +27,17 @@ from coreg_core.agreement.views import (
     make_view,
     values_precisely,
 )
-from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._certified import ViewData, certified, certified_without_rho, smaller
 from coreg_core.estimators._inputs import one_a_view
-from coreg_core.estimators._views import ViewsRegressor, deal
+from coreg_core.estimators._parameters import by_preset, check_parameters
+from coreg_core.estimators._views import Dealt, ViewsRegressor
 from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
-from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
+from coreg_core.numerics.arrays import Arr
 
 _DIGITS_OF_Q = 32 * float(np.finfo(np.float64).eps)
 _PRECISE_ENTRIES = 500_000  # 0.3 s
-SOLVERS = ("direct", "stacked", *SCHEDULE_NAMES)
 
 
 _SAFE_EXPONENT = 200  # targets within 2^±200 have squares, and squares of their rounding, that are normal numbers
@@ -58,9 +56,8 @@ class Fitted(NamedTuple):
 class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) - f_v(Z)\|^2$.
 
-    Columns are not standardised and targets are not centred: do both first (`StandardScaler`; ``y - np.nanmean(y)``).
-    ``bandwidth="loo", ridge="loo"`` usually predict better than the rules of the paper. Without a missing target no row is
-    shared, and ``coupling`` has no effect.
+    The targets are less their mean a, which predictions contain (``fit_intercept``). Columns are not standardised: use
+    `StandardScaler` if their units differ. Without a missing target no row is shared, and ``coupling`` has no effect.
 
     Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers: docs/research/mathematics.md.
 
@@ -72,11 +69,16 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
     views
         columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
+    preset
+        the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
+        False, the setting of Brefeld et al.
     bandwidth
         σ: "paper", "median", "loo" (leave-one-out on the view's own labels), a positive number, or a sequence of
-        these, one a view.
+        these, one a view. None: by the preset.
     ridge
-        ν: "paper", "loo", a positive number, or a sequence, one a view.
+        ν: "paper", "loo", a positive number, or a sequence, one a view. None: by the preset.
+    fit_intercept
+        subtract a, the mean of all labels, and add it back. None: by the preset.
     coupling
         λ ≥ 0. Each ordered pair of views counts once, so each pair counts twice.
     solver
@@ -101,7 +103,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     predictions_unlabelled_
         (M, m).
     objective_
-        Q at the models. disagreement_: its last sum, without λ.
+        Q at the models, of targets less a. disagreement_: its last sum, without λ.
     n_rounds_
         rounds taken (0 for the closed forms). stop_: how they ended, a `Stop`.
     gap_, prediction_bound_
@@ -110,7 +112,9 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         the dimension of each view's span that is in use, M numbers, of n_basis_. Where it is less the models are over
         the span in use, and cut_cost_ · √Q(0) is at least what the cut costs in √(Q − Q*); the bounds contain it.
     functions_
-        the views' kernel expansions. bandwidth_, ridge_: the values in use, M each.
+        the views' kernel expansions, without a. bandwidth_, ridge_: the values in use, M each. intercept_: a.
+    feature_names_in_views_
+        column names of each view, if fitted with a list of data frames; predictions need the same order.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -127,8 +131,10 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         views: Any = None,
         form: str = "exact",
         kernel: str = "gaussian",
-        bandwidth: str | float | Sequence[str | float] = "paper",
-        ridge: str | float | Sequence[str | float] = "paper",
+        preset: str = "loo",
+        bandwidth: str | float | Sequence[str | float] | None = None,
+        ridge: str | float | Sequence[str | float] | None = None,
+        fit_intercept: bool | None = None,
         coupling: float = 0.01,
         solver: str = "direct",
         tol: float = 1e-10,
@@ -139,7 +145,8 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         rank_tolerance: float = SPAN_TOLERANCE,
     ):
         self.views = views
-        self.form, self.kernel, self.bandwidth, self.ridge = form, kernel, bandwidth, ridge
+        self.form, self.kernel, self.preset = form, kernel, preset
+        self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
         self.coupling, self.solver, self.tol, self.prediction_tol = coupling, solver, tol, prediction_tol
         self.max_rounds, self.degree, self.offset = max_rounds, degree, offset
         self.rank_tolerance = rank_tolerance
@@ -150,14 +157,15 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         Parameters
         ----------
         X_views
-            M labelled tables (n_v, d_v); or, without ``Z_views``, one table (N, p) with columns split by ``views``.
+            M labelled tables (n_v, d_v); or, without ``Z_views``, one table (N, p) with columns split by ``views``, or M
+            tables (N, d_v) of the same rows.
         y
-            M target vectors (n_v,), or one (n,) when all views have the same labelled instances. One table: targets
-            (N,), NaN where missing; those rows are the unlabelled instances.
+            M target vectors (n_v,), or one (n,) when all views have the same labelled instances. Without ``Z_views``:
+            targets (N,), NaN where missing; those rows are the unlabelled instances.
         Z_views
             M tables (m, d_v): the same m unlabelled instances, in the same order.
         label_mask
-            one table: (N, M) booleans, whether view v sees the label of row i. None: all views see all labels.
+            without ``Z_views``: (N, M) booleans, whether view v sees the label of row i. None: all views see all labels.
 
         Raises
         ------
@@ -168,17 +176,14 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         SingularSystem
             solver="stacked" on data for which the paper's system is singular.
         """
-        self.one_table_ = Z_views is None
-        if Z_views is None:
-            dealt = deal(self, X_views, y, self.views, label_mask)
-            X_views, y, Z_views = dealt.X, dealt.y, dealt.Z
-        data = self._check(X_views, y, Z_views)
+        check_parameters(self)
+        data = self._data(self._split(X_views, y, Z_views, label_mask))
         span: Span = EveryPoint() if self.form == "exact" else LabelledPoints()
         views = [make_view(span, d.kernel, d.X, d.y, d.Z, d.ridge, rank_tolerance=self.rank_tolerance) for d in data]
         fit, unit = self._solve(data, views), self._unit
         predictions = np.array([s.prediction for s in fit.solutions])
         self.functions_: list[KernelExpansion] = [_times(s.function, unit) for s in fit.solutions]
-        self.predictions_unlabelled_ = unit * predictions
+        self.predictions_unlabelled_ = unit * predictions + self.intercept_
         self.objective_ = self._value(data, fit) * unit * unit
         self.disagreement_ = disagreement(predictions) * unit * unit
         # A bound that underflows is not 0.
@@ -190,23 +195,12 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         weight = consensus_weight(self.coupling, len(views))
         self.cut_cost_ = np.array([v.cut_cost(weight) for v in views])
         self.ridge_ = np.array([d.ridge for d in data])
-        self.n_views_ = len(data)
-        self.n_features_in_views_ = [d.X.shape[1] for d in data]
         return self
 
     def predict_views(self, X_views: Any) -> Any:
         """Every view's prediction, (M, n)."""
-        check_is_fitted(self)
-        X_views = self._tables(X_views)
-        if len(X_views) != self.n_views_:
-            raise BadData(f"X_views: {len(X_views)} views, the model was fitted with {self.n_views_}.")
-        tables = [as_matrix(X, f"X_views[{v}]") for v, X in enumerate(X_views)]
-        for v, (X, d) in enumerate(zip(tables, self.n_features_in_views_, strict=True)):
-            if X.shape[1] != d:
-                raise BadData(f"X_views[{v}]: {X.shape[1]} features, the view was fitted with {d}.")
-        if len({len(X) for X in tables}) > 1:
-            raise BadData(f"X_views: views of {[len(X) for X in tables]} instances; every view needs the same.")
-        return np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
+        tables = self._tables(X_views)
+        return self.intercept_ + np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
 
     def predict(self, X_views: Any) -> Any:
         """The mean of the views' predictions, (n,)."""
@@ -225,41 +219,23 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     # --- the parts of fit -----------------------------------------------------------------------------------------
 
-    def _check(self, X_views: Sequence[Any], y_views: Any, Z_views: Sequence[Any]) -> list[ViewData]:
-        if self.form not in ("exact", "semi-parametric"):
-            raise UsageError(f"form={self.form!r}: choose 'exact' or 'semi-parametric'.")
-        if self.solver not in SOLVERS:
-            raise UsageError(f"solver={self.solver!r}: choose one of {', '.join(map(repr, SOLVERS))}.")
-        if not (np.isfinite(self.coupling) and self.coupling >= 0):
-            raise UsageError(f"coupling={self.coupling!r}: needs a finite number of at least 0.")
-        M = len(X_views)
-        if M == 0 or len(Z_views) != M:
-            raise BadData(f"{M} labelled and {len(Z_views)} unlabelled tables: one of each a view, at least one.")
-        Xs = [as_matrix(X, f"X_views[{v}]") for v, X in enumerate(X_views)]
-        Zs = [as_matrix(Z, f"Z_views[{v}]") for v, Z in enumerate(Z_views)]
-        ys = [as_vector(y, f"y_views[{v}]") for v, y in enumerate(_targets(y_views, M))]
-        for v, (X, y, Z) in enumerate(zip(Xs, ys, Zs, strict=True)):
-            if len(X) == 0 or len(X) != len(y):
-                raise BadData(f"view {v}: {len(X)} labelled rows and {len(y)} targets; needs as many, at least 1.")
-            if X.shape[1] != Z.shape[1] or X.shape[1] == 0:
-                raise BadData(f"view {v}: {X.shape[1]} features in X, {Z.shape[1]} in Z; needs as many, at least 1.")
-            if len(Z) != len(Zs[0]):
-                raise BadData(
-                    f"view {v}: {len(Z)} unlabelled instances, view 0 has {len(Zs[0])}; all views share the same."
-                )
-        self._unit = _unit_of(ys)
-        ys = [y / self._unit for y in ys]
-        bandwidths, ridges = one_a_view(self.bandwidth, M, "bandwidth"), one_a_view(self.ridge, M, "ridge")
+    def _data(self, dealt: Dealt) -> list[ViewData]:
+        bandwidth, ridge, with_intercept = by_preset(self)
+        self.intercept_ = float(np.concatenate(dealt.y).mean()) if with_intercept else 0.0
+        self._unit = _unit_of(dealt.y)
+        ys, M = [(y - self.intercept_) / self._unit for y in dealt.y], len(dealt.y)
         rules = [
             kernel_rule(X, y, self.kernel, b, r, degree=self.degree, offset=self.offset)
-            for X, y, b, r in zip(Xs, ys, bandwidths, ridges, strict=True)
+            for X, y, b, r in zip(
+                dealt.X, ys, one_a_view(bandwidth, M, "bandwidth"), one_a_view(ridge, M, "ridge"), strict=True
+            )
         ]
         self.bandwidth_, resolved = np.array([sigma for sigma, _ in rules]), [nu for _, nu in rules]
         kernels = [
             make_kernel(self.kernel, bandwidth=float(b), degree=self.degree, offset=self.offset)
             for b in self.bandwidth_
         ]
-        return [ViewData(*parts) for parts in zip(kernels, Xs, ys, Zs, resolved, strict=True)]
+        return [ViewData(*parts) for parts in zip(kernels, dealt.X, ys, dealt.Z, resolved, strict=True)]
 
     def _solve(self, data: list[ViewData], views: list[View]) -> Fitted:
         terms = self._terms(data, views)
@@ -375,14 +351,3 @@ def _judged(terms: Terms, certificate: Certificate) -> Stop:
     stop = terms.stop_of(certificate, ended=True)
     assert stop is not None, "it has ended"
     return stop
-
-
-def _targets(y_views: Any, n_views: int) -> list[Any]:
-    if not hasattr(y_views, "__len__"):
-        raise BadData(f"y_views: {y_views!r} is no target vector; give one for all views, or one each.")
-    # One vector of numbers holds for every view; a list of vectors has one a view.
-    if all(np.ndim(y) == 0 for y in y_views):
-        return [y_views] * n_views
-    if len(y_views) != n_views:
-        raise BadData(f"y_views: {len(y_views)} target vectors for {n_views} views; give one for all, or one each.")
-    return list(y_views)

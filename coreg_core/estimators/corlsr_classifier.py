@@ -13,7 +13,7 @@ from coreg_core.estimators._view_classes import ViewsClassifier
 from coreg_core.estimators.corlsr import CoRLSR, Fitted
 from coreg_core.numerics.arrays import Arr
 
-_HALF = 0.5  # CoRLSR has no intercept: labels of ∓½ make "as likely as not" the prediction without any label
+_HALF = 0.5  # without an intercept, labels of ∓½ make "as likely as not" the prediction without any label
 
 
 class CoRLSRClassifier(ViewsClassifier, CoRLSR):
@@ -26,8 +26,8 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
 
     Parameters
     ----------
-    views, form, kernel, bandwidth, ridge, coupling, solver, tol, prediction_tol, max_rounds, degree, offset, rank_tolerance
-        those of `CoRLSR`.
+    views, form, kernel, preset, bandwidth, ridge, fit_intercept, coupling, solver, tol, prediction_tol, max_rounds
+        those of `CoRLSR`, as are degree, offset, rank_tolerance.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
     >>> X = rng.normal(size=(150, 4))
     >>> y = np.where(X[:, 0] + X[:, 2] > 0, "yes", "no").astype(object)
     >>> y[40:] = None  # missing targets: these rows are the shared ones
-    >>> model = CoRLSRClassifier(views=[slice(0, 2), slice(2, 4)], ridge="loo").fit(X, y)
+    >>> model = CoRLSRClassifier(views=[slice(0, 2), slice(2, 4)]).fit(X, y)
     >>> model.classes_.tolist(), model.predict_proba(X).shape, model.predict_proba_views(X).shape
     (['no', 'yes'], (150, 2), (2, 150))
     """
@@ -62,12 +62,12 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
     def _solve(self, data: list[ViewData], views: list[View]) -> Fitted:
         fit, M = super()._solve(data, views), len(views)
         predictions = np.array([s.prediction for s in fit.solutions])
-        pairs = []
+        pairs, middle = [], self.intercept_ + _HALF
         for v, (view, d) in enumerate(zip(views, data, strict=True)):
             others = (predictions.sum(axis=0) - predictions[v]) / max(M - 1, 1)
             residuals, G = view.on_labels(others, sweep_weight(self.coupling, M))
             errors = LabelledFit(residuals, G, d.y, centred=False).left_out
-            pairs.append((d.y - errors + _HALF, d.y + _HALF))
+            pairs.append((d.y - errors + middle, d.y + middle))
         self._calibrate(pairs)
         return fit
 

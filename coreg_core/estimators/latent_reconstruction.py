@@ -7,7 +7,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import unlabelled_rows
+from coreg_core.estimators._inputs import split_rows
+from coreg_core.estimators._parameters import check_parameters
 from coreg_core.numerics.arrays import Arr
 
 
@@ -69,18 +70,12 @@ class LinearLatentReconstruction(RegressorMixin, BaseEstimator):  # type: ignore
         self.n_epochs, self.tolerance = n_epochs, tolerance
 
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), X_unlabelled (m, d) or None."""
-        X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
-        y, rows = np.asarray(y, dtype=np.float64), X
-        if X_unlabelled is not None:
-            rows = np.concatenate([X, unlabelled_rows(self, X_unlabelled)])
-        for name in ("ridge_predictors", "ridge_target", "ridge_latent"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise UsageError(f"{name}={getattr(self, name)!r}: needs a positive number.")
-        if not (np.isfinite(self.target_weight) and self.target_weight >= 0):
-            raise UsageError(f"target_weight={self.target_weight!r}: needs a finite number of at least 0.")
-        if self.n_epochs < 1:
-            raise UsageError(f"n_epochs={self.n_epochs}: needs at least 1.")
+        """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (m, d): more of them."""
+        check_parameters(self)
+        X, y, more = split_rows(self, X, y, X_unlabelled)
+        rows = np.concatenate([X, more])
+        if not (self.ridge_latent > 0 and self.n_epochs):
+            raise UsageError(f"ridge_latent={self.ridge_latent!r}, n_epochs={self.n_epochs}: both need to be positive.")
         Z = principal_scores(rows, latent_dimension(self.n_latent, rows.shape[1]))
         tau, n, self.objective_ = float(self.target_weight), len(y), []
         V, v0 = _ridge_with_bias(Z, rows, float(self.ridge_predictors))
@@ -89,7 +84,7 @@ class LinearLatentReconstruction(RegressorMixin, BaseEstimator):  # type: ignore
                 Z[:n], y[:, None], float(self.ridge_target) / tau if tau > 0 else self.ridge_target
             )
             H = V.T @ V + self.ridge_latent * np.eye(V.shape[1])
-            Z = np.linalg.solve(H, V.T @ (rows - v0).T).T
+            Z = np.asarray(np.linalg.solve(H, V.T @ (rows - v0).T).T, dtype=np.float64)
             if tau > 0:
                 of_labelled = H + tau * np.outer(w[0], w[0])
                 Z[:n] = np.linalg.solve(of_labelled, V.T @ (X - v0).T + tau * np.outer(w[0], y - w0[0])).T
@@ -118,18 +113,8 @@ class LinearLatentReconstruction(RegressorMixin, BaseEstimator):  # type: ignore
 
 
 def latent_dimension(n_latent: int | None, d: int) -> int:
-    """The columns of Z.
-
-    Raises
-    ------
-    UsageError
-        below 1.
-    """
-    if n_latent is None:
-        return max(1, round(0.75 * d))
-    if n_latent < 1:
-        raise UsageError(f"n_latent={n_latent}: needs at least 1.")
-    return n_latent
+    """The columns of Z."""
+    return max(1, round(0.75 * d)) if n_latent is None else n_latent
 
 
 def principal_scores(rows: Arr, count: int) -> Arr:

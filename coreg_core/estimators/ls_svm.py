@@ -8,6 +8,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.estimators._dual import dual_with_bias
+from coreg_core.estimators._inputs import split_rows
+from coreg_core.estimators._parameters import check_parameters
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 
 
@@ -58,11 +60,12 @@ class LSSVM(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.degree, self.offset = degree, offset
 
     def fit(self, X: Any, y: Any) -> Self:
-        """X (n, d), y (n,)."""
-        X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
+        """X (n, d), y (n,), NaN on rows to leave out."""
+        check_parameters(self)
+        X, y, _ = split_rows(self, X, y)
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, X, self.kernel)
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
-        alpha, bias = dual_with_bias(kernel(X, X), np.asarray(y, dtype=np.float64)[:, None], float(self.ridge))
+        alpha, bias = dual_with_bias(kernel(X, X), y[:, None], float(self.ridge))
         self.function_, self.intercept_ = KernelExpansion(kernel, X, alpha[:, 0]), float(bias[0])
         return self
 

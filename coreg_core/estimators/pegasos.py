@@ -7,19 +7,21 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.estimators._inputs import TwoClasses, generator
+from coreg_core.estimators._inputs import TwoClasses, checked_targets, generator
 from coreg_core.estimators._online import (
     Draws,
     Loss,
     Weights,
     as_rows,
+    at_most,
     check_finite,
     one_step,
     positive,
     single_step,
+    stable_starts,
     step_size,
-    whole,
 )
+from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators.oca import OCAClassifier, OCARegressor
 from coreg_core.numerics.arrays import Arr
 
@@ -31,7 +33,7 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self,
         *,
         ridge: float = 0.01,
-        eta0: float | None = None,
+        eta0: str | float | None = "auto",
         n_labelled_step: int = 1,
         n_steps: int = 10_000,
         random_state: Any = None,
@@ -40,18 +42,20 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self.n_steps, self.random_state = n_steps, random_state
 
     def _descend(self, X: Any, y: Arr) -> Self:
+        """On the rows whose target is not missing."""
+        known = np.flatnonzero(~np.isnan(y))
+        X, y = X[known], y[known]
         positive(self.ridge, "ridge")
-        if self.eta0 is not None:
-            positive(self.eta0, "eta0")
-        whole(self.n_labelled_step, "n_labelled_step", 1, len(y), "the rows that there are")
-        whole(self.n_steps, "n_steps", 1, None, "a whole number")
+        at_most(self.n_labelled_step, "n_labelled_step", len(y), "the labelled rows that there are")
         rng = generator(self.random_state)
         table, weights, draws = as_rows(X), [Weights(X.shape[1])], Draws(len(y), self.n_labelled_step, rng)
+        [stable] = stable_starts(self._loss, [self.ridge], 0.0, [table], [])
+        start = stable if self.eta0 == "auto" else None if self.eta0 is None else positive(self.eta0, "eta0")
         nothing = np.arange(0)
         numbers = y.tolist()
         for t in range(1, self.n_steps + 1):
             terms: dict[str, Any] = {"loss": self._loss, "ridge": [self.ridge], "coupling": 0.0}
-            terms["eta"] = [step_size(self.eta0, self.ridge, t)]
+            terms["eta"] = [step_size(start, self.ridge, t)]
             with np.errstate(over="ignore", invalid="ignore"):  # a step that diverges raises an error
                 if draws.single:
                     i = draws.one()
@@ -77,26 +81,28 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 class PegasosRegressor(RegressorMixin, _Pegasos):  # type: ignore[misc]
     r"""$\frac1n \sum_i \frac12 (w^\top x_i - y_i)^2 + \frac{\lambda}{2}\|w\|^2$, by stochastic gradient steps.
 
-    Source: Shalev-Shwartz, Singer, Srebro (2007), with the squared loss, as de Ruijter, Tsivtsivadze (2012) use it. No bias, and
-    no projection onto the ball of radius 1/√λ, which the convergence does not need.
+    Source: Shalev-Shwartz, Singer, Srebro (2007), with the squared loss, as de Ruijter, Tsivtsivadze (2012) use it. No
+    projection onto the ball of radius 1/√λ, which the convergence does not need.
 
     Parameters
     ----------
     ridge
         λ > 0.
     eta0
-        η₀: the steps are η₀ / (1 + η₀ λ (t−1)); None: 1/(λt).
+        η₀: the steps are η₀ / (1 + η₀ λ (t−1)); "auto": 1/(λ + ‖x‖²) with the longest row, which cannot diverge; None: 1/(λt).
     n_labelled_step
         k, rows a step.
     n_steps
         steps.
+    fit_intercept
+        subtract the mean of the targets, and add it back; False is the paper's form.
     random_state
         of the rows drawn.
 
     Attributes
     ----------
     coef_
-        w, (d,). n_iter_: steps.
+        w, (d,). intercept_. n_iter_: steps.
 
     Raises
     ------
@@ -112,14 +118,32 @@ class PegasosRegressor(RegressorMixin, _Pegasos):  # type: ignore[misc]
 
     _loss = "squared"
 
+    def __init__(
+        self,
+        *,
+        ridge: float = 0.01,
+        eta0: str | float | None = "auto",
+        n_labelled_step: int = 1,
+        n_steps: int = 10_000,
+        fit_intercept: bool = True,
+        random_state: Any = None,
+    ):
+        super().__init__(
+            ridge=ridge, eta0=eta0, n_labelled_step=n_labelled_step, n_steps=n_steps, random_state=random_state
+        )
+        self.fit_intercept = fit_intercept
+
     def fit(self, X: Any, y: Any) -> Self:
-        """X (n, d), dense or sparse; y (n,)."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, order="C", y_numeric=True)
-        return self._descend(X, np.asarray(y, dtype=np.float64))
+        """X (n, d), dense or sparse; y (n,), NaN on rows to leave out."""
+        check_parameters(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, order="C")
+        targets = checked_targets(y, X.shape[0], self)
+        self.intercept_ = float(np.nanmean(targets)) if self.fit_intercept else 0.0
+        return self._descend(X, targets - self.intercept_)
 
     def predict(self, X: Any) -> Any:
-        """Xw, (n,)."""
-        return self._decide(X)
+        """Xw + b, (n,)."""
+        return self._decide(X) + self.intercept_
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -137,7 +161,7 @@ class PegasosClassifier(TwoClasses, ClassifierMixin, _Pegasos):  # type: ignore[
     ridge
         λ > 0.
     eta0
-        η₀: the steps are η₀ / (1 + η₀ λ (t−1)); None: 1/(λt), as published.
+        η₀: the steps are η₀ / (1 + η₀ λ (t−1)); "auto" and None: 1/(λt), as published.
     n_labelled_step
         k, rows a step.
     n_steps
@@ -161,30 +185,13 @@ class PegasosClassifier(TwoClasses, ClassifierMixin, _Pegasos):  # type: ignore[
     _loss = "hinge"
 
     def fit(self, X: Any, y: Any) -> Self:
-        """X (n, d), dense or sparse; y (n,) of two classes."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, order="C")
-        return self._descend(X, self._signs(y))
+        """X (n, d), dense or sparse; y (n,) of two classes, NaN or None on rows to leave out."""
+        check_parameters(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, order="C")
+        return self._descend(X, self.signs_and_gaps(y, X.shape[0]))
 
 
-class _Uncoupled:
-    """OCA's parameters, less those of the coupling."""
-
-    def __init__(
-        self,
-        *,
-        ridge: float | Sequence[float] = 0.01,
-        eta0: float | Sequence[float] | None = None,
-        n_labelled_step: int = 1,
-        n_steps: int = 10_000,
-        random_state: Any = None,
-    ):
-        self.ridge, self.eta0, self.n_labelled_step = ridge, eta0, n_labelled_step
-        self.n_steps, self.random_state = n_steps, random_state
-
-    coupling, n_unlabelled_step = 0.0, 0
-
-
-class MultiViewPegasosRegressor(_Uncoupled, OCARegressor):
+class MultiViewPegasosRegressor(OCARegressor):
     r"""$\sum_v [\frac1n \sum_i \frac12 (w_v^\top x_i^v - y_i)^2 + \frac{\lambda_v}{2}\|w_v\|^2]$: independent views.
 
     `OCARegressor` at μ = 0, the paper's baseline: the gain of the views' mean without co-regularisation.
@@ -192,9 +199,41 @@ class MultiViewPegasosRegressor(_Uncoupled, OCARegressor):
     Source: de Ruijter, Tsivtsivadze (2012), section 4.1, "PEGASOS MV". Parameters and attributes: those of `OCARegressor`.
     """
 
+    coupling, n_unlabelled_step = 0.0, 0
 
-class MultiViewPegasosClassifier(_Uncoupled, OCAClassifier):
+    def __init__(
+        self,
+        *,
+        views: Any = None,
+        ridge: float | Sequence[float] = 0.01,
+        eta0: str | float | Sequence[float] | None = "auto",
+        n_labelled_step: int = 1,
+        n_steps: int = 10_000,
+        fit_intercept: bool = True,
+        random_state: Any = None,
+    ):
+        self.views, self.ridge, self.eta0, self.n_labelled_step = views, ridge, eta0, n_labelled_step
+        self.n_steps, self.random_state = n_steps, random_state
+        self.fit_intercept = fit_intercept
+
+
+class MultiViewPegasosClassifier(OCAClassifier):
     r"""`MultiViewPegasosRegressor` with the hinge loss, for two classes: `OCAClassifier` at μ = 0.
 
     Source: de Ruijter, Tsivtsivadze (2012), section 4.1, "PEGASOS MV". Parameters and attributes: those of `OCAClassifier`.
     """
+
+    coupling, n_unlabelled_step = 0.0, 0
+
+    def __init__(
+        self,
+        *,
+        views: Any = None,
+        ridge: float | Sequence[float] = 0.01,
+        eta0: str | float | Sequence[float] | None = "auto",
+        n_labelled_step: int = 1,
+        n_steps: int = 10_000,
+        random_state: Any = None,
+    ):
+        self.views, self.ridge, self.eta0, self.n_labelled_step = views, ridge, eta0, n_labelled_step
+        self.n_steps, self.random_state = n_steps, random_state

@@ -8,11 +8,16 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import KernelExpansion, positive_factor
-from coreg_core.kernels.functions import make_kernel, resolve_bandwidth, resolve_ridge
+from coreg_core.estimators._inputs import split_rows
+from coreg_core.estimators._parameters import by_preset, check_parameters
+from coreg_core.kernels.functions import make_kernel
+from coreg_core.kernels.leave_one_out import kernel_rule
 
 
 class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""$\min_f \|y - f(X)\|^2 + \nu\|f\|^2$ over kernels at X: f(x) = k(x, X)(K + νI)⁻¹ y.
+
+    The targets are less their mean, which predictions contain (``fit_intercept``).
 
     Source: Saunders et al. (1998), as cited by Brefeld et al. (2006), section 3.
 
@@ -20,10 +25,16 @@ class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     ----------
     kernel
         "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    preset
+        the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
+        False.
     bandwidth
-        σ: "paper" (mean of ‖x_i−x_j‖² over all n² pairs), "median", or a positive number.
+        σ: "paper" (mean of ‖x_i−x_j‖² over all n² pairs), "median", "loo" (leave-one-out), or a positive number. None: by the
+        preset.
     ridge
-        ν: "paper" (inverse mean input norm) or a positive number.
+        ν: "paper" (inverse mean input norm), "loo", or a positive number. None: by the preset.
+    fit_intercept
+        subtract the mean of the targets, and add it back. None: by the preset.
     degree
         of the polynomial kernel.
     offset
@@ -32,7 +43,7 @@ class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     Attributes
     ----------
     bandwidth_, ridge_
-        the values in use.
+        the values in use. intercept_.
     function_
         the kernel expansion.
 
@@ -45,7 +56,7 @@ class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     >>> import numpy as np
     >>> from coreg_core.estimators import RLSR
-    >>> RLSR(bandwidth=1.0, ridge=1.0).fit([[0.0]], [2.0]).predict([[0.0]])
+    >>> RLSR(bandwidth=1.0, ridge=1.0, fit_intercept=False).fit([[0.0]], [2.0]).predict([[0.0]])
     array([1.])
     """
 
@@ -53,20 +64,27 @@ class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         self,
         *,
         kernel: str = "gaussian",
-        bandwidth: str | float = "paper",
-        ridge: str | float = "paper",
+        preset: str = "loo",
+        bandwidth: str | float | None = None,
+        ridge: str | float | None = None,
+        fit_intercept: bool | None = None,
         degree: int = 3,
         offset: float = 1.0,
     ):
-        self.kernel, self.bandwidth, self.ridge = kernel, bandwidth, ridge
+        self.kernel, self.preset = kernel, preset
+        self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
         self.degree, self.offset = degree, offset
 
     def fit(self, X: Any, y: Any) -> Self:
-        """X (n, d), y (n,)."""
-        X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
-        y = np.asarray(y, dtype=np.float64)
-        self.bandwidth_ = resolve_bandwidth(self.bandwidth, X, self.kernel)
-        self.ridge_ = resolve_ridge(self.ridge, X)
+        """X (n, d), y (n,), NaN on rows to leave out."""
+        check_parameters(self)
+        X, y, _ = split_rows(self, X, y)
+        bandwidth, ridge, with_intercept = by_preset(self)
+        self.intercept_ = float(y.mean()) if with_intercept else 0.0
+        y = y - self.intercept_
+        self.bandwidth_, self.ridge_ = kernel_rule(
+            X, y, self.kernel, bandwidth, ridge, degree=self.degree, offset=self.offset
+        )
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
         K = kernel(X, X)
         K.flat[:: len(X) + 1] += self.ridge_
@@ -79,4 +97,4 @@ class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         """f(X), shape (n,)."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        return self.function_.predict(X)
+        return self.function_.predict(X) + self.intercept_

@@ -9,7 +9,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import UsageError
 from coreg_core.estimators._dual import dual_with_bias
-from coreg_core.estimators._inputs import unlabelled_rows
+from coreg_core.estimators._inputs import split_rows
+from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators.latent_reconstruction import latent_dimension, principal_scores
 from coreg_core.kernels.functions import Polynomial
 from coreg_core.numerics.arrays import Arr
@@ -113,12 +114,10 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         self.ridge_new_rows, self.random_state = ridge_new_rows, random_state
 
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), X_unlabelled (m, d) or None; on one scale, for example [−1, 1] as in the paper."""
-        X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
-        y, rows = np.asarray(y, dtype=np.float64), X
-        if X_unlabelled is not None:
-            rows = np.concatenate([X, unlabelled_rows(self, X_unlabelled)])
-        self._check()
+        """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (m, d): more of them. Scale X, for example to [−1, 1]."""
+        check_parameters(self)
+        X, y, more = split_rows(self, X, y, X_unlabelled)
+        rows = np.concatenate([X, more])
         Z = self._first(rows)
         try:
             losses = self._losses(Z, rows, y)
@@ -153,17 +152,6 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
                 break
         self.objective_.append(value)
         return self._finish(Z, rows, y)
-
-    def _check(self) -> None:
-        for name in ("ridge_predictors", "ridge_target", "ridge_new_rows"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise UsageError(f"{name}={getattr(self, name)!r}: needs a positive number.")
-        for name in ("ridge_latent", "eta_predictors", "eta_target", "n_epochs"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise UsageError(f"{name}={getattr(self, name)!r}: needs a finite number of at least 0.")
-        if self.start not in ("random", "pca"):
-            raise UsageError(f"start={self.start!r}: choose 'random' or 'pca'.")
-        Polynomial(self.degree)  # raises for an invalid degree
 
     def _first(self, rows: Arr) -> Arr:
         D = latent_dimension(self.n_latent, rows.shape[1])

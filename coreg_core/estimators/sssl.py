@@ -3,16 +3,18 @@ r"""Simple semi-supervised learning: least squares on the eigenfunctions of the 
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import cho_solve, eigh, lstsq
+from scipy.linalg import cho_solve, eigh, lstsq, qr
 from scipy.sparse.linalg import eigsh
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import positive_factor
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import generator, unlabelled_rows
+from coreg_core.estimators._inputs import generator, split_rows
+from coreg_core.estimators._parameters import check_parameters
 from coreg_core.kernels.bases import RANK_TOLERANCE, Basis, orthonormal_basis
 from coreg_core.kernels.functions import expand, make_kernel, resolve_bandwidth
+from coreg_core.kernels.leave_one_out import choose
 from coreg_core.numerics.arrays import Arr
 
 
@@ -27,7 +29,7 @@ class SSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     Parameters
     ----------
     n_eigenfunctions
-        s; None: half as many as labelled rows, at least 1.
+        s; None: by leave-one-out, at most half as many as labelled rows.
     kernel
         "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
     bandwidth
@@ -72,9 +74,11 @@ class SSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         self.eigen_solver, self.fit_intercept, self.degree, self.offset = eigen_solver, fit_intercept, degree, offset
 
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), X_unlabelled (N−n, d) or None."""
-        X, y, everything = _tables(self, X, y, X_unlabelled)
-        s = max(1, len(X) // 2) if self.n_eigenfunctions is None else self.n_eigenfunctions
+        """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (N−n, d): more of them."""
+        check_parameters(self)
+        X, y, more = split_rows(self, X, y, X_unlabelled)
+        everything = np.concatenate([X, more])
+        s = min(max(1, len(X) // 2), len(everything)) if self.n_eigenfunctions is None else self.n_eigenfunctions
         if not 1 <= s <= len(everything):
             raise UsageError(f"n_eigenfunctions={s}: choose 1 to {len(everything)}, the number of rows.")
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, everything, self.kernel)
@@ -84,9 +88,12 @@ class SSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         if not keep.any():
             raise UsageError("the kernel is zero on every row; use another kernel, or a feature that is not constant.")
         values, vectors = values[keep], vectors[:, keep]
+        self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
+        if self.n_eigenfunctions is None:
+            s = best_columns(vectors[: len(X)], y - self.intercept_)
+            values, vectors = values[:s], vectors[:, :s]
         self.eigenvalues_ = values / len(everything)
         self.basis_ = Basis(kernel, everything, np.ascontiguousarray(vectors / np.sqrt(values)))
-        self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
         # The row of x_i among the eigenvectors is φ(x_i) already; scaled alike, so that columns of tiny μ still count.
         features = vectors[: len(X)]
         self.coef_ = lstsq(features, y - self.intercept_, check_finite=False)[0] / np.sqrt(values)
@@ -116,7 +123,7 @@ class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     bandwidth
         σ: "paper" or "median", over the landmarks; or a positive number.
     ridge
-        γ > 0.
+        γ > 0, or "loo" (leave-one-out).
     fit_intercept
         subtract the target's labelled mean, and add it back; False is the paper's equation as printed.
     degree
@@ -129,7 +136,7 @@ class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     coef_
-        w. basis_: the features. intercept_, bandwidth_, n_components_.
+        w. basis_: the features. intercept_, bandwidth_, ridge_, n_components_.
 
     Raises
     ------
@@ -148,7 +155,7 @@ class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         n_components: int | None = None,
         kernel: str = "gaussian",
         bandwidth: str | float = "paper",
-        ridge: float = 1e-3,
+        ridge: str | float = "loo",
         fit_intercept: bool = True,
         degree: int = 3,
         offset: float = 1.0,
@@ -158,18 +165,24 @@ class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_intercept, self.degree, self.offset, self.random_state = fit_intercept, degree, offset, random_state
 
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), X_unlabelled (N−n, d) or None; of the unlabelled rows only the landmarks are used."""
-        X, y, everything = _tables(self, X, y, X_unlabelled)
+        """As `SSSL.fit`; of the unlabelled rows only the landmarks are used."""
+        check_parameters(self)
+        X, y, more = split_rows(self, X, y, X_unlabelled)
+        everything = np.concatenate([X, more])
         M = min(200, len(everything)) if self.n_components is None else self.n_components
         if not 1 <= M <= len(everything):
             raise UsageError(f"n_components={M}: choose 1 to {len(everything)}, the number of rows.")
         rng = generator(self.random_state)
         landmarks = everything[np.sort(rng.choice(len(everything), size=M, replace=False))]
-        self.bandwidth_ = resolve_bandwidth(self.bandwidth, landmarks, self.kernel)
+        self.bandwidth_ = resolve_bandwidth(self.bandwidth, landmarks if M > 1 else everything, self.kernel)
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
         self.basis_, self.n_components_ = orthonormal_basis(kernel, landmarks), M
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
-        self.coef_ = ridge_regression(self.basis_.features(X), y - self.intercept_, float(self.ridge))
+        features, y = self.basis_.features(X), y - self.intercept_
+        # γ is ν/n
+        ridge = choose([features], y, intercept=False).ridge / len(y) if self.ridge == "loo" else self.ridge
+        self.ridge_ = float(ridge)
+        self.coef_ = ridge_regression(features, y, self.ridge_)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -177,6 +190,17 @@ class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return _expansion(self.basis_, X, self.coef_) + self.intercept_
+
+
+def best_columns(features: Arr, y: Arr) -> int:
+    """The number of leading columns whose least squares fit has the least squared leave-one-out error.
+
+    With Q of the columns' QR, a fit adds q_j (q_jᵀy) for each column, and a leverage q_ij².
+    """
+    Q = qr(features, mode="economic", check_finite=False)[0]
+    residuals = y[:, None] - np.cumsum(Q * (Q.T @ y), axis=1)
+    left_out = residuals / np.maximum(1.0 - np.cumsum(Q * Q, axis=1), 1e-6)
+    return int((left_out**2).sum(axis=0).argmin()) + 1
 
 
 def ridge_regression(features: Arr, y: Arr, ridge: float) -> Arr:
@@ -198,14 +222,6 @@ def ridge_regression(features: Arr, y: Arr, ridge: float) -> Arr:
     return solution if p <= n else features.T @ solution
 
 
-def _tables(estimator: Any, X: Any, y: Any, X_unlabelled: Any) -> tuple[Arr, Arr, Arr]:
-    X, y = validate_data(estimator, X, y, dtype=np.float64, order="C", y_numeric=True)
-    if X_unlabelled is None:
-        return X, np.asarray(y, dtype=np.float64), X
-    more = unlabelled_rows(estimator, X_unlabelled)
-    return X, np.asarray(y, dtype=np.float64), np.concatenate([X, more])
-
-
 def _largest(K: Arr, count: int, solver: str) -> tuple[Arr, Arr]:
     """The ``count`` largest eigenvalues, descending, and their vectors."""
     n = len(K)
@@ -216,10 +232,8 @@ def _largest(K: Arr, count: int, solver: str) -> tuple[Arr, Arr]:
         case "lanczos" if count < n:
             start = np.full(n, 1.0 / np.sqrt(n))  # else ARPACK draws one, and the signs differ between runs
             values, vectors = eigsh(K, k=count, v0=start)
-        case "lanczos":
-            return _largest(K, count, "dense")
         case _:
-            raise UsageError(f"eigen_solver={solver!r}: choose 'dense' or 'lanczos'.")
+            return _largest(K, count, "dense")
     return values[::-1], vectors[:, ::-1]
 
 

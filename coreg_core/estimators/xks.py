@@ -18,7 +18,7 @@ class _FourierViews(CanonicalRidge):
         *,
         n_components: int | None = None,
         bandwidth: str | float = "paper",
-        ridge: float = 1e-3,
+        ridge: str | float = "loo",
         cca: str = "exact",
         cca_ridge: float = 1e-2,
         sketch: int | None = None,
@@ -46,11 +46,11 @@ class XKS(Regression, _FourierViews):
     Parameters
     ----------
     n_components
-        M; None: 200, or half of the rows where they are fewer.
+        M; None: 200, at most an eighth of the rows.
     bandwidth
         σ: "paper" or "median", over 2M rows drawn from all; or a positive number.
     ridge
-        γ ≥ 0.
+        γ ≥ 0, or "loo" (leave-one-out).
     cca
         "exact" or "randomised".
     cca_ridge

@@ -19,7 +19,7 @@ class _NystromViews(CanonicalRidge):
         n_components: int | None = None,
         kernel: str = "gaussian",
         bandwidth: str | float = "paper",
-        ridge: float = 1e-3,
+        ridge: str | float = "loo",
         cca: str = "exact",
         cca_ridge: float = 1e-2,
         sketch: int | None = None,
@@ -56,13 +56,13 @@ class XNV(Regression, _NystromViews):
     Parameters
     ----------
     n_components
-        M, features a view; None: 200, or half of the rows where they are fewer.
+        M, features a view; None: 200, at most an eighth of the rows.
     kernel
         "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
     bandwidth
         σ: "paper" (mean squared distance) or "median", over the 2M landmarks; or a positive number.
     ridge
-        γ ≥ 0.
+        γ ≥ 0, or "loo" (leave-one-out).
     cca
         "exact" (QR and SVD of every row) or "randomised" (of a sketch of them).
     cca_ridge

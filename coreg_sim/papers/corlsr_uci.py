@@ -129,15 +129,19 @@ def _predictions(data: NumericDataSet, reading: str, columns: list[Any], labelle
     X_views, Z_views = [X[:, c] for c in columns], [Z[:, c] for c in columns]
     rules = [paper_rules(V, W) for V, W in zip(X_views, Z_views, strict=True)]
     bandwidth, ridge = [r[0] for r in rules], [r[1] for r in rules]
-    alone = [RLSR(bandwidth=b, ridge=r).fit(V, y) for V, b, r in zip(X_views, bandwidth, ridge, strict=True)]
+    alone = [
+        RLSR(preset="paper", bandwidth=b, ridge=r).fit(V, y) for V, b, r in zip(X_views, bandwidth, ridge, strict=True)
+    ]
     of_all = paper_rules(X, Z)
-    whole = RLSR(bandwidth=of_all[0], ridge=of_all[1]).fit(X, y)
+    whole = RLSR(preset="paper", bandwidth=of_all[0], ridge=of_all[1]).fit(X, y)
     out = {
         "rlsr": whole.predict(Z),
         "average": np.mean([f.predict(V) for f, V in zip(alone, Z_views, strict=True)], axis=0),
     }
     for form in ("exact", "semi-parametric"):
-        model = CoRLSR(form=form, bandwidth=bandwidth, ridge=ridge, coupling=COUPLING).fit(X_views, y, Z_views)
+        model = CoRLSR(preset="paper", form=form, bandwidth=bandwidth, ridge=ridge, coupling=COUPLING).fit(
+            X_views, y, Z_views
+        )
         out[form] = model.predictions_unlabelled_.mean(axis=0)
     return {method: predicted + offset for method, predicted in out.items()}
 

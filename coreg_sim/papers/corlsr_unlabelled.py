@@ -68,7 +68,7 @@ class CorlsrUnlabelled:
         sigma, nu = paper_rules(sample.X, sample.Z)
         for factor in RIDGE_FACTORS:
             since = time.perf_counter()
-            model = RLSR(bandwidth=sigma, ridge=factor * nu).fit(sample.X, sample.y)
+            model = RLSR(preset="paper", bandwidth=sigma, ridge=factor * nu).fit(sample.X, sample.y)
             out["seconds"]["rlsr"] = time.perf_counter() - since
             out["rlsr"].append(sample.error(model.predict(sample.test)))
         out["kernel ridge"] = sample.error(kernel_ridge(sample.X, sample.y, seed=0).predict(sample.test))
@@ -83,7 +83,7 @@ class CorlsrUnlabelled:
                 errors = []
                 for coupling in COUPLINGS:
                     since = time.perf_counter()
-                    fitted = CoRLSR(form=form, coupling=coupling, bandwidth=bandwidth, ridge=ridge).fit(
+                    fitted = CoRLSR(preset="paper", form=form, coupling=coupling, bandwidth=bandwidth, ridge=ridge).fit(
                         X_views, sample.y, Z_views
                     )
                     if coupling == 0.1:

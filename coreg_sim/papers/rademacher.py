@@ -106,7 +106,7 @@ def _fold(data: NumericDataSet, columns: list[object], labelled: object, rest: o
     errors, bounds = [], []
     for coupling in (0.0, lam):
         # CoRLS with the separate loss, in CoRLSR's units: ν = 2ℓγ, and λ there counts both orders of a pair.
-        model = CoRLSR(bandwidth=bandwidth, ridge=[2 * n * g for g in gamma], coupling=n * coupling)
+        model = CoRLSR(preset="paper", bandwidth=bandwidth, ridge=[2 * n * g for g in gamma], coupling=n * coupling)
         predicted = model.fit(X_views, y, Z_views).predictions_unlabelled_.mean(axis=0)
         errors.append(float(np.sqrt(np.mean((predicted - hidden) ** 2))))
         bounds.append(CoRegularisedClass(blocks, gamma, coupling).complexity_bounds[1])

@@ -12,25 +12,11 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators import AdditiveClassifier, AdditiveRegressor, CoRLS, CoRLSR, CoRLSRClassifier
+from coreg_core.estimators import AdditiveRegressor, CoRLS, CoRLSR
 from coreg_core.kernels.leave_one_out import MANY, choose, kernel_rule, leave_one_out, some_rows, widths
-
-
-@parametrize_with_checks(
-    [
-        AdditiveRegressor(tuning_steps=2, probes=4, landmarks=40),
-        AdditiveClassifier(tuning_steps=2, probes=4, landmarks=40),
-        CoRLSR(bandwidth=1.0, ridge=0.1),
-        CoRLSRClassifier(bandwidth=1.0, ridge=0.1),
-        CoRLS(bandwidth=1.0, ridge=1e-3),
-    ]
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 def table(n=60, labelled=40, seed=0):
@@ -184,11 +170,11 @@ def test_open_residuals_are_additive_kernel_ridge_over_everything():
         ({"views": [["age"]]}, "no column names"),
         ({"bandwidth": "paper"}, "choose 'loo' or a positive number"),
         ({"ridge": -1.0}, "choose 'loo' or a positive number"),
-        ({"landmarks": 0}, "landmarks=0: needs at least 1"),
-        ({"kernel": "sigmoid"}, "kernel='sigmoid': choose one of"),
-        ({"rows": "public"}, "rows='public': choose one of"),
+        ({"landmarks": 0}, "'landmarks' parameter .* Got 0"),
+        ({"kernel": "sigmoid"}, "'kernel' parameter .* Got 'sigmoid'"),
+        ({"rows": "public"}, "'rows' parameter .* Got 'public'"),
         ({"residuals": "open"}, 'needs rows="common"'),
-        ({"tol": 0.0}, "above 0"),
+        ({"tol": 0.0}, "'tol' parameter .* Got 0.0"),
     ],
     ids=str,
 )
@@ -210,7 +196,7 @@ def test_tables_that_do_not_fit():
     with pytest.raises(BadData, match="infinity"):
         model.fit(X, np.where(np.isnan(y), np.inf, y))
     Xs, ys, Zs = [X[:5, :2], X[5:9, 2:]], [y[:5], y[5:9]], [X[9:, :2], X[9:, 2:]]
-    with pytest.raises(BadData, match="as many target vectors"):
+    with pytest.raises(BadData, match="1 target vectors for 2 views"):
         model.fit(Xs, ys[:1], Zs)
     with pytest.raises(BadData, match="needs as many"):
         model.fit(Xs, [ys[0], y[:2]], Zs)
@@ -224,7 +210,7 @@ def test_tables_that_do_not_fit():
     with pytest.raises(BadData, match=r"positions\[0\]: 5 different rows"):
         common.fit(Xs, ys, Zs, positions=[np.zeros(5, int), np.arange(4)])
     fitted = model.fit(Xs, ys, Zs)
-    with pytest.raises(BadData, match="the model has"):
+    with pytest.raises(BadData, match="the view was fitted with 2"):
         fitted.predict([X[:, :2], X[:, 2:3]])
     with pytest.raises(BadData, match="every view needs the same"):
         fitted.predict([X[:, :2], X[:3, 2:]])
@@ -322,5 +308,5 @@ def test_a_view_without_a_mask_is_warned_about_and_a_model_of_a_view_takes_no_fr
         model.models_[0].own.predict(pl.DataFrame(X[:, :2]))
     with pytest.raises(BadData, match="4 columns; the model has 2"):
         model.models_[0].own.predict(X)
-    with pytest.raises(UsageError, match="a list of views needs Z_views"):
+    with pytest.raises(UsageError, match="several target vectors need Z_views"):
         clone(QUICK).fit([X[:, :2], X[:, 2:]], [y, y])

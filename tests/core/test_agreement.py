@@ -149,8 +149,8 @@ def test_a_wide_kernel_on_many_rows(form, factor):
     data = ([H[:n] for H in halves], [y[:n]] * 2, [H[n:] for H in halves])
     for coupling in (0.01, 1.0, 100.0):
         parameters = {"form": form, "bandwidth": bandwidth, "coupling": coupling, "tol": 1e-20}
-        direct = CoRLSR(**parameters).fit(*data)
-        gradients = CoRLSR(**parameters, solver="conjugate-gradients").fit(*data)
+        direct = CoRLSR(preset="paper", **parameters).fit(*data)
+        gradients = CoRLSR(preset="paper", **parameters, solver="conjugate-gradients").fit(*data)
         assert gradients.stop_ in (Stop.CONVERGED, Stop.STAGNATED)
         apart = np.linalg.norm(direct.predictions_unlabelled_ - gradients.predictions_unlabelled_, axis=1)
         assert apart.max() <= direct.prediction_bound_ + gradients.prediction_bound_

@@ -14,7 +14,8 @@ from problems import EPS
 
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import SingularSystem
-from coreg_core.estimators.corlsr import SOLVERS, CoRLSR
+from coreg_core.estimators import CoRLSR
+from coreg_core.estimators._parameters import SOLVERS
 
 SAMPLE = json.loads((Path(__file__).parent / "certify_sample.json").read_text())
 
@@ -29,7 +30,7 @@ def test_what_is_stated_is_true(seed):
     for solver in SOLVERS:
         try:
             with np.errstate(under="ignore"):
-                model = CoRLSR(**parameters, solver=solver).fit(problem.Xs, problem.ys, problem.Zs)
+                model = CoRLSR(preset="paper", **parameters, solver=solver).fit(problem.Xs, problem.ys, problem.Zs)
         except SingularSystem:
             assert solver == "stacked"
             continue

@@ -171,7 +171,7 @@ def test_the_bound_holds_on_fresh_samples():
     for seed in range(10):
         X = np.random.default_rng(seed).normal(size=(60, 2))
         y = np.sign(X[:, 0] + X[:, 1])
-        model = CoRLS(ridge=0.5, coupling=0.1, bandwidth=2.0)
+        model = CoRLS(preset="paper", ridge=0.5, coupling=0.1, bandwidth=2.0)
         model.fit([X[:40, :1], X[:40, 1:]], y[:40], [Z[:, :1], Z[:, 1:]])
         losses = (np.clip(model.predict([X[:, :1], X[:, 1:]]), -1, 1) - y) ** 2 / 4
         assert losses[40:].mean() <= generalisation_bound(losses[:40].mean(), model.complexity_bounds_[1], 40)
@@ -202,7 +202,9 @@ def objective(model, Xs, y, Zs):
 def test_no_step_away_from_the_solution_is_better(loss, M):
     Xs, Zs = tables(5, M, l=8, m=6)
     y = np.sin(np.arange(8.0))
-    model = CoRLS(loss=loss, bandwidth=2.0, ridge=[0.01 * (v + 1) for v in range(M)], coupling=0.3).fit(Xs, y, Zs)
+    model = CoRLS(preset="paper", loss=loss, bandwidth=2.0, ridge=[0.01 * (v + 1) for v in range(M)], coupling=0.3).fit(
+        Xs, y, Zs
+    )
     best, rng = objective(model, Xs, y, Zs), np.random.default_rng(0)
     kept = [f.coef.copy() for f in model.functions_]
     for size in (1e-1, 1e-3):
@@ -216,8 +218,8 @@ def test_no_step_away_from_the_solution_is_better(loss, M):
 def test_the_separate_loss_is_corlsr_in_other_units():
     Xs, Zs = tables(6, l=8, m=6)
     y = np.cos(np.arange(8.0))
-    ours = CoRLS(bandwidth=2.0, ridge=0.01, coupling=0.02).fit(Xs, y, Zs).predict_views(Zs)
-    theirs = CoRLSR(bandwidth=2.0, ridge=0.16, coupling=0.16, solver="stacked").fit(Xs, y, Zs)
+    ours = CoRLS(preset="paper", bandwidth=2.0, ridge=0.01, coupling=0.02).fit(Xs, y, Zs).predict_views(Zs)
+    theirs = CoRLSR(preset="paper", bandwidth=2.0, ridge=0.16, coupling=0.16, solver="stacked").fit(Xs, y, Zs)
     assert_allclose(ours, theirs.predict_views(Zs), atol=1e-9)
 
 
@@ -225,14 +227,16 @@ def test_the_separate_loss_is_corlsr_in_other_units():
 def test_one_view_is_kernel_ridge(loss):
     Xs, Zs = tables(8, 1, l=8, m=6)
     y = np.cos(np.arange(8.0))
-    ours = CoRLS(loss=loss, bandwidth=2.0, ridge=0.05, coupling=3.0).fit(Xs, y, Zs)
-    assert_allclose(ours.predict(Zs), RLSR(bandwidth=2.0, ridge=0.4).fit(Xs[0], y).predict(Zs[0]), rtol=1e-9)
+    ours = CoRLS(preset="paper", loss=loss, bandwidth=2.0, ridge=0.05, coupling=3.0).fit(Xs, y, Zs)
+    assert_allclose(
+        ours.predict(Zs), RLSR(preset="paper", bandwidth=2.0, ridge=0.4).fit(Xs[0], y).predict(Zs[0]), rtol=1e-9
+    )
 
 
 def test_without_unlabelled_rows_the_mean_loss_is_the_sum_of_the_kernels():
     Xs, Zs = tables(9, 2, l=8, m=0)
     y = np.cos(np.arange(8.0))
-    ours = CoRLS(loss="mean", bandwidth=2.0, ridge=[0.05, 0.1], coupling=3.0).fit(Xs, y, Zs)
+    ours = CoRLS(preset="paper", loss="mean", bandwidth=2.0, ridge=[0.05, 0.1], coupling=3.0).fit(Xs, y, Zs)
     kernel = Gaussian(2.0)
     S = kernel(Xs[0], Xs[0]) / 0.05 + kernel(Xs[1], Xs[1]) / 0.1
     assert_allclose(ours.predict(Xs), S / 4 @ np.linalg.solve(S / 4 + 8 * np.eye(8), y), rtol=1e-9)
@@ -240,7 +244,7 @@ def test_without_unlabelled_rows_the_mean_loss_is_the_sum_of_the_kernels():
 
 def test_the_model_carries_its_class_s_complexity():
     Xs, Zs = tables(6, l=8, m=6)
-    model = CoRLS(bandwidth=2.0, ridge=0.01, coupling=0.02).fit(Xs, np.arange(8.0), Zs)
+    model = CoRLS(preset="paper", bandwidth=2.0, ridge=0.01, coupling=0.02).fit(Xs, np.arange(8.0), Zs)
     J = CoRegularisedClass(blocks(Xs, Zs), [0.01, 0.01], 0.02)
     assert_allclose([*model.complexity_bounds_, model.complexity_reduction_], [*J.complexity_bounds, J.reduction])
     assert model.complexity_reduction_ > 0
@@ -250,11 +254,11 @@ def test_mistakes_are_named():
     Xs, Zs = tables(0)
     y = np.arange(5.0)
     for model, says in [
-        (CoRLS(loss="hinge"), "loss='hinge'"),
-        (CoRLS(coupling=-1.0), "coupling=-1.0"),
-        (CoRLS(ridge=[0.1]), "ridge: 1 values for 2 views"),
-        (CoRLS(ridge=0.0), "ridge"),
-        (CoRLS(kernel="rbf"), "kernel='rbf'"),
+        (CoRLS(preset="paper", loss="hinge"), "'loss' .* Got 'hinge'"),
+        (CoRLS(preset="paper", coupling=-1.0), "'coupling' .* Got -1.0"),
+        (CoRLS(preset="paper", ridge=[0.1]), "ridge: 1 values for 2 views"),
+        (CoRLS(preset="paper", ridge=0.0), "ridge"),
+        (CoRLS(preset="paper", kernel="rbf"), "'kernel' .* Got 'rbf'"),
     ]:
         with pytest.raises(UsageError, match=says):
             model.fit(Xs, y, Zs)
@@ -265,6 +269,6 @@ def test_mistakes_are_named():
         (([np.full((5, 2), np.nan), Xs[1]], y, Zs), r"X_views\[0\]"),
     ]:
         with pytest.raises(BadData, match=says):
-            CoRLS().fit(*arguments)
-    with pytest.raises(BadData, match="features, the model has"):
-        CoRLS(bandwidth=1.0, ridge=1.0).fit(Xs, y, Zs).predict(Xs[:1])
+            CoRLS(preset="paper").fit(*arguments)
+    with pytest.raises(BadData, match="views, the model was fitted with"):
+        CoRLS(preset="paper", bandwidth=1.0, ridge=1.0).fit(Xs, y, Zs).predict(Xs[:1])

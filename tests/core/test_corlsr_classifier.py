@@ -25,11 +25,12 @@ def table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("form", ["exact", "semi-parametric"])
 def test_without_coupling_the_curves_are_of_refits_without_each_label(form: str) -> None:
     X, whole, y = table()
-    model = CoRLSRClassifier(views=VIEWS, form=form, bandwidth=4.0, ridge=1.0, coupling=0.0).fit(X, y)
+    given = {"form": form, "bandwidth": 4.0, "ridge": 1.0, "coupling": 0.0, "fit_intercept": False}
+    model = CoRLSRClassifier(views=VIEWS, **given).fit(X, y)
     scores = np.zeros((2, 30))
     for i in range(30):
         without = np.where(np.arange(300) == i, np.nan, y - 0.5)
-        one = CoRLSR(views=VIEWS, form=form, bandwidth=4.0, ridge=1.0, coupling=0.0).fit(X, without)
+        one = CoRLSR(views=VIEWS, **given).fit(X, without)
         scores[:, i] = one.predict_views(X[i : i + 1])[:, 0] + 0.5
     for found, left_out in zip(model.probabilities_, scores, strict=True):
         expected = fit_probability(left_out, whole[:30])

@@ -20,7 +20,7 @@ from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.estimators import LSSVM, RLSR, CoRLSR
-from coreg_core.estimators.corlsr import SOLVERS
+from coreg_core.estimators._parameters import SOLVERS
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints
 from coreg_core.kernels.functions import Gaussian
 
@@ -36,7 +36,7 @@ def tables(seed, n=(6, 9), d=(3, 2), m=8):
 
 
 def fit(data, **parameters):
-    return CoRLSR(**({"bandwidth": 2.0, "ridge": 0.3, "tol": 1e-20} | parameters)).fit(*data)
+    return CoRLSR(preset="paper", **({"bandwidth": 2.0, "ridge": 0.3, "tol": 1e-20} | parameters)).fit(*data)
 
 
 def kernel_ridge(X, y, *, bandwidth=2.0, ridge=0.3):
@@ -98,7 +98,7 @@ def test_one_view_is_one_kernel_ridge(form, solver, coupling):
     data = tables(1, n=(7,), d=(3,))
     model = fit(data, form=form, coupling=coupling, solver=solver)
     expected = kernel_ridge(data[0][0], data[1][0])
-    rlsr = RLSR(bandwidth=2.0, ridge=0.3).fit(data[0][0], data[1][0])
+    rlsr = RLSR(preset="paper", bandwidth=2.0, ridge=0.3).fit(data[0][0], data[1][0])
     new = np.random.default_rng(2).normal(size=(5, 3))
     for points in (data[2][0], new):
         assert_allclose(rlsr.predict(points), expected.predict(points), rtol=0, atol=1e-12)
@@ -176,7 +176,7 @@ def test_a_linear_kernel_is_ridge_regression(seed, form):
     ours = fit(data, form=form, kernel="linear", coupling=1.0)
     theirs = Ridge(alpha=0.3, fit_intercept=False).fit(data[0][0], data[1][0])
     assert_allclose(ours.predict([data[2][0]]), theirs.predict(data[2][0]), rtol=0, atol=1e-10)
-    alone = RLSR(kernel="linear", ridge=0.3).fit(data[0][0], data[1][0])
+    alone = RLSR(preset="paper", kernel="linear", ridge=0.3).fit(data[0][0], data[1][0])
     assert_allclose(alone.predict(data[2][0]), theirs.predict(data[2][0]), rtol=0, atol=1e-10)
 
 
@@ -198,13 +198,13 @@ def test_one_labelled_row_with_explicit_values(form, solver):
 def test_the_papers_rules_refuse_and_name_the_parameter(X):
     y, Z = np.ones(len(X)), np.random.default_rng(0).normal(size=(3, 2))
     with pytest.raises(UsageError, match="bandwidth="):
-        CoRLSR(ridge=1.0).fit([X], [y], [Z])
+        CoRLSR(preset="paper", ridge=1.0).fit([X], [y], [Z])
     with pytest.raises(UsageError, match="bandwidth="):
-        RLSR(ridge=1.0).fit(X, y)
+        RLSR(preset="paper", ridge=1.0).fit(X, y)
     with pytest.raises(UsageError, match="ridge="):
-        CoRLSR(bandwidth=1.0).fit([X * 0.0], [y], [Z])
+        CoRLSR(preset="paper", bandwidth=1.0).fit([X * 0.0], [y], [Z])
     with pytest.raises(UsageError, match="ridge="):
-        RLSR(bandwidth=1.0).fit(X * 0.0, y)
+        RLSR(preset="paper", bandwidth=1.0).fit(X * 0.0, y)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -347,11 +347,19 @@ def test_rounding_that_outweighs_the_identity_is_said_and_not_a_bare_linalg_erro
     twice = np.repeat(X, 2, axis=0)
     for fit, says in [
         (
-            lambda: CoRLSR(coupling=1e18, bandwidth=1.0, ridge=1.0).fit([X, X + 1], X[:, 0], [Z, Z + 1]),
+            lambda: CoRLSR(preset="paper", coupling=1e18, bandwidth=1.0, ridge=1.0).fit(
+                [X, X + 1], X[:, 0], [Z, Z + 1]
+            ),
             "lower the coupling",
         ),
-        (lambda: CoRLSR(bandwidth=1.0, ridge=1e-300).fit([twice], twice[:, 0], [Z]), "ridge=1e-300.*raise the ridge"),
-        (lambda: RLSR(bandwidth=1.0, ridge=1e-300).fit(twice, twice[:, 0]), "ridge=1e-300.*raise the ridge"),
+        (
+            lambda: CoRLSR(preset="paper", bandwidth=1.0, ridge=1e-300).fit([twice], twice[:, 0], [Z]),
+            "ridge=1e-300.*raise the ridge",
+        ),
+        (
+            lambda: RLSR(preset="paper", bandwidth=1.0, ridge=1e-300).fit(twice, twice[:, 0]),
+            "ridge=1e-300.*raise the ridge",
+        ),
         (lambda: LSSVM(bandwidth=1.0, ridge=1e-300).fit(twice, twice[:, 0]), "ridge=1e-300.*raise the ridge"),
     ]:
         with pytest.raises(SingularSystem, match=says):
@@ -365,7 +373,7 @@ def test_targets_in_any_unit_give_the_same_bits(solver, power):
     rng = np.random.default_rng(0)
     X, Z = [rng.normal(size=(12, 3)) for _ in range(2)], [rng.normal(size=(20, 3)) for _ in range(2)]
     y, unit = rng.normal(size=12), 2.0**power
-    model = CoRLSR(coupling=0.1, solver=solver, bandwidth="loo", ridge="loo")
+    model = CoRLSR(preset="paper", coupling=0.1, solver=solver, bandwidth="loo", ridge="loo")
     plain = model.fit(X, y, Z).predict_views(Z)
     stop, gap = model.stop_, model.gap_
     assert (model.fit(X, y * unit, Z).predict_views(Z) == plain * unit).all()

@@ -16,7 +16,8 @@ from coreg_core.agreement.closed_form import (
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import SingularSystem
-from coreg_core.estimators.corlsr import SOLVERS, CoRLSR
+from coreg_core.estimators import CoRLSR
+from coreg_core.estimators._parameters import SOLVERS
 
 FORMS = ("exact", "semi-parametric")
 
@@ -43,7 +44,9 @@ def test_solver(name, form, solver):
     case, truth = golden(name), expected(name, form)
     views = case["views"]
     bandwidth, ridge = [v["sigma"] for v in views], [v["nu"] for v in views]
-    model = CoRLSR(form=form, bandwidth=bandwidth, ridge=ridge, coupling=case["lam"], solver=solver, tol=1e-20)
+    model = CoRLSR(
+        preset="paper", form=form, bandwidth=bandwidth, ridge=ridge, coupling=case["lam"], solver=solver, tol=1e-20
+    )
     with unchecked() if name == "five-sites-strong" else nullcontext():
         model.fit([v["X"] for v in views], [v["y"] for v in views], [v["Z"] for v in views])
     predictions = np.array(truth["predictions_unlabelled"])

@@ -98,8 +98,8 @@ def test_a_cut_is_in_the_open_and_its_cost_is_in_the_bound(tolerance):
     Xs, Zs = [rng.normal(size=(20, 1)) for _ in range(2)], [rng.normal(size=(15, 1)) * 1.5 for _ in range(2)]
     ys = [np.sin(X[:, 0]) for X in Xs]
     parameters = {"form": "semi-parametric", "bandwidth": 1.5, "ridge": 1.0, "coupling": 1.0}
-    whole = CoRLSR(**parameters).fit(Xs, ys, Zs)
-    cut = CoRLSR(**parameters, rank_tolerance=tolerance).fit(Xs, ys, Zs)
+    whole = CoRLSR(preset="paper", **parameters).fit(Xs, ys, Zs)
+    cut = CoRLSR(preset="paper", **parameters, rank_tolerance=tolerance).fit(Xs, ys, Zs)
     assert (whole.rank_ == 20).all()
     assert (whole.n_basis_ == 20).all()
     assert (whole.cut_cost_ == 0.0).all()
@@ -126,7 +126,7 @@ def test_a_factor_that_leaves_the_ridge_no_digit_is_refused():
 def test_a_closed_form_above_its_tolerances_does_not_say_converged(solver):
     rng = np.random.default_rng(5)
     Xs, Zs = [rng.normal(size=(9, 2)) for _ in range(2)], [rng.normal(size=(11, 2)) for _ in range(2)]
-    model = CoRLSR(bandwidth=1.0, ridge=1e-8, coupling=10.0, solver=solver, prediction_tol=1e-15)
+    model = CoRLSR(preset="paper", bandwidth=1.0, ridge=1e-8, coupling=10.0, solver=solver, prediction_tol=1e-15)
     assert model.fit(Xs, [X[:, 0] for X in Xs], Zs).stop_ is Stop.STAGNATED
     model.set_params(prediction_tol=2 * model.prediction_bound_, tol=1.0)  # what was reached, and true
     assert model.fit(Xs, [X[:, 0] for X in Xs], Zs).stop_ is Stop.CONVERGED
@@ -197,7 +197,7 @@ def test_a_closed_form_without_digits_is_refused_in_words():
     for larger in (1.0, 10.0, 100.0, 1e3, 1e4):
         parameters = {**problem.parameters, "coupling": larger * problem.parameters["coupling"]}
         try:
-            fitted = CoRLSR(**parameters, solver="direct").fit(problem.Xs, problem.ys, problem.Zs)
+            fitted = CoRLSR(preset="paper", **parameters, solver="direct").fit(problem.Xs, problem.ys, problem.Zs)
         except SingularSystem as error:
             refused.append(str(error))
         else:
@@ -212,7 +212,11 @@ def test_a_delivered_function_fits_labels_as_its_coordinates_do():
     R⁻¹V a lost seven digits of it, and the stated gap was below the true one.
     """
     problem = hard_problem(930291)
-    f = CoRLSR(**problem.parameters, solver="direct").fit(problem.Xs, problem.ys, problem.Zs).functions_[1]
+    f = (
+        CoRLSR(preset="paper", **problem.parameters, solver="direct")
+        .fit(problem.Xs, problem.ys, problem.Zs)
+        .functions_[1]
+    )
     [x], [y] = problem.Xs[1].tolist(), problem.ys[1].tolist()
     features = [sum(Fraction(a) * Fraction(b) for a, b in zip(x, point, strict=True)) for point in f.points.tolist()]
     missed = Fraction(y) - sum(Fraction(c) * value for c, value in zip(f.coef.tolist(), features, strict=True))

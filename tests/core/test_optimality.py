@@ -35,7 +35,13 @@ def test_the_bounds_hold_for_functions_that_are_moved_at_random(seed, coupling, 
     """A target that is off, coefficients that are off: Q and the predictions are within what is stated."""
     kernel, Xs, ys, Zs, ridges = problem(seed)
     fit = CoRLSR(
-        form="exact", kernel="gaussian", bandwidth=kernel.bandwidth, ridge=ridges, coupling=coupling, solver="direct"
+        preset="paper",
+        form="exact",
+        kernel="gaussian",
+        bandwidth=kernel.bandwidth,
+        ridge=ridges,
+        coupling=coupling,
+        solver="direct",
     ).fit(Xs, ys, Zs)
     M, rng = len(Xs), np.random.default_rng(seed)
     mu = consensus_weight(coupling, M)
@@ -76,7 +82,9 @@ def test_hard_problems_are_certified_where_rho_says_nothing(ridge):
     rng = np.random.default_rng(1)
     Xs, Zs = [rng.normal(size=(20, 3)) for _ in range(3)], [rng.normal(size=(40, 3)) for _ in range(3)]
     ys = [X[:, 0] + 0.1 * rng.normal(size=len(X)) for X in Xs]
-    fit = CoRLSR(form="exact", bandwidth=20.0, ridge=ridge, coupling=0.1, solver="direct").fit(Xs, ys, Zs)
+    fit = CoRLSR(preset="paper", form="exact", bandwidth=20.0, ridge=ridge, coupling=0.1, solver="direct").fit(
+        Xs, ys, Zs
+    )
     views = [make_view(EveryPoint(), Gaussian(20.0), X, y, Z, ridge) for X, y, Z in zip(Xs, ys, Zs, strict=True)]
     mu = consensus_weight(0.1, 3)
     rho = max(view.response_error(mu) for view in views) * np.sqrt(
@@ -151,7 +159,9 @@ def test_a_linear_view_with_a_far_row_is_certified():
     Xs, Zs = [rng.normal(size=(15, 2)) for _ in range(2)], [rng.normal(size=(30, 2)) for _ in range(2)]
     Xs[0][0] *= 6e4
     ys = [X[:, 0] * 1e-3 + 1.0 for X in Xs]
-    fit = CoRLSR(form="semi-parametric", kernel="linear", ridge=1e-5, coupling=0.1, solver="direct").fit(Xs, ys, Zs)
+    fit = CoRLSR(
+        preset="paper", form="semi-parametric", kernel="linear", ridge=1e-5, coupling=0.1, solver="direct"
+    ).fit(Xs, ys, Zs)
     views = [make_view(LabelledPoints(), Linear(), X, y, Z, 1e-5) for X, y, Z in zip(Xs, ys, Zs, strict=True)]
     mu = consensus_weight(0.1, 2)
     Q0 = sum(y @ y for y in ys)

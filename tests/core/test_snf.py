@@ -4,25 +4,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from coreg_core.errors import UsageError
 from coreg_core.estimators import LSSVM, SNF, LinearLatentReconstruction
 from coreg_core.estimators._dual import dual_with_bias
 from coreg_core.estimators.snf import _best
 from coreg_core.kernels.functions import Polynomial, make_kernel
-
-
-@parametrize_with_checks(
-    [
-        LSSVM(bandwidth=20.0, ridge=0.1),
-        LinearLatentReconstruction(n_epochs=20),
-        SNF(),
-        SNF(n_epochs=3, start="pca", degree=1),
-    ]
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 def rows(n=12, m=20, d=4, seed=0):
@@ -176,15 +163,15 @@ def test_a_seed_fixes_the_start():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"ridge_predictors": 0.0}, "ridge_predictors=0.0"),
-        ({"ridge_target": -1.0}, "ridge_target=-1.0"),
-        ({"ridge_latent": -1.0}, "ridge_latent=-1.0"),
-        ({"eta_target": float("nan")}, "eta_target=nan"),
-        ({"n_epochs": -1}, "n_epochs=-1"),
-        ({"ridge_new_rows": 0.0}, "ridge_new_rows=0.0"),
-        ({"n_latent": 0}, "n_latent=0"),
-        ({"degree": 0}, "degree=0"),
-        ({"start": "zeros"}, "start='zeros'"),
+        ({"ridge_predictors": 0.0}, "'ridge_predictors' .* Got 0.0"),
+        ({"ridge_target": -1.0}, "'ridge_target' .* Got -1.0"),
+        ({"ridge_latent": -1.0}, "'ridge_latent' .* Got -1.0"),
+        ({"eta_target": float("nan")}, "'eta_target' .* Got nan"),
+        ({"n_epochs": -1}, "'n_epochs' .* Got -1"),
+        ({"ridge_new_rows": 0.0}, "'ridge_new_rows' .* Got 0.0"),
+        ({"n_latent": 0}, "'n_latent' .* Got 0"),
+        ({"degree": 0}, "'degree' .* Got 0"),
+        ({"start": "zeros"}, "'start' .* Got 'zeros'"),
         ({"ridge_predictors": 1e-300, "degree": 1, "n_latent": 1}, "below the rounding"),
     ],
     ids=str,
@@ -223,7 +210,7 @@ def test_full_rank_and_hardly_a_ridge_is_ordinary_least_squares():
     "name", ["ridge_predictors", "ridge_target", "ridge_latent", "target_weight", "n_epochs", "n_latent"]
 )
 def test_parameters_of_the_linear_one_are_named(name):
-    with pytest.raises(UsageError, match=f"{name}=-1"):
+    with pytest.raises(UsageError, match=f"'{name}' .* Got -1"):
         LinearLatentReconstruction(**{name: -1}).fit(*rows())
 
 

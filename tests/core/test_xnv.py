@@ -6,7 +6,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators import (
@@ -23,6 +22,7 @@ from coreg_core.estimators import (
     XKSClassifier,
     XNVClassifier,
 )
+from coreg_core.estimators._canonical_ridge import GAMMAS
 from coreg_core.kernels.bases import draw_fourier_basis
 from coreg_core.kernels.functions import Gaussian
 from coreg_core.numerics import arrays
@@ -32,20 +32,6 @@ ALL = [XNV, XKS, SSSL, NystromSSSL]
 
 
 # An explicit bandwidth: the rules have no value for the constant tables of some checks.
-@parametrize_with_checks(
-    [
-        XNV(bandwidth=20.0, random_state=0),
-        XNVClassifier(bandwidth=20.0, random_state=0),
-        XKS(bandwidth=20.0, random_state=0),
-        XKSClassifier(bandwidth=20.0, random_state=0),
-        SSSL(bandwidth=20.0),
-        NystromSSSL(bandwidth=20.0, random_state=0),
-    ]
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
-
-
 def rows(n=40, more=160, d=3, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n + more, d))
@@ -104,7 +90,7 @@ def test_a_sketch_of_as_many_rows_is_exact():
 def test_nystrom_with_every_row_a_landmark_is_kernel_ridge(kernel):
     X, y, _ = rows()
     model = NystromSSSL(n_components=40, kernel=kernel, bandwidth=2.0, ridge=0.05, fit_intercept=False)
-    expected = RLSR(kernel=kernel, bandwidth=2.0, ridge=40 * 0.05).fit(X, y)
+    expected = RLSR(preset="paper", kernel=kernel, bandwidth=2.0, ridge=40 * 0.05).fit(X, y)
     new = rows(seed=9)[0]
     assert_allclose(model.fit(X, y).predict(new), expected.predict(new), rtol=1e-8, atol=1e-9)
 
@@ -158,16 +144,16 @@ def test_a_seed_fixes_everything(method):
     ("model", "says"),
     [
         (XNV(n_components=101), "n_components=101.*200.*at most 100"),
-        (XNV(n_components=0), "n_components=0"),
-        (XNV(ridge=-1.0), "ridge=-1"),
-        (XNV(cca="both"), "cca='both'"),
-        (XNV(cca_ridge=-1.0), "cca_ridge=-1"),
+        (XNV(n_components=0), "'n_components' .* Got 0"),
+        (XNV(ridge=-1.0), "'ridge' .* Got -1"),
+        (XNV(cca="both"), "'cca' .* Got 'both'"),
+        (XNV(cca_ridge=-1.0), "'cca_ridge' .* Got -1"),
         (XNV(n_components=10, cca="randomised", sketch=19), "sketch=19.*20"),
-        (XNV(kernel="rbf"), "kernel='rbf'"),
+        (XNV(kernel="rbf"), "'kernel' .* Got 'rbf'"),
         (XKS(bandwidth=-1.0), "bandwidth"),
-        (SSSL(n_eigenfunctions=0), "n_eigenfunctions=0.*1 to 200"),
+        (SSSL(n_eigenfunctions=0), "'n_eigenfunctions' .* Got 0"),
         (SSSL(n_eigenfunctions=201), "n_eigenfunctions=201"),
-        (SSSL(eigen_solver="svd"), "eigen_solver='svd'"),
+        (SSSL(eigen_solver="svd"), "'eigen_solver' .* Got 'svd'"),
         (NystromSSSL(n_components=201), "n_components=201"),
         (NystromSSSL(ridge=0.0), "ridge=0.0"),
     ],
@@ -208,3 +194,36 @@ def test_classes(method):
         method().fit(X, np.zeros(40, dtype=int), U)
     with pytest.raises(BadData, match="3 classes"):
         method().fit(X, np.arange(40) % 3, U)
+
+
+def test_the_defaults_leave_each_label_out_in_turn():
+    X, y, U = rows()
+    model = SSSL().fit(X, y, U)
+    errors = []
+    for s in range(1, len(model.eigenvalues_) + 3):
+        whole = SSSL(n_eigenfunctions=s).fit(X, y, U)
+        Phi = whole.basis_.features(X)
+        left_out = []
+        for i in range(len(y)):
+            keep = np.arange(len(y)) != i
+            w = np.linalg.lstsq(Phi[keep], (y - y.mean())[keep], rcond=None)[0]
+            left_out.append(y[i] - y.mean() - Phi[i] @ w)
+        errors.append(np.mean(np.square(left_out)))
+    assert len(model.eigenvalues_) == int(np.argmin(errors)) + 1
+    chosen = NystromSSSL(n_components=20, random_state=0).fit(X, y, U)
+    given = NystromSSSL(n_components=20, ridge=chosen.ridge_, random_state=0).fit(X, y, U)
+    assert_array_equal(chosen.predict(U), given.predict(U))
+    views = XNV(n_components=20, random_state=0).fit(X, y, U)
+    Z, lam, centred = views.canonical_features(X), views.canonical_correlations_, y - y.mean()
+
+    def error(gamma):
+        return np.mean(
+            [
+                (centred[i] - Z[i] @ canonical_ridge(np.delete(Z, i, 0) * f, np.delete(centred, i) * f, lam, gamma))
+                ** 2
+                for i in range(len(y))
+                for f in [np.sqrt((len(y) - 1) / len(y))]  # the mean of a loss over one row less
+            ]
+        )
+
+    assert views.ridge_ == min(GAMMAS, key=error)

@@ -35,7 +35,9 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
         # The certificate bounds the distance to the closed form; both solutions' own rounding is far below 1e-10.
         tables = {s: prepare(Inputs(table=tmp_path / f"{s}.csv", target="y", id="id")) for s in SITES}
         data = [table.data for table in tables.values()]
-        central = CoRLSR(coupling=0.1).fit([d.X for d in data], [d.y - d.y.mean() for d in data], [d.Z for d in data])
+        central = CoRLSR(preset="paper", coupling=0.1).fit(
+            [d.X for d in data], [d.y - d.y.mean() for d in data], [d.Z for d in data]
+        )
         for v, site in enumerate(SITES):
             predicted = load_model(tmp_path / f"{site}.model").predict(tables[site].table.unlabelled)
             off = predicted - data[v].y.mean() - central.predictions_unlabelled_[v]

@@ -49,14 +49,14 @@ def test_the_literal_reading_is_the_estimators_own():
     columns = [np.array([0, 2]), np.array([1, 3])]
     ours = corlsr_uci._predictions(data, "literal", columns, labelled, rest)
     X, y, Z = data.X[labelled], data.y[labelled], data.X[rest]
-    np.testing.assert_allclose(ours["rlsr"], RLSR().fit(X, y).predict(Z))
+    np.testing.assert_allclose(ours["rlsr"], RLSR(preset="paper").fit(X, y).predict(Z))
     views = [X[:, c] for c in columns], [Z[:, c] for c in columns]
     for form in ("exact", "semi-parametric"):
-        model = CoRLSR(form=form, coupling=0.1, solver="conjugate-gradients", prediction_tol=1e-9)
+        model = CoRLSR(preset="paper", form=form, coupling=0.1, solver="conjugate-gradients", prediction_tol=1e-9)
         expected = model.fit(views[0], y, views[1]).predict(views[1])
         np.testing.assert_allclose(ours[form], expected, atol=1e-7)
     np.testing.assert_allclose(
-        ours["average"], np.mean([RLSR().fit(a, y).predict(b) for a, b in zip(*views, strict=True)], 0)
+        ours["average"], np.mean([RLSR(preset="paper").fit(a, y).predict(b) for a, b in zip(*views, strict=True)], 0)
     )
 
 
@@ -157,8 +157,8 @@ def test_oca_s_many_candidates_are_the_estimator_s_steps(loss, size):
     draws = np.random.default_rng(5)
     rows, more = draws.integers(0, 20, size=50), draws.integers(0, 30, size=(50, size)) if size else None
     for c in range(2):
-        model = OCARegressor(ridge=ridge[c], eta0=eta0[c], coupling=coupling[c])
-        model = model if loss == "squared" else OCAClassifier(**model.get_params())
+        given = {"ridge": ridge[c], "eta0": eta0[c], "coupling": coupling[c]}
+        model = OCARegressor(fit_intercept=False, **given) if loss == "squared" else OCAClassifier(**given)
         for t in range(50):
             unlabelled = [z[more[t]] for z in Z] if size else None
             arguments = {"classes": [-1, 1]} if loss == "hinge" else {}
@@ -196,10 +196,12 @@ def test_rademacher_s_fold_is_corls_with_the_separate_loss(reading):
     columns = [np.array([0, 2]), np.array([1, 3])]
     error_0, error_1, bound_0, bound_1 = rademacher._fold(data, columns, labelled, rest, reading)
     X_views, Z_views = ([data.X[rows][:, c] for c in columns] for rows in (labelled, rest))
-    nu = [CoRLS().fit(X_views, data.y[labelled], Z_views).ridge_[v] for v in range(2)]
+    nu = [CoRLS(preset="paper").fit(X_views, data.y[labelled], Z_views).ridge_[v] for v in range(2)]
     share = 1.0 if reading == "literal" else 1 / 16  # γ = ν, or ν / 2ℓ with ℓ = 8
     for coupling, error, bound in ((0.0, error_0, bound_0), (0.1 if share == 1 else 0.1 / 8, error_1, bound_1)):
-        model = CoRLS(ridge=[share * v for v in nu], coupling=coupling).fit(X_views, data.y[labelled], Z_views)
+        model = CoRLS(preset="paper", ridge=[share * v for v in nu], coupling=coupling).fit(
+            X_views, data.y[labelled], Z_views
+        )
         hidden = data.y[rest]
         assert error == pytest.approx(
             np.sqrt(np.mean((model.predictions_unlabelled_.mean(axis=0) - hidden) ** 2)), rel=1e-6

@@ -1,0 +1,171 @@
+"""CoRLSR with the coupling chosen by cross-validation: one factorisation a fold for a whole path."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from coreg_core.agreement.closed_form import consensus_closed_form
+from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.views import make_view
+from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators._inputs import checked_targets
+from coreg_core.estimators._parameters import check_parameters
+from coreg_core.estimators._views import several
+from coreg_core.estimators.corlsr import CoRLSR
+from coreg_core.estimators.labelled_folds import LabelledFolds
+from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
+from coreg_core.numerics.arrays import Arr
+
+COUPLINGS = (0.0, *np.logspace(-5.0, 0.0, 11).tolist())
+
+
+class CoRLSRCV(CoRLSR):
+    r"""`CoRLSR` with the coupling λ of least cross-validated squared error of the views' mean.
+
+    Folds are of labelled rows; each training set has all unlabelled rows. A fold factors its views once and solves for every λ in
+    closed form. Widths and ridges are chosen anew in each fold.
+
+    Source: Brefeld et al. (2006), Definitions 3.1 and 3.2; the one-standard-error rule: Breiman et al. (1984), section 3.4.3.
+
+    Parameters
+    ----------
+    couplings
+        λ ≥ 0 to choose from. 0 is each view alone.
+    cv
+        number of folds, or a splitter (`LabelledFolds` keeps the unlabelled rows).
+    one_standard_error
+        choose the smallest λ whose error is at most one standard error (over the folds) above the least one.
+    views, form, kernel, preset, bandwidth, ridge, fit_intercept, solver, tol, prediction_tol, max_rounds
+        those of `CoRLSR`, as are degree, offset, rank_tolerance. The solver is for the last fit.
+
+    Attributes
+    ----------
+    coupling_
+        the chosen λ. couplings_: all of them, ascending.
+    errors_
+        mean squared error of each λ in each fold, (n_couplings, n_folds).
+    gap_, prediction_bound_, objective_, disagreement_, n_rounds_, stop_, rank_, functions_, bandwidth_, ridge_, intercept_
+        those of `CoRLSR` at the chosen λ, fitted to all rows.
+
+    Raises
+    ------
+    BadData
+        (a ValueError) as `CoRLSR`.
+    UsageError
+        (a ValueError) a parameter out of range.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> latent = rng.normal(size=200)
+    >>> X = latent[:, None] + rng.normal(size=(200, 4))
+    >>> y = np.where(np.arange(200) < 30, latent, np.nan)
+    >>> model = CoRLSRCV(views=[slice(0, 2), slice(2, 4)]).fit(X, y)
+    >>> model.coupling_ in model.couplings_, model.errors_.shape
+    (True, (12, 5))
+    """
+
+    def __init__(
+        self,
+        *,
+        couplings: Sequence[float] = COUPLINGS,
+        cv: Any = 5,
+        one_standard_error: bool = False,
+        views: Any = None,
+        form: str = "exact",
+        kernel: str = "gaussian",
+        preset: str = "loo",
+        bandwidth: str | float | Sequence[str | float] | None = None,
+        ridge: str | float | Sequence[str | float] | None = None,
+        fit_intercept: bool | None = None,
+        solver: str = "direct",
+        tol: float = 1e-10,
+        prediction_tol: float | None = None,
+        max_rounds: int = 10_000,
+        degree: int = 3,
+        offset: float = 1.0,
+        rank_tolerance: float = SPAN_TOLERANCE,
+    ):
+        self.couplings, self.cv, self.one_standard_error = couplings, cv, one_standard_error
+        self.views, self.form, self.kernel, self.preset = views, form, kernel, preset
+        self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
+        self.solver, self.tol, self.prediction_tol, self.max_rounds = solver, tol, prediction_tol, max_rounds
+        self.degree, self.offset, self.rank_tolerance = degree, offset, rank_tolerance
+
+    @property
+    def coupling(self) -> float:  # type: ignore[override]
+        """The chosen λ, for the fit of `CoRLSR`."""
+        return float(self.coupling_)
+
+    def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
+        """Choose λ by folds, then fit all rows.
+
+        Parameters
+        ----------
+        X_views
+            one table (N, p) with columns split by ``views``, or M tables (N, d_v) of the same rows.
+        y
+            targets (N,), NaN where missing; those rows are the unlabelled instances.
+        Z_views
+            not supported: a fold predicts rows from the columns of all views.
+        label_mask
+            (N, M) booleans, whether view v sees the label of row i. None: all views see all labels.
+        """
+        check_parameters(self)
+        if Z_views is not None:
+            raise UsageError(
+                "CoRLSRCV needs one table, or tables of the same rows, with y = NaN on the unlabelled ones."
+            )
+        grid = np.unique(np.asarray(self.couplings, dtype=np.float64))
+        if not grid.size or not (np.isfinite(grid).all() and grid[0] >= 0.0):
+            raise UsageError(f"couplings={self.couplings!r}: give finite numbers of at least 0.")
+        self.couplings_, self.coupling_ = grid, float(grid[0])
+        dealt = self._split(X_views, y, None, label_mask)  # checks the tables
+        if not (several(X_views) or hasattr(X_views, "columns")):
+            X_views = np.asarray(X_views)  # rows are chosen by position
+        n_rows = _num_samples(X_views[0] if several(X_views) else X_views)
+        targets = checked_targets(y, n_rows, self)
+        labelled = int((~np.isnan(targets)).sum())
+        cv = LabelledFolds(min(self.cv, labelled)) if isinstance(self.cv, int) and labelled > 1 else self.cv
+        if labelled < 2:
+            raise BadData(f"y: {labelled} labelled row (1 sample); cross-validation needs two.")
+        folds = list(check_cv(cv, targets, classifier=is_classifier(self)).split(np.zeros((n_rows, 1)), targets))
+        mask = None if label_mask is None else np.asarray(label_mask)
+        errors = [self._path(X_views, targets, mask, train, test) for train, test in folds]
+        self.errors_: Arr = np.array(errors).T
+        self.coupling_ = float(grid[self._best()])
+        assert dealt.rows is not None
+        return super().fit(X_views, y, label_mask=label_mask)
+
+    def _path(self, X: Any, targets: Arr, mask: Any, train: Any, test: Any) -> list[float]:
+        """The mean squared error of the test rows for each λ."""
+        part = _rows_of(X, train)
+        data = self._data(self._split(part, targets[train], None, None if mask is None else mask[train]))
+        span: Span = EveryPoint() if self.form == "exact" else LabelledPoints()
+        views = [make_view(span, d.kernel, d.X, d.y, d.Z, d.ridge, rank_tolerance=self.rank_tolerance) for d in data]
+        tables, out = self._tables(_rows_of(X, test)), []
+        for coupling in self.couplings_:
+            z = consensus_closed_form(views, float(coupling))
+            functions = [view.solve(z, consensus_weight(float(coupling), len(views))).function for view in views]
+            found = np.mean([f.predict(table) for f, table in zip(functions, tables, strict=True)], axis=0)
+            out.append(float(np.mean((targets[test] - self.intercept_ - self._unit * found) ** 2)))
+        return out
+
+    def _best(self) -> int:
+        mean = self.errors_.mean(axis=1)
+        least = int(mean.argmin())
+        if not self.one_standard_error:
+            return least
+        n_folds = self.errors_.shape[1]
+        allowed = mean[least] + self.errors_[least].std(ddof=1) / np.sqrt(n_folds)
+        return int(np.flatnonzero(mean <= allowed)[0])
+
+
+def _rows_of(X: Any, rows: Any) -> Any:
+    if several(X):
+        return [_safe_indexing(table, rows) for table in X]
+    return _safe_indexing(X, rows)

@@ -1,0 +1,142 @@
+"""Tables of views: lists without Z_views, and the column names of data frames."""
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import GridSearchCV
+
+from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators import (
+    AdditiveClassifier,
+    AdditiveRegressor,
+    CoRLS,
+    CoRLSR,
+    CoRLSRClassifier,
+    CoRLSRCV,
+    LabelledFolds,
+    OCARegressor,
+)
+
+VIEWS = [slice(0, 2), slice(2, 4)]
+QUICK = {"tuning_steps": 1, "probes": 2, "landmarks": 10, "rows": "common"}
+MODELS = [CoRLSR(views=VIEWS), CoRLS(views=VIEWS), AdditiveRegressor(views=VIEWS, **QUICK)]
+MODELS.append(OCARegressor(views=VIEWS, n_steps=50, random_state=0))
+
+
+def rows(n=40, labelled=15):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    return X, np.where(np.arange(n) < labelled, X.sum(axis=1), np.nan)
+
+
+def frames(X, kind):
+    names = ["a", "b"], ["c", "d"]
+    if kind == "polars":
+        return [pl.DataFrame(X[:, v], schema=each) for v, each in zip(VIEWS, names, strict=True)]
+    pd = pytest.importorskip("pandas")
+    return [pd.DataFrame(X[:, v], columns=each) for v, each in zip(VIEWS, names, strict=True)]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_a_list_of_tables_of_the_same_rows_is_one_table(model):
+    X, y = rows()
+    lists = clone(model).set_params(views=None).fit([X[:, v] for v in VIEWS], y)
+    assert_array_equal(lists.predict([X[:, v] for v in VIEWS]), clone(model).fit(X, y).predict(X))
+    for wrong, told in (([X[:9, :2], X[:, 2:]], r"tables of \[9, 40\] rows"), ([X[:, :2], X[:, 2:]], "row is shared")):
+        if told != "row is shared" or not isinstance(model, AdditiveRegressor | OCARegressor):
+            with pytest.raises((BadData, UsageError), match=told):
+                clone(model).fit(wrong, np.nan_to_num(y))
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_columns_of_a_view_keep_their_names_and_their_order(model, kind):
+    X, y = rows()
+    one, other = frames(X, kind)
+    fitted = clone(model).set_params(views=None).fit([one, other], y)
+    assert fitted.feature_names_in_views_ == [["a", "b"], ["c", "d"]]
+    expected = clone(model).set_params(views=None).fit([X[:, v] for v in VIEWS], y).predict([X[:, v] for v in VIEWS])
+    assert_array_equal(fitted.predict([one, other]), expected)
+    assert_array_equal(fitted.predict([X[:, v] for v in VIEWS]), expected)
+    with pytest.raises(BadData, match=r"X_views\[1\]: the columns \['d', 'c'\].* \['c', 'd'\] in this order"):
+        fitted.predict([one, other[["d", "c"]]])
+    with pytest.raises(BadData, match=r"X_views\[0\]: the columns \['c', 'd'\]"):
+        fitted.predict([other, one])
+    with pytest.raises(BadData, match=r"Z_views\[0\]: the columns \['b', 'a'\]"):
+        clone(fitted).fit([one[:5], other[:5]], np.zeros(5), [one[["b", "a"]], other])
+    assert not hasattr(fitted.fit([X[:, v] for v in VIEWS], y), "feature_names_in_views_")
+
+
+def test_labels_of_two_classes_in_lists_with_missing_ones():
+    X, y = rows()
+    words = np.where(y > 0, "yes", "no").astype(object)
+    words[np.isnan(y)] = None
+    for model in (CoRLSRClassifier(), AdditiveClassifier(**QUICK)):
+        lists = model.fit([X[:, v] for v in VIEWS], words).predict_proba([X[:, v] for v in VIEWS])
+        assert_array_equal(lists, clone(model).set_params(views=VIEWS).fit(X, words).predict_proba(X))
+
+
+def test_the_default_is_a_good_start():
+    """The paper's setting loses to the mean of the labels on diabetes; the default is near a cross-validated ridge."""
+    X, y = load_diabetes(return_X_y=True)
+    scores = {name: [] for name in ("default", "paper", "ridge")}
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(442)
+        fit, test, targets = order[:260], order[260:], y.copy()
+        targets[order[60:260]] = np.nan
+        for name, model in (("default", CoRLSR()), ("paper", CoRLSR(preset="paper"))):
+            model.set_params(views=[slice(0, 5), slice(5, 10)]).fit(X[fit], targets[fit])
+            scores[name].append(model.score(X[test], y[test]))
+        scores["ridge"].append(
+            RidgeCV(np.logspace(-3, 3, 13)).fit(X[order[:60]], y[order[:60]]).score(X[test], y[test])
+        )
+    mean = {name: np.mean(each) for name, each in scores.items()}
+    assert mean["paper"] < 0.0
+    assert mean["default"] > mean["ridge"] - 0.1
+
+
+def test_a_given_value_overrides_the_preset():
+    X, y = rows()
+    model = CoRLSR(views=VIEWS, preset="paper", bandwidth=2.0, fit_intercept=True).fit(X, y)
+    assert (model.bandwidth_.tolist(), model.intercept_) == ([2.0, 2.0], pytest.approx(np.nanmean(y)))
+    assert CoRLSR(views=VIEWS, preset="paper").fit(X, y).intercept_ == 0.0
+    shifted = CoRLSR(views=VIEWS).fit(X, y + 100.0)
+    assert np.allclose(shifted.predict(X), CoRLSR(views=VIEWS).fit(X, y).predict(X) + 100.0)
+    search = GridSearchCV(CoRLSR(views=VIEWS), {"preset": ["loo", "paper"]}, cv=LabelledFolds(3)).fit(X, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+@pytest.mark.parametrize("form", ["exact", "semi-parametric"])
+def test_the_path_of_couplings_is_a_search_of_each(form):
+    X, y = rows(60, 24)
+    mask = np.random.default_rng(1).random((60, 2)) < 0.8
+    mask[np.arange(60), np.arange(60) % 2] = True
+    given, couplings = {"views": VIEWS, "form": form}, [0.0, 1e-3, 0.1]
+    folds = LabelledFolds(4, shuffle=True, random_state=0)
+    path = CoRLSRCV(couplings=couplings[::-1], cv=folds, **given).fit(X, y, label_mask=mask)
+    search = GridSearchCV(CoRLSR(**given), {"coupling": couplings}, scoring="neg_mean_squared_error", cv=folds)
+    found = search.fit(X, y, label_mask=mask).cv_results_
+    each = np.array([found[f"split{k}_test_score"] for k in range(4)]).T
+    np.testing.assert_allclose(path.errors_, -each, rtol=1e-6)
+    assert path.coupling_ == search.best_params_["coupling"]
+    np.testing.assert_allclose(path.predict(X), search.predict(X), rtol=1e-9)
+    careful = clone(path).set_params(one_standard_error=True).fit(X, y, label_mask=mask)
+    allowed = path.errors_.mean(axis=1).min() + path.errors_[path.errors_.mean(axis=1).argmin()].std(ddof=1) / 2.0
+    assert careful.coupling_ == min(np.array(couplings)[path.errors_.mean(axis=1) <= allowed])
+    lists = clone(path).set_params(views=None).fit([X[:, v] for v in VIEWS], y, label_mask=mask)
+    assert_array_equal(lists.errors_, path.errors_)
+
+
+def test_what_a_path_refuses():
+    X, y = rows()
+    for change, told in (({"couplings": [-1.0]}, "at least 0"), ({"couplings": []}, "at least 0")):
+        with pytest.raises(UsageError, match=told):
+            CoRLSRCV(views=VIEWS, **change).fit(X, y)
+    with pytest.raises(UsageError, match="tables of the same rows"):
+        CoRLSRCV().fit([X[:15, v] for v in VIEWS], y[:15], [X[15:, v] for v in VIEWS])
+    with pytest.raises(BadData, match="cross-validation needs two"):
+        CoRLSRCV(views=VIEWS).fit(X, np.where(np.arange(40) < 1, y, np.nan))
