@@ -8,12 +8,13 @@ if they are given.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from sys import intern
 from typing import Any
 
 from cryptography import x509
+from pydantic import TypeAdapter
 
 from coreg_core.errors import BadData, StorageError
 from coreg_core.protocol.messages import Countersigned, LedgerHead
@@ -266,4 +267,5 @@ def _from_plain(told: dict[str, Any]) -> SignedHead:
     if told["receipt"] is not None:
         receipt = Countersigned(**{**told["receipt"], "head": LedgerHead(**told["receipt"]["head"])})
     run, head = (receipt.run, receipt.head) if receipt is not None else (told["run"], LedgerHead(**told["head"]))
-    return SignedHead(told["site"], run, head, told["signature"], told["certificate"], receipt)
+    made = SignedHead(told["site"], run, head, told["signature"], told["certificate"], receipt)
+    return TypeAdapter(SignedHead).validate_python(asdict(made))  # a number is no signature

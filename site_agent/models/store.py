@@ -174,12 +174,12 @@ class ModelStore:
 
     def manifests(self) -> list[dict[str, Any]]:
         """The manifests of all runs, by study and time. ``current`` marks the run of the study's link."""
-        found = []
-        for study in sorted(p for p in self.folder.glob("*") if p.is_dir()):
-            for folder in _runs_of(study):
-                manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-                found.append({**manifest, "folder": str(folder), "current": _is_current(folder)})
-        return found
+        studies = sorted(p for p in self.folder.glob("*") if p.is_dir())
+        return [
+            {**_manifest(folder / MANIFEST), "folder": str(folder), "current": _is_current(folder)}
+            for study in studies
+            for folder in _runs_of(study)
+        ]
 
     def prune(self, study: str, keep: int) -> list[str]:
         """Remove a study's runs except the last ``keep``, and return the names of the removed runs.
@@ -212,15 +212,21 @@ class ModelStore:
 
 def _runs_of(study: Path) -> list[Path]:
     """The folders of a study's runs, oldest first."""
-    found = []
-    for manifest in study.glob(f"*/{MANIFEST}"):
-        if not manifest.parent.is_symlink() and not manifest.parent.name.startswith("."):
-            try:
-                at = json.loads(manifest.read_text(encoding="utf-8"))["at"]
-            except (OSError, ValueError, LookupError, TypeError) as error:
-                raise StorageError(f"{manifest}: cannot be read ({error}). Move its folder away.") from None
-            found.append((at, manifest.parent))
-    return [folder for _, folder in sorted(found)]
+    whole = (p for p in study.glob(f"*/{MANIFEST}") if not (p.parent.is_symlink() or p.parent.name.startswith(".")))
+    return [folder for _, folder in sorted((_manifest(path)["at"], path.parent) for path in whole)]
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """A manifest, with the values that commands show checked."""
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        texts = [manifest[name] for name in ("study", "run", "at", "stop")]
+        texts += [model["file"] for model in manifest["models"]]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a value is not a text")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise StorageError(f"{path}: cannot be read ({error}). Move its folder away.") from None
+    return manifest
 
 
 def _is_current(folder: Path) -> bool:

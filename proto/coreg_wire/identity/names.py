@@ -107,8 +107,11 @@ def load_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
         The text has none, or one that cannot be read.
     """
     try:
-        return x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
+        found = x509.load_pem_x509_certificates(pem)
+        for certificate in found:
+            certificate.public_key()  # read now: a damaged key is an error of this file
+        return found
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise BadData(f"{where} has no readable PEM certificate ({error}). Copy it again from its source.") from error
 
 
