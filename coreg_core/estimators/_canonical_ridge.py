@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import TwoClasses, generator, split_rows
+from coreg_core.estimators._inputs import Regressor, TwoClasses, generator, split_rows
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.kernels.leave_one_out import leave_one_out
 from coreg_core.numerics.arrays import Arr, block_rows
@@ -30,6 +30,8 @@ class FeatureMap(Protocol):
 
 class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """The base of XNV and XKS; see there for the parameters."""
+
+    ridge_by_rule = True
 
     n_components: int | None
     ridge: str | float
@@ -135,7 +137,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return out
 
 
-class Regression(RegressorMixin):  # type: ignore[misc]
+class Regression(Regressor):
     """Targets are numbers."""
 
     def predict(self, X: Any) -> Any:

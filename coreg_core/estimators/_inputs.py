@@ -3,6 +3,8 @@
 from typing import Any
 
 import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
@@ -57,6 +59,30 @@ def checked_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
     return targets
 
 
+def refuse_texts_and_gaps(X: Any, where: str = "") -> None:
+    """Name the columns of a data frame that are no numbers; raises `BadData`. An array has no names to say."""
+    texts, gaps = list[str](), list[str]()
+    if hasattr(X, "collect"):
+        raise BadData(f"{where}a lazy frame: call .collect() first.")
+    for name in getattr(X, "columns", ()):
+        try:
+            values = np.asarray(X[name])
+            if values.dtype.kind in "mM":  # else dates would be counts of nanoseconds
+                raise TypeError
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            texts.append(repr(name))
+            continue
+        if np.isnan(values).any():
+            gaps.append(repr(name))
+    if texts:
+        raise BadData(
+            f"{where}not numeric: {', '.join(texts)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns."
+        )
+    if gaps:
+        raise BadData(f"{where}empty cells: {', '.join(gaps)}. Fill them first, for example with the column's mean.")
+
+
 def split_rows(
     estimator: Any, X: Any, y: Any, X_unlabelled: Any = None, *, least: int = 1, reset: bool = True
 ) -> tuple[Arr, Arr, Arr]:
@@ -69,6 +95,7 @@ def split_rows(
     BadData
         an invalid table or target.
     """
+    refuse_texts_and_gaps(X)
     X = validate_data(estimator, X, dtype=np.float64, order="C", ensure_min_samples=least, reset=reset)
     to_numbers = getattr(estimator, "signs_and_gaps", None)
     targets = checked_targets(y, len(X), estimator) if to_numbers is None else to_numbers(y, len(X))
@@ -87,6 +114,11 @@ def one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
     UsageError
         another number of them.
     """
+    parts = [value] if isinstance(value, str) or np.ndim(value) == 0 else list(value)
+    if any(
+        isinstance(part, bool) or not isinstance(part, (str, int, float, np.integer, np.floating)) for part in parts
+    ):
+        raise UsageError(f"{name}={value!r}: give a number or a rule for all views, or one each.")
     if isinstance(value, str) or np.ndim(value) == 0:
         return [value] * n_views
     if len(value) != n_views:
@@ -104,6 +136,21 @@ def _absent(value: Any) -> bool:
         return value is None or bool(value != value)  # NaN is not itself
     except TypeError:  # pandas.NA is neither
         return True
+
+
+class Regressor(RegressorMixin):  # type: ignore[misc]  # scikit-learn ships no types
+    """`score` over the rows with a target."""
+
+    predict: Any
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of `predict` over the rows whose target is not missing; NaN where none is known."""
+        targets = np.asarray(y, dtype=np.float64)
+        known = ~np.isnan(targets)
+        if not known.any():
+            return float("nan")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(r2_score(targets[known], self.predict(X)[known], sample_weight=weight))
 
 
 class TwoClasses:
@@ -129,7 +176,9 @@ class TwoClasses:
                 f"{len(classes)} classes."
             )
         if len(classes) < 2:
-            raise BadData(f"y: one class ({classes[0]!r}) and a classifier needs two; label rows of the other.")
+            raise BadData(
+                f"y: one class ({classes.tolist()[0]!r}) and a classifier needs two; label rows of the other."
+            )
         if (strange := ~np.isin(y, classes)).any():
             raise BadData(f"y: {str(y[strange][0])!r} is none of the classes {classes.tolist()}.")
         self.classes_ = classes
@@ -167,6 +216,16 @@ class TwoClasses:
         """The class of each row, (n,)."""
         positive = self.decision_function(X) > 0
         return self.classes_[positive.astype(int)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy of `predict` over the rows whose target is not missing; NaN where none is known."""
+        y = column_or_1d(np.asarray(y))
+        known = ~missing_in(y)
+        if not known.any():
+            return float("nan")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        right = y[known].astype(object) == self.predict(X)[known].astype(object)
+        return float(np.average(right, weights=weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]

@@ -39,13 +39,12 @@ _NUMBERS = {
     "folds": Interval(Integral, 2, None, closed="left"),
     "group_size": Interval(Integral, 3, None, closed="left"),
     "random_state": "random_state",
+    "cv": "cv_object",
 }
 _LIMITS: dict[str, list[Any]] = {
     **{name: [StrOptions(choices)] for name, choices in _CHOICES.items()},
     **{name: [limit] for names, limit in _NUMBERS.items() for name in names.split()},
     **{name: [_COUNT, None] for name in ("dimension", "n_components", "n_eigenfunctions", "n_latent", "sketch")},
-    "bandwidth": [StrOptions({"paper", "median", "loo"}), _POSITIVE, "array-like", None],
-    "ridge": [StrOptions({"paper", "loo"}), _NOT_NEGATIVE, "array-like", None],
     "eta0": [StrOptions({"auto"}), _POSITIVE, "array-like", None],
     "prediction_tol": [_POSITIVE, None],
 }
@@ -70,9 +69,20 @@ def check_parameters(estimator: Any) -> None:
         (a ValueError) a parameter out of range; the message names it, its limits and its value.
     """
     given = estimator.get_params(deep=False)
+    preset, each = "preset" in given, ["array-like"] if "views" in given and "landmarks" not in given else []
+    none = [None] if preset else []
+    rules = {"paper", "median", "loo"} if preset else {"loo"} if "landmarks" in given else {"paper", "median"}
     limits = {name: limit for name, limit in _LIMITS.items() if name in given}
-    if "preset" in given:
-        limits["fit_intercept"] = ["boolean", None]
+    limits |= {"fit_intercept": ["boolean", *none], "bandwidth": [StrOptions(rules), _POSITIVE, *each, *none]}
+    # XNV and XKS allow γ = 0.
+    smallest, rules = (_NOT_NEGATIVE if "cca" in given else _POSITIVE), {"paper", "loo"} if preset else {"loo"}
+    by_rule = [StrOptions(rules)] if preset or getattr(estimator, "ridge_by_rule", False) else []
+    limits["ridge"] = [*by_rule, smallest, *each, *none]
+    limits = {name: limit for name, limit in limits.items() if name in given}
+    for name, value in given.items():
+        limit = limits.get(name, [])
+        if isinstance(value, bool) and "boolean" not in limit and any(isinstance(each, Interval) for each in limit):
+            raise UsageError(f"{name}={value!r}: needs a number.")
     try:
         validate_parameter_constraints(limits, given, caller_name=type(estimator).__name__)
     except InvalidParameterError as error:

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import column_or_1d
 
 from coreg_core.errors import BadData
-from coreg_core.estimators._inputs import TwoClasses, missing_in
+from coreg_core.estimators._inputs import TwoClasses
 from coreg_core.evaluation.probability import Probability, fit_probability
 from coreg_core.numerics.arrays import Arr
 
@@ -51,13 +50,3 @@ class ViewsClassifier(TwoClasses, ClassifierMixin):  # type: ignore[misc]  # sci
         """Probability of the second class by each view's own model, (M, n)."""
         scores = self._own(X)
         return np.array([p.of(s) for p, s in zip(self.probabilities_, scores, strict=True)])
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy of `predict` over the rows whose target is not missing; NaN where none is known."""
-        y = column_or_1d(np.asarray(y))
-        known = ~missing_in(y)
-        if not known.any():
-            return float("nan")
-        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        right = y[known].astype(object) == self.predict(X)[known].astype(object)
-        return float(np.average(right, weights=weight))

@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._inputs import checked_targets
+from coreg_core.estimators._inputs import Regressor, checked_targets, refuse_texts_and_gaps
 from coreg_core.numerics.arrays import Arr, Ints, as_matrix, as_vector
 
 
@@ -79,25 +77,6 @@ def of_views(X: Any, views: Any) -> Any:
         return X
     used = {name for view in lists for name in view}
     return X[[name for name in columns if name in used]] if used <= set(columns) else X
-
-
-def _refuse_texts_and_gaps(X: Any, where: str = "") -> None:
-    """Name the columns of a data frame that are no numbers; raises `BadData`. An array has no names to say."""
-    texts, gaps = list[str](), list[str]()
-    for name in getattr(X, "columns", ()):
-        try:
-            values = np.asarray(X[name], dtype=np.float64)
-        except (TypeError, ValueError):
-            texts.append(repr(name))
-            continue
-        if np.isnan(values).any():
-            gaps.append(repr(name))
-    if texts:
-        raise BadData(
-            f"{where}not numeric: {', '.join(texts)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns."
-        )
-    if gaps:
-        raise BadData(f"{where}empty cells: {', '.join(gaps)}. Fill them first, for example with the column's mean.")
 
 
 def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared: bool | None = False) -> Dealt:
@@ -191,29 +170,13 @@ class ViewTables:
         """
         if isinstance(X, (list, tuple)) and not X:
             raise BadData("X_views: no view; give at least one table.")
+        if Z is not None and (label_mask is not None or (not isinstance(X, (list, tuple)) and np.ndim(X) == 2)):
+            raise UsageError(
+                "Z_views needs a list of tables, one for each view, and no label_mask: give each view its own targets instead."
+            )
         one = Z is None and not several(X)
-        if one:
-            X = of_views(X, self.views)
-            _refuse_texts_and_gaps(X)
-            checks = {"dtype": np.float64, "order": "C", "accept_sparse": self._sparse, "ensure_min_samples": least}
-            table = validate_data(self, X, reset=reset, **checks)
-            targets = checked_targets(y, table.shape[0], self, least)
-            dealt = deal(self._columns(table), targets, label_mask, all_shared=all_shared)
-        elif Z is None:
-            tables = self._list(X, "X", least)
-            if len({table.shape[0] for table in tables}) > 1:
-                raise BadData(
-                    f"X: tables of {[table.shape[0] for table in tables]} rows. Without Z_views all tables hold the same rows, "
-                    "and a missing target (NaN) marks a shared one. With Z_views, X_views holds the labelled rows only."
-                )
-            if y is not None and any(np.ndim(each) for each in y):
-                raise UsageError("several target vectors need Z_views, the tables of the shared rows.")
-            targets = checked_targets(y, tables[0].shape[0], self, least)
-            if all_shared is False and not (self._optional or np.isnan(targets).any()):
-                raise UsageError(
-                    "no row is shared. Give Z_views, the tables of the unlabelled rows; or set the targets of shared rows to NaN."
-                )
-            dealt = deal(tables, targets, label_mask, all_shared=all_shared)
+        if Z is None:
+            dealt = self._same_rows(X, y, label_mask, all_shared=all_shared, least=least, reset=reset)
         else:
             dealt = self._lists(X, y, Z, least)
         if reset:
@@ -225,6 +188,30 @@ class ViewTables:
             elif hasattr(self, "feature_names_in_views_"):
                 del self.feature_names_in_views_  # of an earlier fit
         return dealt
+
+    def _same_rows(self, X: Any, y: Any, label_mask: Any, *, all_shared: bool | None, least: int, reset: bool) -> Dealt:
+        """One table, or tables of the same rows: missing targets mark the shared ones."""
+        if several(X):
+            tables = self._list(X, "X", least)
+            if len({table.shape[0] for table in tables}) > 1:
+                raise BadData(
+                    f"X: tables of {[table.shape[0] for table in tables]} rows. Without Z_views all tables hold the same rows, "
+                    "and a missing target (NaN) marks a shared one. With Z_views, X_views holds the labelled rows only."
+                )
+            if isinstance(y, (list, tuple)) and any(np.ndim(each) for each in y):
+                raise UsageError("several target vectors need Z_views, the tables of the shared rows.")
+        else:
+            X = of_views(X, self.views)
+            refuse_texts_and_gaps(X)
+            checks = {"dtype": np.float64, "order": "C", "accept_sparse": self._sparse, "ensure_min_samples": least}
+            tables = self._columns(validate_data(self, X, reset=reset, **checks))
+        targets = checked_targets(y, tables[0].shape[0], self, least)
+        if len(tables) > 1 and all_shared is False and not (self._optional or np.isnan(targets).any()):
+            raise UsageError(
+                "no row is shared. Set the targets of shared rows to NaN; or give lists of tables, and Z_views with the tables "
+                "of the unlabelled rows."
+            )
+        return deal(tables, targets, label_mask, all_shared=all_shared)
 
     def _lists(self, X: Any, y: Any, Z: Any, least: int) -> Dealt:
         M = len(X)
@@ -256,7 +243,7 @@ class ViewTables:
         out = []
         for v, table in enumerate(tables):
             where = f"{name}[{v}]"
-            _refuse_texts_and_gaps(table, f"{where}: ")
+            refuse_texts_and_gaps(table, f"{where}: ")
             if issparse(table) and self._sparse:
                 checks = {"dtype": np.float64, "accept_sparse": self._sparse, "ensure_min_samples": least}
                 out.append(check_array(table, input_name=where, **checks))
@@ -279,6 +266,11 @@ class ViewTables:
             another number of views, other columns or another order of them, or tables of different rows.
         """
         check_is_fitted(self)
+        if several(X) if self.one_table_ else not isinstance(X, (list, tuple)) and np.ndim(X) == 2:
+            fitted = "one table" if self.one_table_ else f"a list of {self.n_views_} tables"
+            raise BadData(
+                f"X: {'a list of tables' if self.one_table_ else 'one table'}; the model was fitted with {fitted}."
+            )
         if self.one_table_:
             checks = {"dtype": np.float64, "order": "C", "accept_sparse": self._sparse}
             return self._columns(validate_data(self, of_views(X, self.views), reset=False, **checks))
@@ -309,20 +301,5 @@ def _targets(y_views: Any, n_views: int) -> list[Any]:
     return list(y_views)
 
 
-class ViewsRegressor(ViewTables, RegressorMixin):  # type: ignore[misc]  # scikit-learn ships no types
-    """`score` over rows with a target."""
-
-    predict: Any
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R² of `predict` over the rows whose target is not missing; NaN where none is known.
-
-        `predict` of the additive estimator is the joint score, which ``aim`` does not change. For GridSearchCV with missing
-        targets see examples/grid_search_unlabelled_rows.py.
-        """
-        targets = np.asarray(y, dtype=np.float64)
-        known = ~np.isnan(targets)
-        if not known.any():
-            return float("nan")
-        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return float(r2_score(targets[known], self.predict(X)[known], sample_weight=weight))
+class ViewsRegressor(ViewTables, Regressor):
+    """A regressor over views."""

@@ -33,6 +33,8 @@ _EVERY_LABEL = (
 class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """The parameters, the fit and the scores of both estimators below."""
 
+    ridge_by_rule = True
+
     def __init__(
         self,
         *,
@@ -94,6 +96,8 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         """
         terms = self._terms()
         common = terms.rows == "common"
+        if positions is not None and (Z_views is None or not common):
+            raise UsageError('positions= is for lists of views with Z_views and rows="common".')
         dealt = self._split(X, y, Z_views, label_mask, all_shared=True if common else None, least=int(Z_views is None))
         Xs, ys, Zs, where = dealt.X, dealt.y, dealt.Z, dealt.rows
         if where is None:
@@ -111,10 +115,6 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         return self
 
     def _terms(self) -> Additive:
-        for name in ("bandwidth", "ridge"):
-            value = getattr(self, name)
-            if value != "loo" and not (np.ndim(value) == 0 and not isinstance(value, str) and 0 < value < np.inf):
-                raise UsageError(f"{name}={value!r}: choose 'loo' or a positive number.")
         check_parameters(self)
         return Additive(
             kernel=self.kernel,  # type: ignore[arg-type]  # checked just above
@@ -157,6 +157,10 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         if self.forecast:
             schedule = Forecast.of(terms, state)
             self.forecast_ = run_in_memory(schedule, schedule.start(n_unlabelled), sites).gain
+            if not np.isfinite(self.forecast_):
+                warnings.warn(
+                    "forecast_ is NaN: the views have too few labels to leave some out.", UserWarning, stacklevel=3
+                )
 
     # --- predictions --------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from coreg_core.agreement.views import (
     make_view,
     values_precisely,
 )
+from coreg_core.errors import BadData
 from coreg_core.estimators._certified import ViewData, certified, certified_without_rho, smaller
 from coreg_core.estimators._inputs import one_a_view
 from coreg_core.estimators._parameters import by_preset, check_parameters
@@ -220,6 +221,10 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     # --- the parts of fit -----------------------------------------------------------------------------------------
 
     def _data(self, dealt: Dealt) -> list[ViewData]:
+        if without := [v for v, y in enumerate(dealt.y) if not len(y)]:
+            raise BadData(
+                f"view {without[0]}: no labelled row, and each view needs one here. AdditiveRegressor does not."
+            )
         bandwidth, ridge, with_intercept = by_preset(self)
         self.intercept_ = float(np.concatenate(dealt.y).mean()) if with_intercept else 0.0
         self._unit = _unit_of(dealt.y)

@@ -120,9 +120,7 @@ class CoRLSRCV(CoRLSR):
             raise UsageError(
                 "CoRLSRCV needs one table, or tables of the same rows, with y = NaN on the unlabelled ones."
             )
-        grid = np.unique(np.asarray(self.couplings, dtype=np.float64))
-        if not grid.size or not (np.isfinite(grid).all() and grid[0] >= 0.0):
-            raise UsageError(f"couplings={self.couplings!r}: give finite numbers of at least 0.")
+        grid = _grid(self.couplings)
         self.couplings_, self.coupling_ = grid, float(grid[0])
         dealt = self._split(X_views, y, None, label_mask)  # checks the tables
         if not (several(X_views) or hasattr(X_views, "columns")):
@@ -163,6 +161,19 @@ class CoRLSRCV(CoRLSR):
         n_folds = self.errors_.shape[1]
         allowed = mean[least] + self.errors_[least].std(ddof=1) / np.sqrt(n_folds)
         return int(np.flatnonzero(mean <= allowed)[0])
+
+
+def _grid(couplings: Any) -> Arr:
+    """All λ, ascending."""
+    try:
+        grid: Arr = (
+            np.unique(np.asarray(couplings, dtype=np.float64)) if not isinstance(couplings, str) else np.zeros(0)
+        )
+    except (TypeError, ValueError):
+        grid = np.zeros(0)
+    if not grid.size or not (np.isfinite(grid).all() and grid[0] >= 0.0):
+        raise UsageError(f"couplings={couplings!r}: give finite numbers of at least 0.")
+    return grid
 
 
 def _rows_of(X: Any, rows: Any) -> Any:

@@ -15,8 +15,8 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
     """K folds of the labelled rows. All rows with a missing target stay in each training set, and in no test set.
 
     Use it as ``cv`` of GridSearchCV, cross_val_score or cross_validate. The default folds would test on rows without a target,
-    and would train without the shared rows. Two classes are in equal shares
-    in all folds. Parameters are those of `sklearn.model_selection.KFold`.
+    and would train without the shared rows. Two classes are in equal shares in all folds, if each has as many rows as there are
+    folds. Parameters are those of `sklearn.model_selection.KFold`.
 
     Raises
     ------
@@ -38,9 +38,10 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
         known = np.asarray(y)[labelled]
         classes = list(dict.fromkeys(known.tolist()))
         folds = super().split(labelled, groups=groups)
-        if len(classes) == 2:
+        numbers = [classes.index(value) for value in known.tolist()] if len(classes) == 2 else []
+        if numbers and np.bincount(numbers).min() >= self.n_splits:
             state = self.random_state if self.shuffle else None
             alike = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=state)
-            folds = alike.split(labelled, [classes.index(value) for value in known.tolist()])
+            folds = alike.split(labelled, numbers)
         for train, test in folds:
             yield np.concatenate([labelled[train], unlabelled]), labelled[test]

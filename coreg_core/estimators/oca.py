@@ -140,6 +140,8 @@ class _OCA(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn shi
         check_parameters(self)
         if y is None:
             raise BadData(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+        if isinstance(y, (list, tuple)) and any(np.ndim(each) for each in y):
+            raise BadData("y: several target vectors. All views have the same labelled rows here: give one vector.")
         dealt = self._split(X, self._target(column_or_1d(y, warn=True)), Z, least=least, reset=first)
         widths = [table.shape[1] for table in dealt.X]
         if not first and widths != self.n_features_in_views_:

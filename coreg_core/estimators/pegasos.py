@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.estimators._inputs import TwoClasses, checked_targets, generator
+from coreg_core.estimators._inputs import Regressor, TwoClasses, checked_targets, generator, refuse_texts_and_gaps
 from coreg_core.estimators._online import (
     Draws,
     Loss,
@@ -78,7 +78,7 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return tags
 
 
-class PegasosRegressor(RegressorMixin, _Pegasos):  # type: ignore[misc]
+class PegasosRegressor(Regressor, _Pegasos):
     r"""$\frac1n \sum_i \frac12 (w^\top x_i - y_i)^2 + \frac{\lambda}{2}\|w\|^2$, by stochastic gradient steps.
 
     Source: Shalev-Shwartz, Singer, Srebro (2007), with the squared loss, as de Ruijter, Tsivtsivadze (2012) use it. No
@@ -136,6 +136,7 @@ class PegasosRegressor(RegressorMixin, _Pegasos):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """X (n, d), dense or sparse; y (n,), NaN on rows to leave out."""
         check_parameters(self)
+        refuse_texts_and_gaps(X)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, order="C")
         targets = checked_targets(y, X.shape[0], self)
         self.intercept_ = float(np.nanmean(targets)) if self.fit_intercept else 0.0
@@ -187,6 +188,7 @@ class PegasosClassifier(TwoClasses, ClassifierMixin, _Pegasos):  # type: ignore[
     def fit(self, X: Any, y: Any) -> Self:
         """X (n, d), dense or sparse; y (n,) of two classes, NaN or None on rows to leave out."""
         check_parameters(self)
+        refuse_texts_and_gaps(X)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, order="C")
         return self._descend(X, self.signs_and_gaps(y, X.shape[0]))
 

@@ -90,7 +90,10 @@ def peers(
     ] = None,
     identity: IdentityOption = Path("identity"),
     policy: Annotated[
-        Path | None, typer.Option("--policy", envvar="COREG_POLICY", help="policy.toml, to compare its [peers] with.")
+        Path | None,
+        typer.Option(
+            "--policy", envvar="COREG_POLICY", help="policy.toml, to compare its [peers] with [./policy.toml]."
+        ),
     ] = None,
     pin: Annotated[
         bool, typer.Option("--pin", help="Print the [peers] of policy.toml for this site and the given certificates.")
@@ -115,6 +118,8 @@ def peers(
         )
     if write is not None and not pin:
         raise UsageError("--write needs --pin: `coreg-agent peers --pin --write policy.toml NAME.pem …`.")
+    if policy is None and write is None and Path("policy.toml").is_file():
+        policy = Path("policy.toml")
     pinned = read_policy(policy or (write if write is not None and write.exists() else None)).peers
     paths = {path.resolve(): path for path in (identity / "site.pem", *(certificates or ()))}
     found = {peer.name: peer for peer in (peer_of(path, pinned) for path in paths.values())}

@@ -157,7 +157,7 @@ def _name(path: Path) -> str:
 
 def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
     """The result of a verification in sentences."""
-    said = [f"{path}: {found.lines} lines in {found.files} file{'s' * (found.files > 1)}, the chain is whole"]
+    said = [f"{path}: {found.lines} lines in {found.files} file{'s' * (found.files != 1)}, the chain is whole"]
     if found.torn:
         said.append(f"torn by a crash or a full disk, and passed: line {', '.join(map(str, found.torn))}")
     if found.both is None:

@@ -101,7 +101,10 @@ def refuse(
 
 def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     """List the runs that ended at this site, or that it refused, the latest first."""
-    for entry in reversed(list(state_of(config).history())):
+    ended = list(state_of(config).history())
+    if not ended and not as_json:
+        typer.echo("no runs yet")
+    for entry in reversed(ended):
         if as_json:
             print_json(entry)
         else:

@@ -118,6 +118,8 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
     sections = file.get("data") if isinstance(file.get("data"), dict) else None
     if config is not None and (wrong := sorted(NOT_IN_FILE & file.keys())):
         raise UsageError(f"{config}: {', '.join(wrong)}: only for a command line, as --{wrong[0]}.")
+    if config is not None:
+        _check_places(config, file)
     if sections is not None and (wrong := sorted(options.keys() & TABLE.keys())):
         raise UsageError(f"--{', --'.join(wrong)}: {config} has sections [data.NAME], which say it.")
     table = {TABLE[key]: value for key, value in {**file, **options}.items() if key in TABLE and sections is None}
@@ -138,11 +140,33 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
     return settings.model_copy(update={"data": data})
 
 
+def _check_places(config: Path, file: dict[str, Any]) -> None:
+    """Check where the keys of a file stand: a key of a table above its section would have no effect."""
+    if stray := [name for name, value in file.items() if isinstance(value, dict) and name != "data"]:
+        raise UsageError(f"{config}: unknown section [{stray[0]}]. The section of a data set is [data.{stray[0]}].")
+    sections = file.get("data")
+    if not isinstance(sections, dict):
+        return
+    if not all(isinstance(each, dict) for each in sections.values()):
+        raise UsageError(
+            f"{config}: the section [data] lacks the name of the data set: write [data.patients], for example."
+        )
+    for name, section in sections.items():
+        if "data" in section:
+            raise UsageError(f"{config}: [data.{name}] data: in a section the table's key is `table`. Rename it.")
+        if above := sorted(file.keys() & TABLE.keys() - {"data"}):
+            raise UsageError(
+                f"{config}: {', '.join(above)}: keys of a table have no effect above its section. Move them below [data.{name}]."
+            )
+
+
 def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
     try:
         return AgentSettings.model_validate(values)
     except ValidationError as error:
-        known = {*AgentSettings.model_fields, *TABLE, *TABLE.values()}
+        sections = [name for name in values.get("data", {}) if name != ONLY]
+        of_table = [f"data.{name}.{key}" for name in sections for key in Inputs.model_fields]
+        known = [*AgentSettings.model_fields, *(of_table or (*TABLE, *TABLE.values()))]
         raise file_faults(config or Path("the command line"), error, known) from None
 
 

@@ -48,7 +48,9 @@ class DataSets:
             return next(iter(self._inputs))
         if not name:
             raise UsageError("the plan names no data set, and this site has several.")
-        raise UsageError(f"this site has no data set {name!r}.")
+        raise UsageError(
+            f"this site has no data set {name!r}. Correct `data` of the study, or rename the section [data.NAME] in agent.toml."
+        )
 
     def inputs(self, name: str) -> Inputs:
         """How to read a data set."""

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from coreg_core.errors import BadData, Refused, StorageError
+from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.files.files import read, write_whole
 from coreg_wire.identity.keys import Passphrase, ask, key_pem, load_key
 from coreg_wire.identity.names import (
@@ -84,14 +84,18 @@ def enrol(directory: Path | str, name: str, *, secret: bytes | None = None) -> E
     Raises
     ------
     UsageError
-        `name` is not a valid site name.
+        `name` is not a valid site name, or the folder holds another site's certificate.
     Refused, BadData
         The existing key is readable by others, or is not a key.
     StorageError
         The directory cannot be written.
     """
     directory, name = Path(directory), check_site_name(name)
-    path = directory / KEY
+    path, known_as = directory / KEY, directory / CERTIFICATE
+    if known_as.exists():
+        other = certificate_name(load_certificates(_read(known_as), str(known_as))[0], str(known_as))
+        if other != name:
+            raise UsageError(f"{directory} holds the certificate of {other}. Give another folder with --identity for {name}.")
     _make_directory(directory)
     reused = path.exists()
     if not reused:

@@ -279,7 +279,10 @@ def load_model(path: Path) -> SiteModel:
         the file cannot be read.
     """
     if not path.is_file():
-        raise StorageError(f"{path}: no such model file. Give the path that --output had in training.")
+        raise StorageError(
+            f"{path}: no such model file. Give the path that --output had in training, or one of `coreg-agent models list`."
+        )
+
     try:
         with safe_open(path, framework="numpy") as file:
             header = file.metadata() or {}

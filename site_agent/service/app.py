@@ -64,6 +64,8 @@ def host_and_port(address: str) -> tuple[str, int]:
     UsageError
         not of that form.
     """
+    if "://" in address:
+        raise UsageError(f"--coordinator {address}: write HOST:PORT, without {address.partition('://')[0]}://.")
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise UsageError(f"--coordinator {address}: expected HOST:PORT, as in coordinator.example.org:7600.")
@@ -137,6 +139,11 @@ def align(settings: AgentSettings, output: Path, observer: Observer) -> Joined:
 
 
 def _once(settings: AgentSettings, observer: Observer, results: Callable[[str], Results]) -> Joined:
+    if settings.approval == "ask":
+        raise UsageError(
+            'approval = "ask" in agent.toml: nobody could be asked by this command. Start `coreg-agent serve`, which waits for '
+            "`coreg-agent approve`; or remove the line to take part without asking."
+        )
     running = _Running(settings, observer, once=True, results=results)
     try:
         workers = running.daemon.workers

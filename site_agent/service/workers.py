@@ -313,4 +313,6 @@ class RunWorkers:
             self.troubles[name] = str(error)
             self._notify(notices.data_unusable(name))
             named = f" {name!r}" if name else ""
-            raise _Unusable(f"its data set{named} cannot be used; its operator has the reason.") from None
+            raise _Unusable(
+                f"its data set{named} cannot be used; its operator has the reason (`coreg-agent status`)."
+            ) from None

@@ -10,6 +10,7 @@ from site_agent.config.settings import ONLY, AgentSettings, read_settings
 from site_agent.data.inputs import Inputs
 from site_agent.data.sources import Query
 from site_agent.data.tables import NA_VALUES
+from site_agent.service import app
 from site_agent.service.app import Given
 
 FLAT = 'coordinator = "c:1"\ndata = "sqlite:clinic.db?SELECT 1"\ntarget = "y"\nid = "id"\nunlabelled = "s.csv"\n'
@@ -111,3 +112,34 @@ def test_the_timeout_is_a_number_or_unlimited():
     assert AgentSettings(connect_timeout=5).timeout(600.0) == 5.0
     assert AgentSettings(connect_timeout="unlimited").timeout(600.0) == math.inf
     assert read_settings(None, {"connect_timeout": "7"}).timeout(600.0) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            'drop = ["a"]\n[data.patients]\ntable = "t.csv"\nid = "id"\n',
+            r"drop: keys of a table .* below \[data.patients\]",
+        ),
+        ('[data]\ntable = "t.csv"\nid = "id"\n', r"\[data\] lacks the name of the data set: write \[data.patients\]"),
+        ('[patients]\ntable = "t.csv"\nid = "id"\n', r"unknown section \[patients\].* is \[data.patients\]"),
+        ('[data.patients]\ndata = "t.csv"\nid = "id"\n', r"\[data.patients\] data: .* `table`. Rename it"),
+        ('[data.p]\ntable = "t.csv"\nid = "id"\napproval = "ask"\n', "data.p.approval: .* top level of the file"),
+    ],
+)
+def test_a_key_in_another_place_is_never_without_effect(tmp_path, text, told):
+    (tmp_path / "agent.toml").write_text(text)
+    with pytest.raises(UsageError, match=told):
+        read_settings(tmp_path / "agent.toml", {})
+
+
+def test_one_run_asks_nobody_so_approval_by_a_person_refuses_it(tmp_path):
+    (tmp_path / "agent.toml").write_text(
+        'approval = "ask"\ncoordinator = "127.0.0.1:1"\ndata = "t.csv"\ntarget = "y"\nid = "id"\n'
+    )
+    (tmp_path / "t.csv").write_text("id,a,y\np1,1,2\np2,2,3\np3,3,\n")
+    settings = read_settings(tmp_path / "agent.toml", {"insecure": True, "name": "clinic"})
+    with pytest.raises(UsageError, match="nobody could be asked by this command"):
+        app.join(settings, print)
+    with pytest.raises(UsageError, match="write HOST:PORT, without https://"):
+        app.host_and_port("https://127.0.0.1:7600")

@@ -170,7 +170,7 @@ def test_bad_data_is_named(what, message):
         ({"bandwidth": "mean"}, "'bandwidth' .*'paper'.* Got 'mean'"),
         ({"bandwidth": -1.0}, "'bandwidth' .* Got -1.0"),
         ({"bandwidth": [1.0]}, "bandwidth: 1 values for 2 views"),
-        ({"ridge": 0.0}, "ridge=0.0"),
+        ({"ridge": 0.0}, "'ridge' parameter .* Got 0.0"),
         ({"ridge": "median"}, "'ridge' .* Got 'median'"),
         ({"ridge": [1.0, 2.0, 3.0]}, "ridge: 3 values for 2 views"),
         ({"coupling": -0.1}, "'coupling' .* Got -0.1"),

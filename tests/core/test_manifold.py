@@ -143,7 +143,7 @@ def test_repeated_rows_and_constant_columns_are_no_error(method):
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (LaplacianRLS(ridge=0.0), "ridge=0.0"),
+        (LaplacianRLS(ridge=0.0), "'ridge' parameter .* Got 0.0"),
         (LaplacianRLS(manifold=-1.0), "'manifold' .* Got -1.0"),
         (LaplacianRLS(n_neighbours=0), "'n_neighbours' .* Got 0"),
         (HessianRLS(n_neighbours=4, dimension=2), "n_neighbours=4.*5 coefficients"),

@@ -235,7 +235,7 @@ def test_a_seed_fixes_the_rows():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"ridge": 0.0}, "ridge=0.0"),
+        ({"ridge": 0.0}, "'ridge' parameter .* Got 0.0"),
         ({"ridge": [0.1]}, "ridge: 1 values for 2 views"),
         ({"eta0": -1.0}, "'eta0' .* Got -1.0"),
         ({"coupling": -0.1}, "'coupling' .* Got -0.1"),

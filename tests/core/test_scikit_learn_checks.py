@@ -146,3 +146,45 @@ def test_the_default_step_cannot_diverge():
 def test_every_estimator_is_importable_from_the_public_face():
     assert set(coreg_federation.ESTIMATORS) == set(estimators.__all__)
     assert all(getattr(coreg_federation, name) is getattr(estimators, name) for name in coreg_federation.ESTIMATORS)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_texts_dates_and_gaps_name_their_column(cls, kind):
+    frames = pytest.importorskip(kind)
+    X, _, missing = rows(cls)
+    days = np.datetime64("2026-01-01T00:00:00", "us") + 86_400_000_000 * np.arange(60)
+    for odd, told in (
+        (["x"] * 60, "not numeric: 'b'"),
+        (days, "not numeric: 'b'"),
+        ([None, *X[1:, 1]], "empty cells: 'b'"),
+    ):
+        frame = frames.DataFrame({"a": X[:, 0], "b": odd, "c": X[:, 2]})
+        with pytest.raises(ValueError, match=told):
+            quick(cls).fit(frame, missing)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_score_is_of_the_rows_with_a_target(cls):
+    X, _, missing = rows(cls)
+    model = quick(cls).fit(X, missing)
+    assert model.score(X, missing) == pytest.approx(model.score(X[:30], missing[:30]))
+    assert np.isnan(model.score(X, np.full(60, np.nan)))
+
+
+@pytest.mark.filterwarnings("ignore:no label_mask", "ignore:forecast_ is NaN")
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_a_parameter_that_does_not_fit_is_an_error_that_names_it(cls):
+    X, _, missing = rows(cls)
+    for name in quick(cls).get_params():
+        for value in ("big", object(), -1, float("nan"), True, [1, 2, 3], {}):
+            if name == "cv" and value in ([1, 2, 3], {}):
+                continue  # a list of splits, which is not read before the fit
+            model = quick(cls).set_params(**{name: value})
+            try:
+                model.fit(X, missing)
+            except ValueError as error:
+                told = str(error)
+            else:
+                continue  # the value has a meaning
+            assert name in told or name in ("views", "cv", "random_state"), (name, value, told)

@@ -215,5 +215,5 @@ def test_parameters_of_the_linear_one_are_named(name):
 
 
 def test_a_ridge_of_zero_is_named():
-    with pytest.raises(UsageError, match=r"ridge=0\.0"):
+    with pytest.raises(UsageError, match=r"'ridge' parameter .* Got 0\.0"):
         LSSVM(ridge=0.0).fit(*rows()[:2])

@@ -133,10 +133,47 @@ def test_the_path_of_couplings_is_a_search_of_each(form):
 
 def test_what_a_path_refuses():
     X, y = rows()
-    for change, told in (({"couplings": [-1.0]}, "at least 0"), ({"couplings": []}, "at least 0")):
-        with pytest.raises(UsageError, match=told):
-            CoRLSRCV(views=VIEWS, **change).fit(X, y)
+    for couplings in ([-1.0], [], ["big"], "7", [np.nan]):
+        with pytest.raises(UsageError, match="at least 0"):
+            CoRLSRCV(views=VIEWS, couplings=couplings).fit(X, y)
     with pytest.raises(UsageError, match="tables of the same rows"):
         CoRLSRCV().fit([X[:15, v] for v in VIEWS], y[:15], [X[15:, v] for v in VIEWS])
     with pytest.raises(BadData, match="cross-validation needs two"):
         CoRLSRCV(views=VIEWS).fit(X, np.where(np.arange(40) < 1, y, np.nan))
+
+
+def test_nothing_that_is_given_is_without_effect():
+    X, y = rows()
+    lists, few, Z = [X[:, v] for v in VIEWS], [X[:15, v] for v in VIEWS], [X[15:, v] for v in VIEWS]
+    for model in (CoRLSR(), AdditiveRegressor(tuning_steps=1)):
+        with pytest.raises(UsageError, match="no label_mask"):
+            model.fit(few, [y[:15]] * 2, Z, label_mask=np.ones((15, 2), bool))
+        with pytest.raises(UsageError, match="Z_views needs a list of tables"):
+            model.fit(X[:15], y[:15], Z)
+    with pytest.raises(UsageError, match="positions= is for lists"):
+        AdditiveRegressor(views=VIEWS, **QUICK).fit(X, y, positions=[[0], [1]])
+    for given in (X, lists):
+        with pytest.raises(UsageError, match="no row is shared"):
+            CoRLSR(views=VIEWS).fit(given, np.nan_to_num(y))
+    one, several = CoRLSR(views=VIEWS).fit(X, y), CoRLSR().fit(lists, y)
+    with pytest.raises(BadData, match="a list of tables; the model was fitted with one table"):
+        one.predict(lists)
+    with pytest.raises(BadData, match="one table; the model was fitted with a list of 2 tables"):
+        several.predict(X)
+    with pytest.raises(BadData, match="view 1: no labelled row"):
+        CoRLSR(views=VIEWS).fit(X, y, label_mask=np.array([[True, False]] * 40))
+    with pytest.raises(BadData, match="y: several target vectors"):
+        OCARegressor().fit(few, [y[:15], y[:10]], Z)
+    mask = np.zeros((40, 2), bool)
+    mask[0, 0] = mask[1, 1] = mask[2, 0] = mask[3, 1] = True
+    few_labels = np.where(np.arange(40) < 4, y, np.nan)
+    with pytest.warns(UserWarning, match="forecast_ is NaN"):
+        AdditiveRegressor(views=VIEWS, tuning_steps=1, forecast=True).fit(X, few_labels, label_mask=mask)
+
+
+def test_two_values_of_a_regression_are_no_classes():
+    X, _ = rows()
+    two = np.where(np.arange(40) < 2, [0.0, 3.0] * 20, np.nan)
+    assert [len(test) for _, test in LabelledFolds(2).split(X, two)] == [1, 1]
+    twelve = np.where(np.arange(40) < 12, np.where(np.arange(40) < 2, 3.0, 0.0), np.nan)
+    assert CoRLSRCV(views=VIEWS).fit(X, twelve).errors_.shape == (12, 5)

@@ -155,7 +155,7 @@ def test_a_seed_fixes_everything(method):
         (SSSL(n_eigenfunctions=201), "n_eigenfunctions=201"),
         (SSSL(eigen_solver="svd"), "'eigen_solver' .* Got 'svd'"),
         (NystromSSSL(n_components=201), "n_components=201"),
-        (NystromSSSL(ridge=0.0), "ridge=0.0"),
+        (NystromSSSL(ridge=0.0), "'ridge' parameter .* Got 0.0"),
     ],
     ids=repr,
 )
