@@ -90,6 +90,10 @@ def sign(
         kept = "the key is unchanged: the pins of its peers stay valid"
         peers = kept if signed.same_key else "the key is new: its peers must pin it again"
         typer.echo(f"  {peers}. The old certificate works until it expires, or until `sign` without --renew.")
+    if _listed(identity, signed.name) == "":
+        typer.echo(
+            f"  {identity / 'federation.toml'} does not list {signed.name} in sites: it can connect, and joins no run"
+        )
     typer.echo(
         f"next: send {signed.certificate_path} to the site, which runs `coreg-agent enroll --install "
         f"{signed.certificate_path.name}` (with its --identity, if that is not ./identity)"
@@ -109,17 +113,19 @@ def revoke(
         raise UsageError(f"{name} is not listed in {identity}; nothing was changed.")
     ring(identity / BELL)
     typer.echo(f"{name}: revoked, it cannot connect. `coreg-coordinator sign` lists it again.")
-    federation = identity / "federation.toml"
-    lines = federation.read_text(encoding="utf-8").splitlines() if federation.exists() else []
-    found = next(
-        (i for i, line in enumerate(lines, 1) if re.search(rf"""^[^#]*["']{re.escape(name)}["']""", line)), None
-    )
-    where = (
-        f"{federation}, line {found}, still lists it: {lines[found - 1].strip()}"
-        if found
-        else "federation.toml may list it"
-    )
+    listed = _listed(identity, name)
+    where = f"{identity / 'federation.toml'}, {listed}" if listed else "federation.toml may list it"
     typer.echo(f"next: {where}. Remove {name} there and from studies, then send SIGHUP. Runs wait for it otherwise.")
+
+
+def _listed(identity: Path, name: str) -> str | None:
+    """Where federation.toml beside the authority lists a site; "" if it does not, None without that file."""
+    federation = identity / "federation.toml"
+    if not federation.exists():
+        return None
+    lines = federation.read_text(encoding="utf-8").splitlines()
+    found = (i for i, line in enumerate(lines, 1) if re.search(rf"""^[^#]*["']{re.escape(name)}["']""", line))
+    return next((f"line {i}, still lists it: {lines[i - 1].strip()}" for i in found), "")
 
 
 def encrypt_keys(directory: DirectoryArgument) -> None:

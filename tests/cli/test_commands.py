@@ -167,6 +167,9 @@ def test_a_revoked_site_is_named_where_it_is_still_listed_and_at_every_submissio
     for site in ("site-a", "site-b", "site-c"):
         command("coreg-agent", "enroll", "--name", site, "--identity", site)
         command("coreg-coordinator", "sign", "--identity", "co", f"{site}/site.csr")
+    command("coreg-agent", "enroll", "--name", "other", "--identity", "other")
+    code, out, _ = command("coreg-coordinator", "sign", "--identity", "co", "other/site.csr")
+    assert (code, "co/federation.toml does not list other in sites" in out) == (0, True)
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
     submit = ("coreg-coordinator", "submit", "study.toml", "--federation", "co/federation.toml")
     code, _, err = command(*submit)
