@@ -12,6 +12,7 @@ from cryptography import x509
 from coreg_core.errors import Refused, StorageError, Unreachable
 from coreg_wire.identity.names import load_certificates
 from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY, Identity
+from site_agent.session.outgoing_proxy import proxy_for
 
 _HOSTNAME_MISMATCH, _ADDRESS_MISMATCH = 62, 64  # X509_V_ERR_HOSTNAME_MISMATCH, ..._IP_ADDRESS_MISMATCH
 _NOT_YET_VALID, _EXPIRED = 9, 10
@@ -89,6 +90,26 @@ def _client() -> ssl.SSLContext:
 
 
 def _connect(host: str, port: int, deadline: float) -> socket.socket:
+    """A connection to the coordinator, through the proxy that gRPC would use."""
+    proxy = proxy_for(host)
+    if proxy is None:
+        return _direct(host, port, deadline)
+    try:
+        plain = _direct(proxy.host, proxy.port, deadline)
+    except Unreachable as error:
+        raise Unreachable(f"{proxy}: {error}") from error
+    try:
+        proxy.tunnel(plain, _show(host, port))
+    except OSError as error:
+        plain.close()
+        raise Unreachable(f"{proxy} does not answer ({error}).") from error
+    except Unreachable:
+        plain.close()
+        raise
+    return plain
+
+
+def _direct(host: str, port: int, deadline: float) -> socket.socket:
     """A connection to the first address of `host` that accepts one."""
     address = _show(host, port)
     try:

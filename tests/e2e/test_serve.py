@@ -198,6 +198,9 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         north("approve", agreed[:6])
         assert ended(agreed)[0] == "CONVERGED"
         assert proxy.connects == [fed.address], "the agent in the west came through it"
+        through = {"https_proxy": proxy.url, "no_proxy": ""}
+        well("coreg-agent", "check", "--config", "west.toml", cwd=tmp_path, env=through)
+        assert proxy.connects == [fed.address] * 2, "and so does its check"
         assert 'coreg_runs_finished_total{stop="CONVERGED",study="asked"} 1.0' in fetched(numbers, "/metrics")
         assert 'coreg_site_connected{site="west"} 1.0' in fetched(numbers, "/metrics")
         assert f"/run/{agreed}" in fetched(pages, "/")
