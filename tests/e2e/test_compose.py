@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from expected import lacking
 
 ROOT = Path(__file__).resolve().parents[2]
 UP = ["docker", "compose", "up", "--build", "--no-color"]
@@ -26,7 +27,7 @@ def engine_answers() -> bool:
 @pytest.mark.timeout(700)
 def test_compose_converges_and_ends_0():
     if not engine_answers():
-        pytest.skip("no Docker engine with Compose answers here, so docker compose up was not run")
+        lacking("docker", told="no Docker engine with Compose answers here, so docker compose up was not run")
     try:
         done = subprocess.run(UP, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from expected import lacking
 from scipy.spatial.distance import pdist
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV, KFold
@@ -238,7 +239,7 @@ def test_over_ray_the_numbers_are_the_same(everything, tmp_path):
     program = [sys.executable, "-c", "from coreg_sim.cli.app import main; main()", "paper", *arguments, "--jobs", "2"]
     done = subprocess.run([*program, "--out", tmp_path / "there"], capture_output=True, text=True, timeout=240)
     if done.returncode == Unreachable.exit_code:
-        pytest.skip(f"Ray does not start on this machine: {done.stderr[-300:]}")
+        lacking("ray", told=f"Ray does not start on this machine: {done.stderr[-300:]}")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["report"] == json.loads(here.stdout)["report"]
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from expected import lacking
 from ray_checks import CHECKS
 from typer.testing import CliRunner
 
@@ -34,7 +35,7 @@ def running(nodes):
         if process.stdout.readline() != "ready\n":
             fault = process.stderr.read()
             assert process.wait() == Unreachable.exit_code, fault
-            pytest.skip(f"Ray does not start on this machine: {fault[-300:]}")
+            lacking("ray", told=f"Ray does not start on this machine: {fault[-300:]}")
         yield process
         process.stdin.close()
         process.wait(60)
