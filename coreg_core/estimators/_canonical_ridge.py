@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import Regressor, TwoClasses, generator, split_rows
+from coreg_core.estimators._inputs import Regressor, TwoClasses, all_or_nothing, generator, split_rows
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.kernels.leave_one_out import leave_one_out
 from coreg_core.numerics.arrays import Arr, block_rows
@@ -46,6 +46,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
     # --- fitting, in two steps ------------------------------------------------------------------------------------
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
         """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (N−n, d): more of them.
 

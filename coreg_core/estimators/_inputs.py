@@ -1,6 +1,8 @@
 """Input handling that several estimators share, beyond scikit-learn's own checks."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -11,6 +13,24 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.numerics.arrays import Arr
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def all_or_nothing(fit: F) -> F:
+    """A fit that fails keeps the old model."""
+
+    @wraps(fit)
+    def kept(self: Any, *given: Any, **named: Any) -> Any:
+        before = dict(self.__dict__)
+        try:
+            return fit(self, *given, **named)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    return kept  # type: ignore[return-value]
 
 
 def generator(random_state: Any) -> np.random.Generator:
@@ -128,7 +148,14 @@ def one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
 
 def missing_in(y: Any) -> Any:
     """Which targets are missing: NaN, None or pandas.NA."""
-    return np.array([_absent(value) for value in np.asarray(y).tolist()], dtype=bool)
+    return np.array([_absent(value) for value in np.asarray(as_objects(y)).tolist()], dtype=bool)
+
+
+def as_objects(y: Any) -> Any:
+    """A list as an array of objects: numpy would write NaN among texts as the text "nan"."""
+    if isinstance(y, (list, tuple)) and any(isinstance(value, str) for value in y):
+        return np.array(y, dtype=object)
+    return y
 
 
 def _absent(value: Any) -> bool:
@@ -145,7 +172,7 @@ class Regressor(RegressorMixin):  # type: ignore[misc]  # scikit-learn ships no 
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R² of `predict` over the rows whose target is not missing; NaN where none is known."""
-        targets = np.asarray(y, dtype=np.float64)
+        targets = np.asarray(column_or_1d(y), dtype=np.float64)
         known = ~np.isnan(targets)
         if not known.any():
             return float("nan")
@@ -194,7 +221,7 @@ class TwoClasses:
         """
         if y is None:
             raise BadData(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
-        y = np.asarray(column_or_1d(y, warn=True))
+        y = np.asarray(column_or_1d(as_objects(y), warn=True))
         if n_rows is not None:
             check_consistent_length(y, np.zeros(n_rows))
         missing = missing_in(y)
@@ -219,7 +246,7 @@ class TwoClasses:
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy of `predict` over the rows whose target is not missing; NaN where none is known."""
-        y = column_or_1d(np.asarray(y))
+        y = np.asarray(column_or_1d(as_objects(y)))
         known = ~missing_in(y)
         if not known.any():
             return float("nan")

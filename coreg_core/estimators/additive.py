@@ -16,7 +16,7 @@ from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._inputs import generator
+from coreg_core.estimators._inputs import all_or_nothing, generator
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators._views import ViewsRegressor, ViewTables
 from coreg_core.numerics.arrays import Arr
@@ -66,6 +66,7 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         self.tuning_steps, self.probes, self.tol, self.tuning_tol = tuning_steps, probes, tol, tuning_tol
         self.folds, self.max_rounds, self.forecast, self.random_state = folds, max_rounds, forecast, random_state
 
+    @all_or_nothing
     def fit(
         self,
         X: Any,
@@ -154,6 +155,7 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         self.gap_, self.score_bound_ = certificate.gap, deviation * certificate.score_bound
         self.n_rounds_, self.n_exchanges_ = state.rounds, state.exchanges
         self.stop_: Stop | None = training.stop(state)
+        self.__dict__.pop("forecast_", None)  # of an earlier fit
         if self.forecast:
             schedule = Forecast.of(terms, state)
             self.forecast_ = run_in_memory(schedule, schedule.start(n_unlabelled), sites).gain

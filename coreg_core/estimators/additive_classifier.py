@@ -2,6 +2,7 @@
 
 from typing import Any, Self
 
+from coreg_core.estimators._inputs import all_or_nothing
 from coreg_core.estimators._view_classes import ViewsClassifier
 from coreg_core.estimators.additive import AdditiveViews
 
@@ -46,6 +47,7 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     (['no', 'yes'], (150, 2), (2, 150))
     """
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, Z_views: Any = None, *, label_mask: Any = None, positions: Any = None) -> Self:
         """As `AdditiveRegressor.fit`. A missing target is NaN or None."""
         super().fit(X, self._numbered(y, Z_views), Z_views, label_mask=label_mask, positions=positions)

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
-from coreg_core.estimators._inputs import one_a_view
+from coreg_core.estimators._inputs import all_or_nothing, one_a_view
 from coreg_core.estimators._parameters import by_preset, check_parameters
 from coreg_core.estimators._views import ViewsRegressor
 from coreg_core.estimators.corlsr import CoRLSR
@@ -104,6 +104,7 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
         self.coupling, self.degree, self.offset = coupling, degree, offset
 
+    @all_or_nothing
     def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None) -> Self:
         """X_views M tables (l, d_v), y (l,), Z_views M tables (m, d_v): the same instances, in the same order, in every view.
 
@@ -115,6 +116,8 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Xs, Zs, M, y = dealt.X, dealt.Z, len(dealt.X), dealt.y[0]
         if any(len(X) != len(y) for X in Xs):
             raise BadData(f"X_views: {[len(X) for X in Xs]} labelled rows; every view has the same labelled instances.")
+        if any(not np.array_equal(each, y) for each in dealt.y):
+            raise BadData("y: other targets in another view; every view has the same labelled instances.")
         bandwidth, ridge, with_intercept = by_preset(self)
         self.intercept_ = float(y.mean()) if with_intercept else 0.0
         y = y - self.intercept_

@@ -29,7 +29,7 @@ from coreg_core.agreement.views import (
 )
 from coreg_core.errors import BadData
 from coreg_core.estimators._certified import ViewData, certified, certified_without_rho, smaller
-from coreg_core.estimators._inputs import one_a_view
+from coreg_core.estimators._inputs import all_or_nothing, one_a_view
 from coreg_core.estimators._parameters import by_preset, check_parameters
 from coreg_core.estimators._views import Dealt, ViewsRegressor
 from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
@@ -58,7 +58,8 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) - f_v(Z)\|^2$.
 
     The targets are less their mean a, which predictions contain (``fit_intercept``). Columns are not standardised: use
-    `StandardScaler` if their units differ. Without a missing target no row is shared, and ``coupling`` has no effect.
+    `StandardScaler` if their units differ. Several views need shared rows: rows with a missing
+    target, or ``Z_views``.
 
     Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers: docs/research/mathematics.md.
 
@@ -152,6 +153,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self.max_rounds, self.degree, self.offset = max_rounds, degree, offset
         self.rank_tolerance = rank_tolerance
 
+    @all_or_nothing
     def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
         """Fit every view together, from a list of views or from one table.
 

@@ -9,6 +9,8 @@ from coreg_core.agreement.objective import sweep_weight
 from coreg_core.agreement.views import View
 from coreg_core.agreement.views.left_out import LabelledFit
 from coreg_core.estimators._certified import ViewData
+from coreg_core.estimators._inputs import all_or_nothing
+from coreg_core.estimators._parameters import by_preset
 from coreg_core.estimators._view_classes import ViewsClassifier
 from coreg_core.estimators.corlsr import CoRLSR, Fitted
 from coreg_core.numerics.arrays import Arr
@@ -53,6 +55,7 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
     (['no', 'yes'], (150, 2), (2, 150))
     """
 
+    @all_or_nothing
     def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
         """As `CoRLSR.fit`. A missing target is NaN or None."""
         numbers = self._numbered(y, Z_views)
@@ -63,10 +66,12 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
         fit, M = super()._solve(data, views), len(views)
         predictions = np.array([s.prediction for s in fit.solutions])
         pairs, middle = [], self.intercept_ + _HALF
+        # The intercept is left out with the label where it is the mean of this view's own labels.
+        centred = by_preset(self)[2] and all(np.array_equal(d.y, data[0].y) for d in data)
         for v, (view, d) in enumerate(zip(views, data, strict=True)):
             others = (predictions.sum(axis=0) - predictions[v]) / max(M - 1, 1)
             residuals, G = view.on_labels(others, sweep_weight(self.coupling, M))
-            errors = LabelledFit(residuals, G, d.y, centred=False).left_out
+            errors = LabelledFit(residuals, G, d.y, centred=centred).left_out
             pairs.append((d.y - errors + middle, d.y + middle))
         self._calibrate(pairs)
         return fit

@@ -1,6 +1,7 @@
 """CoRLSR with the coupling chosen by cross-validation: one factorisation a fold for a whole path."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.views import make_view
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._inputs import checked_targets
+from coreg_core.estimators._inputs import all_or_nothing, checked_targets
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators._views import several
 from coreg_core.estimators.corlsr import CoRLSR
@@ -101,6 +102,7 @@ class CoRLSRCV(CoRLSR):
         """The chosen λ, for the fit of `CoRLSR`."""
         return float(self.coupling_)
 
+    @all_or_nothing
     def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
         """Choose λ by folds, then fit all rows.
 
@@ -127,17 +129,40 @@ class CoRLSRCV(CoRLSR):
             X_views = np.asarray(X_views)  # rows are chosen by position
         n_rows = _num_samples(X_views[0] if several(X_views) else X_views)
         targets = checked_targets(y, n_rows, self)
-        labelled = int((~np.isnan(targets)).sum())
-        cv = LabelledFolds(min(self.cv, labelled)) if isinstance(self.cv, int) and labelled > 1 else self.cv
-        if labelled < 2:
-            raise BadData(f"y: {labelled} labelled row (1 sample); cross-validation needs two.")
-        folds = list(check_cv(cv, targets, classifier=is_classifier(self)).split(np.zeros((n_rows, 1)), targets))
-        mask = None if label_mask is None else np.asarray(label_mask)
-        errors = [self._path(X_views, targets, mask, train, test) for train, test in folds]
+        mask = None if label_mask is None else np.asarray(label_mask, dtype=bool)
+        errors = []
+        for k, (train, test) in enumerate(self._folds(targets, mask), 1):
+            try:
+                errors.append(self._path(X_views, targets, mask, train, test))
+            except BadData as error:
+                raise BadData(f"fold {k}: {error} Use fewer folds, or other ones.") from None
         self.errors_: Arr = np.array(errors).T
         self.coupling_ = float(grid[self._best()])
         assert dealt.rows is not None
         return super().fit(X_views, y, label_mask=label_mask)
+
+    def _folds(self, targets: Arr, mask: Any) -> list[tuple[Any, Any]]:
+        """Rows of each training set, with all unlabelled rows, and labelled rows of each test set that a view may see."""
+        seen = ~np.isnan(targets) if mask is None else ~np.isnan(targets) & mask.any(axis=1)
+        labelled, unlabelled = np.flatnonzero(seen), np.flatnonzero(np.isnan(targets))
+        if len(labelled) < 2:
+            raise BadData(f"y: {len(labelled)} labelled row (1 sample); cross-validation needs two.")
+        if self.cv is not None and not isinstance(self.cv, Integral):
+            given = check_cv(self.cv, targets, classifier=is_classifier(self)).split(
+                np.zeros((len(targets), 1)), targets
+            )
+            pairs = [(np.union1d(train, unlabelled), test[seen[test]]) for train, test in given]
+        elif mask is None:
+            pairs = list(LabelledFolds(min(self.cv or 5, len(labelled))).split(targets[:, None], targets))
+        else:  # rows that the same views see are in equal shares in all folds
+            k = min(self.cv or 5, len(labelled))
+            order = labelled[np.lexsort(mask[labelled].T)]
+            fold = np.full(len(targets), -1)
+            fold[order] = np.arange(len(order)) % k
+            pairs = [(np.flatnonzero(fold != j), np.flatnonzero(fold == j)) for j in range(k)]
+        if any(len(test) == 0 for _, test in pairs):
+            raise BadData("cv: a test set without a labelled row. LabelledFolds divides the labelled rows.")
+        return pairs
 
     def _path(self, X: Any, targets: Arr, mask: Any, train: Any, test: Any) -> list[float]:
         """The mean squared error of the test rows for each λ."""
@@ -159,7 +184,8 @@ class CoRLSRCV(CoRLSR):
         if not self.one_standard_error:
             return least
         n_folds = self.errors_.shape[1]
-        allowed = mean[least] + self.errors_[least].std(ddof=1) / np.sqrt(n_folds)
+        spread = self.errors_[least].std(ddof=1) if n_folds > 1 else 0.0
+        allowed = mean[least] + spread / np.sqrt(n_folds)
         return int(np.flatnonzero(mean <= allowed)[0])
 
 

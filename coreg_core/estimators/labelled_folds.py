@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from coreg_core.errors import BadData
-from coreg_core.estimators._inputs import missing_in
+from coreg_core.estimators._inputs import as_objects, missing_in
 from coreg_core.numerics.arrays import Ints
 
 
@@ -33,9 +33,10 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
         """Row numbers of each training set and of each test set."""
         if y is None:
             raise BadData("LabelledFolds needs y: its missing targets say which rows are unlabelled.")
+        y = np.asarray(as_objects(y))
         missing = missing_in(y)
         labelled, unlabelled = np.flatnonzero(~missing), np.flatnonzero(missing)
-        known = np.asarray(y)[labelled]
+        known = y[labelled]
         classes = list(dict.fromkeys(known.tolist()))
         folds = super().split(labelled, groups=groups)
         numbers = [classes.index(value) for value in known.tolist()] if len(classes) == 2 else []

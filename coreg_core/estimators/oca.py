@@ -1,7 +1,6 @@
 r"""Online co-regularisation, OCA-k-l: linear views that learn from a stream, labelled and unlabelled."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -9,7 +8,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import column_or_1d
 
 from coreg_core.errors import BadData
-from coreg_core.estimators._inputs import TwoClasses, generator, one_a_view
+from coreg_core.estimators._inputs import TwoClasses, all_or_nothing, generator, one_a_view
 from coreg_core.estimators._online import (
     Draws,
     Loss,
@@ -55,6 +54,7 @@ class _OCA(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn shi
         self.n_labelled_step, self.n_unlabelled_step = n_labelled_step, n_unlabelled_step
         self.n_steps, self.random_state = n_steps, random_state
 
+    @all_or_nothing
     def fit(self, X_views: Any, y: Any, Z_views: Sequence[Any] | None = None) -> Self:
         """From w = 0, ``n_steps`` steps of k labelled and l unlabelled rows, drawn anew each.
 
@@ -74,10 +74,6 @@ class _OCA(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn shi
         UsageError
             a parameter out of range, k or l above the number of rows, or steps that diverge.
         """
-        with self._all_or_nothing():
-            return self._fit(X_views, y, Z_views)
-
-    def _fit(self, X_views: Any, y: Any, Z_views: Any) -> Self:
         X, target, Z = self._rows_of(X_views, y, Z_views, first=True, least=1)
         n, m = len(target), Z[0].shape[0] if Z else 0
         k = at_most(self.n_labelled_step, "n_labelled_step", n, "the labelled rows that there are")
@@ -99,16 +95,16 @@ class _OCA(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn shi
         check_finite(self.weights_)
         return self
 
+    @all_or_nothing
     def partial_fit(self, X_views: Any, y: Any, Z_views: Sequence[Any] | None = None) -> Self:
         """One step with all given rows: A_t is (X_views, y), Ã_t is Z_views. One of them can have no rows, not both."""
         first = not hasattr(self, "weights_")
-        with self._all_or_nothing():
-            X, target, Z = self._rows_of(X_views, y, Z_views, first=first, least=0)
-            n, m = len(target), Z[0].shape[0] if Z else 0
-            if n == 0 and m == 0:
-                raise BadData("neither a labelled nor an unlabelled row to learn from.")
-            if first:
-                self._begin(X)
+        X, target, Z = self._rows_of(X_views, y, Z_views, first=first, least=0)
+        n, m = len(target), Z[0].shape[0] if Z else 0
+        if n == 0 and m == 0:
+            raise BadData("neither a labelled nor an unlabelled row to learn from.")
+        if first:
+            self._begin(X)
         target = self._centred(target, self.n_labels_)
         self._limit_steps(X, Z)
         self._step(one_step, X, np.arange(n), target, Z, np.arange(m))
@@ -123,17 +119,6 @@ class _OCA(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn shi
             )  # fmt: skip
 
     # --- checks ---------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """An invalid call keeps the old model."""
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
 
     def _rows_of(self, X: Any, y: Any, Z: Any, *, first: bool, least: int) -> tuple[list[Rows], Arr, list[Rows]]:
         """Labelled tables, targets and unlabelled tables."""
@@ -153,13 +138,13 @@ class _OCA(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn shi
         """Start a new model."""
         ridge = [positive(value, "ridge") for value in one_a_view(self.ridge, len(X), "ridge")]
         eta0: list[float | None] = [None] * len(X)
-        if self.eta0 not in (None, "auto"):
+        if not (self.eta0 is None or isinstance(self.eta0, str)):
             eta0 = [positive(value, "eta0") for value in one_a_view(self.eta0, len(X), "eta0")]
         self._ridge, self._eta0, self.weights_ = ridge, eta0, [Weights(table.shape[1]) for table in X]
         self.n_steps_, self.n_labels_, self.intercept_ = 0, 0, 0.0
 
     def _limit_steps(self, X: list[Rows], Z: list[Rows]) -> None:
-        if self.eta0 == "auto":
+        if isinstance(self.eta0, str):
             starts = stable_starts(self._loss, self._ridge, self.coupling, X, Z)
             self._eta0 = [new if old is None else min(old, new) for old, new in zip(self._eta0, starts, strict=True)]
 

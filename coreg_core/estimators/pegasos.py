@@ -7,7 +7,14 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.estimators._inputs import Regressor, TwoClasses, checked_targets, generator, refuse_texts_and_gaps
+from coreg_core.estimators._inputs import (
+    Regressor,
+    TwoClasses,
+    all_or_nothing,
+    checked_targets,
+    generator,
+    refuse_texts_and_gaps,
+)
 from coreg_core.estimators._online import (
     Draws,
     Loss,
@@ -133,6 +140,7 @@ class PegasosRegressor(Regressor, _Pegasos):
         )
         self.fit_intercept = fit_intercept
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> Self:
         """X (n, d), dense or sparse; y (n,), NaN on rows to leave out."""
         check_parameters(self)
@@ -185,6 +193,7 @@ class PegasosClassifier(TwoClasses, ClassifierMixin, _Pegasos):  # type: ignore[
 
     _loss = "hinge"
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> Self:
         """X (n, d), dense or sparse; y (n,) of two classes, NaN or None on rows to leave out."""
         check_parameters(self)

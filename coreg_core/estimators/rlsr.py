@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import KernelExpansion, positive_factor
-from coreg_core.estimators._inputs import Regressor, split_rows
+from coreg_core.estimators._inputs import Regressor, all_or_nothing, split_rows
 from coreg_core.estimators._parameters import by_preset, check_parameters
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
@@ -75,6 +75,7 @@ class RLSR(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
         self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
         self.degree, self.offset = degree, offset
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> Self:
         """X (n, d), y (n,), NaN on rows to leave out."""
         check_parameters(self)

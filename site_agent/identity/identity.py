@@ -95,7 +95,9 @@ def enrol(directory: Path | str, name: str, *, secret: bytes | None = None) -> E
     if known_as.exists():
         other = certificate_name(load_certificates(_read(known_as), str(known_as))[0], str(known_as))
         if other != name:
-            raise UsageError(f"{directory} holds the certificate of {other}. Give another folder with --identity for {name}.")
+            raise UsageError(
+                f"{directory} holds the certificate of {other}. Give another folder with --identity for {name}."
+            )
     _make_directory(directory)
     reused = path.exists()
     if not reused:

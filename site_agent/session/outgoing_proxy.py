@@ -3,11 +3,13 @@
 import base64
 import os
 import socket
+import time
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
 from coreg_core.errors import Unreachable, UsageError
+from coreg_wire.transport.fields import text
 
 # gRPC reads these, in lower case only (grpc/doc/environment_variables.md).
 VARIABLES, EXCEPTIONS = ("grpc_proxy", "https_proxy", "http_proxy"), ("no_grpc_proxy", "no_proxy")
@@ -37,14 +39,15 @@ class Proxy:
         lines = [f"CONNECT {address} HTTP/1.1", f"Host: {address}"]
         if self.credentials is not None:
             lines.append(f"Proxy-Authorization: Basic {base64.b64encode(self.credentials.encode()).decode()}")
-        plain.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
+        plain.sendall("\r\n".join([*lines, "", ""]).encode("ascii", "backslashreplace"))
         answer = b""
-        while b"\r\n\r\n" not in answer and len(answer) < _LONGEST:
+        until = time.monotonic() + (plain.gettimeout() or 5.0)
+        while b"\r\n\r\n" not in answer and len(answer) < _LONGEST and time.monotonic() < until:
             if not (more := plain.recv(1)):  # one byte: what follows the answer is TLS
                 break
             answer += more
-        status = answer.split(b"\r\n", 1)[0].decode("ascii", "replace")
-        if not status.startswith("HTTP/1.") or status.split(" ")[1:2] != ["200"]:
+        status = text(answer.split(b"\r\n", 1)[0].decode("ascii", "replace"))
+        if not (status.startswith("HTTP/1.") and status[8:11].startswith(" 2")):
             told = status[:100] or "it closed the connection"
             raise Unreachable(f"{self} does not connect to {address}: {told}. It must allow CONNECT to that port.")
 
@@ -57,18 +60,23 @@ def proxy_for(host: str) -> Proxy | None:
     UsageError
         the variable is not http://HOST:PORT.
     """
-    variable = next((name for name in VARIABLES if os.environ.get(name)), None)
-    exceptions = next((text for name in EXCEPTIONS if (text := os.environ.get(name))), "")
-    if variable is None or any(_covers(each.strip(), host) for each in exceptions.split(",") if each.strip()):
+    # The first variable that is set decides, also if it is empty.
+    variable = next((name for name in VARIABLES if name in os.environ), None)
+    excepted = next((os.environ[name] for name in EXCEPTIONS if name in os.environ), "").split(",")
+    if (
+        variable is None
+        or not os.environ[variable]
+        or any(_covers(each.strip(), host) for each in excepted if each.strip())
+    ):
         return None
     try:
         url = urlsplit(os.environ[variable])
-        port = url.port or 80
+        port = url.port or 443
     except ValueError:
         url, port = urlsplit(""), 0
     if url.scheme != "http" or not url.hostname:
         raise UsageError(f"the environment variable {variable} is not http://HOST:PORT.")
-    name = unquote(f"{url.username}:{url.password or ''}") if url.username else None
+    name = unquote(url.netloc.rpartition("@")[0]) or None
     return Proxy(variable, url.hostname, port, name)
 
 

@@ -32,6 +32,16 @@ def test_the_variables_of_grpc_in_its_order_and_their_exceptions(monkeypatch):
     assert proxy_for("coordinator.example.org") is not None, "it goes before no_proxy"
 
 
+def test_an_empty_variable_counts_as_set_and_a_name_needs_no_password(monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://ann@proxy.example.org")
+    assert proxy_for("x.org") == Proxy("https_proxy", "proxy.example.org", 443, "ann"), "443, as gRPC dials it"
+    monkeypatch.setenv("no_grpc_proxy", "")
+    monkeypatch.setenv("no_proxy", "x.org")
+    assert proxy_for("x.org") is not None
+    monkeypatch.setenv("grpc_proxy", "")
+    assert proxy_for("x.org") is None
+
+
 @pytest.mark.parametrize("value", ["proxy.example.org:3128", "socks5://proxy:1", "http://", "http://proxy:port"])
 def test_a_variable_that_is_no_proxy(monkeypatch, value):
     monkeypatch.setenv("https_proxy", value)
@@ -63,6 +73,7 @@ def test_a_tunnel_is_asked_for_and_what_follows_is_left_to_tls():
         (b"HTTP/1.1 403 Forbidden\r\n\r\n", "HTTP/1.1 403 Forbidden. It must allow CONNECT"),
         (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "407"),
         (b"SSH-2.0-OpenSSH\r\n", "SSH-2.0"),
+        (b"HTTP/1.1 500 \x1b[2J\r\n\r\n", "HTTP/1.1 500  [2J"),
         (b"", "it closed the connection"),
         (b"HTTP/1.1 500 " + b"x" * 20_000, "500"),
     ],

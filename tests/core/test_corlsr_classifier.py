@@ -22,10 +22,11 @@ def table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X, whole, np.where(np.arange(300) < 30, whole, np.nan)
 
 
+@pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("form", ["exact", "semi-parametric"])
-def test_without_coupling_the_curves_are_of_refits_without_each_label(form: str) -> None:
+def test_without_coupling_the_curves_are_of_refits_without_each_label(form: str, intercept: bool) -> None:
     X, whole, y = table()
-    given = {"form": form, "bandwidth": 4.0, "ridge": 1.0, "coupling": 0.0, "fit_intercept": False}
+    given = {"form": form, "bandwidth": 4.0, "ridge": 1.0, "coupling": 0.0, "fit_intercept": intercept}
     model = CoRLSRClassifier(views=VIEWS, **given).fit(X, y)
     scores = np.zeros((2, 30))
     for i in range(30):

@@ -7,10 +7,11 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators import (
+    RLSR,
     AdditiveClassifier,
     AdditiveRegressor,
     CoRLS,
@@ -177,3 +178,46 @@ def test_two_values_of_a_regression_are_no_classes():
     assert [len(test) for _, test in LabelledFolds(2).split(X, two)] == [1, 1]
     twelve = np.where(np.arange(40) < 12, np.where(np.arange(40) < 2, 3.0, 0.0), np.nan)
     assert CoRLSRCV(views=VIEWS).fit(X, twelve).errors_.shape == (12, 5)
+
+
+def test_any_folds_serve_a_path_and_hidden_labels_do_not_choose():
+    X, y = rows(60, 24)
+    few = rows(60, 24)[1]
+    for cv in (KFold(5, shuffle=True, random_state=0), None, np.int64(4)):
+        assert np.isfinite(CoRLSRCV(views=VIEWS, cv=cv).fit(X, y).errors_).all()
+    with pytest.raises(BadData, match="a test set without a labelled row"):
+        CoRLSRCV(views=VIEWS, cv=KFold(5)).fit(X, y)
+    one = [(np.arange(0, 60, 2), np.arange(1, 60, 2))]
+    assert CoRLSRCV(views=VIEWS, cv=one, one_standard_error=True).fit(X, y).errors_.shape == (12, 1)
+    mask = np.zeros((60, 2), bool)
+    mask[:6, 0] = mask[6:20, 1] = True  # rows 20 to 23 are hidden from both views
+    few[20:24] += 100.0
+    with pytest.warns(UserWarning, match="4 rows have a label that no view may see"):
+        errors = [CoRLSRCV(views=VIEWS).fit(X, each, label_mask=mask).errors_ for each in (y, few)]
+    assert_array_equal(*errors)
+
+
+def test_a_fit_that_fails_keeps_the_old_model():
+    X, y = rows()
+    for model in (RLSR(), CoRLSR(views=VIEWS), CoRLS(views=VIEWS)):
+        before = model.fit(X, y).predict(X)
+        with pytest.raises(UsageError, match="1 sample"):
+            model.fit(X, np.where(np.arange(40) < 1, 1000.0, np.nan))
+        assert_array_equal(model.predict(X), before)
+    with pytest.raises(BadData, match="other targets in another view"):
+        CoRLS().fit([X[:15, v] for v in VIEWS], [y[:15], y[:15] + 1.0], [X[15:, v] for v in VIEWS])
+    stream = OCARegressor(views=VIEWS, eta0=np.array([0.01, 0.01])).partial_fit(X, y)
+    before = stream.predict(X)
+    with pytest.raises(UsageError, match="diverge"):
+        stream.partial_fit(1e200 * X, y)
+    assert_array_equal(stream.predict(X), before)
+
+
+def test_a_list_of_texts_with_missing_ones():
+    X, y = rows()
+    words = [np.nan if np.isnan(value) else "yes" if value > 0 else "no" for value in y.tolist()]
+    model = CoRLSRClassifier(views=VIEWS).fit(X, words)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert 0.0 <= model.score(X, words) <= 1.0
+    tested = np.concatenate([test for _, test in LabelledFolds(3).split(X, words)])
+    assert sorted(tested.tolist()) == list(range(15))
