@@ -75,7 +75,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         )
         db.row_factory = sqlite3.Row
         version = db.execute("pragma user_version").fetchone()[0]
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: damaged words in SQLite's own message
         raise StorageError(f"{path}: cannot be opened for reading ({error}).") from None
     if version != SCHEMA_VERSION:
         db.close()
@@ -105,7 +105,7 @@ def open_database(path: Path) -> sqlite3.Connection:
             _create(db)
         elif version != SCHEMA_VERSION:
             raise _other_release(path, version)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise StorageError(
             f"{path}: cannot be opened as a run store ({error}). Check the path and its permissions, or restore a backup."
         ) from None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.csv_text import check_names, read_csv
@@ -190,7 +190,7 @@ def read_table(path: Source, found: Faults | None = None, na_values: Sequence[st
         frame, lines, separator = _read(path, source, here)
     except FileNotFoundError:
         raise BadTable(Fault(source, f"no such file in {Path(source).resolve().parent}.", kind="file")) from None
-    except (PolarsError, OSError, UnicodeDecodeError) as error:
+    except (PolarsError, PanicException, OSError, UnicodeDecodeError) as error:  # polars panics at some damage
         what = f"cannot be read as a table: {str(error).splitlines()[0]}"
         raise BadTable(Fault(source, what, kind="file")) from None
     if frame.height == 0:

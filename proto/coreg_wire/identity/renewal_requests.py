@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -59,11 +59,11 @@ def read_renewal(data: bytes, where: str) -> Renewal | None:
         return None
     try:
         request = x509.load_pem_x509_csr(data)
-        signature = base64.b64decode(found[1])
-    except ValueError as error:
+        signature, new = base64.b64decode(found[1]), request.public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise BadData(f"{where} is not a readable renewal ({error}). Ask the site for its site.csr again.") from error
     [current, *_] = load_certificates(data, where)
-    old, new = current.public_key(), request.public_key()
+    old = current.public_key()
     if not (isinstance(old, ec.EllipticCurvePublicKey) and isinstance(new, ec.EllipticCurvePublicKey)):
         raise Refused(f"{where}: a site's keys are elliptic-curve keys. Make it with `coreg-agent enroll --renew`.")
     try:
