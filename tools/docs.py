@@ -209,7 +209,6 @@ def diabetes() -> str:
     """The demonstration's table over many draws (benchmarks/diabetes.py)."""
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
     names = {
-        "mean": "mean of labels",
         "alone": "local model",
         "joined": "joined model",
         "together": "scored together",
@@ -217,10 +216,9 @@ def diabetes() -> str:
     rows = []
     for deal, sites in draws["deals"].items():
         for site, row in sites.items():
-            cells = [f"{row[c]:.1f}" for c in ("mean", "alone")]
             changes = {c: 100 * (row[c] / row["alone"] - 1) for c in ("joined", "together")}
-            cells += [f"{row[c]:.1f} ({change:+.1f} %)" for c, change in changes.items()]
-            rows.append(f"| {deal} | {site} | {' | '.join(cells)} |")
+            cells = [f"{row[c]:.1f} ({change:+.1f} %)" for c, change in changes.items()]
+            rows.append(f"| {deal} | {site} | {row['alone']:.1f} | {' | '.join(cells)} |")
     return table(f"| labels | site | {' | '.join(names.values())} |", rows)
 
 

@@ -39,7 +39,7 @@ def init(
     ] = False,
     encrypt: EncryptOption = False,
 ) -> None:
-    """Create a certificate authority, the coordinator's certificate, and a sample federation.toml."""
+    """Create an authority and a sample federation.toml. The coordinator's own certificate is created too."""
     if renew_server:
         until = reissue_server(directory, host or None)
         names = ", ".join(server_names(directory))
@@ -129,7 +129,7 @@ def _listed(identity: Path, name: str) -> str | None:
 
 
 def encrypt_keys(directory: DirectoryArgument) -> None:
-    """Encrypt the keys of the authority and the server with a passphrase, or change it at a terminal.
+    """Encrypt the keys with a passphrase, or change it. The keys are those of the authority and the server.
 
     The passphrase comes from the file that COREG_PASSPHRASE_FILE names, from COREG_PASSPHRASE, or from a terminal.
     """

@@ -49,7 +49,7 @@ def serve(
     web_token_file: TokenOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log lines as JSON.")] = False,
 ) -> None:
-    """Run the federation as a service: sites stay connected, and runs come from the queue (`submit`). Logs go to stderr.
+    """Run the federation as a service. Sites stay connected, and runs come from the queue (`submit`). Logs go to stderr.
 
     It resumes unfinished runs. SIGTERM drains: no run starts, finished runs are delivered, the others stay on record for the
     next start. SIGHUP reads the list of sites and the certificates again; sessions stay open.
@@ -88,7 +88,7 @@ def run(
     port_file: PortFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Carry out one run and report its convergence live; resume the unfinished run of the same plan. Exit when it is over.
+    """Carry out one run and report its convergence. An unfinished run of the same plan is resumed. Exit when it is over.
 
     The plan is that of federation.toml, or of --study. A run whose sites have not all fetched its result is unfinished too:
     the same command delivers it.
@@ -126,7 +126,7 @@ def web(
     ] = "127.0.0.1:7601",
     web_token_file: TokenOption = None,
 ) -> None:
-    """Show a run store on pages for a browser, read-only: sites, queue, runs. Needs the extra `web`."""
+    """Show a run store in a browser, read-only. The pages list sites, queue and runs. Needs the extra `web`."""
     _need_web_extra()
     from coordinator.web.server import bound, server_of
 
@@ -157,7 +157,7 @@ def _token(path: Path | None) -> str | None:
 
 
 def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
-    """List the sites: connected since when, release, end of certificate, and why a site was last rejected."""
+    """List the sites and their connections. Also: release, end of certificate, and why a site was last rejected."""
     from coordinator.store.status import SiteStatus, Status
 
     status = Status(existing(store), read_only=True)
@@ -202,7 +202,7 @@ def status(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show whether a coordinator serves this store, and what it does. Exit code 7 if none is ready: for health checks.
+    """Show what the coordinator of this store does. Exit code 7 if none is ready: for health checks.
 
     A missing site or a stalled run does not change the exit code, unless --complete is given.
     """

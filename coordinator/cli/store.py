@@ -15,7 +15,7 @@ def backup(
     destination: Annotated[Path, typer.Argument(help="A new file.")],
     store: StoreOption = Path("runs.sqlite"),
 ) -> None:
-    """Copy the run store into one file (mode 0600) and verify the copy. A coordinator can be running."""
+    """Copy the run store into one file (0600), verified. A coordinator can be running."""
     from coordinator.store.maintenance import back_up
 
     found = back_up(existing(store), destination)
@@ -53,7 +53,7 @@ def ledger_checkpoints(
     store: StoreOption = Path("runs.sqlite"),
     as_json: JsonOption = False,
 ) -> None:
-    """Show the checkpoints of the sites' ledgers at the ends of runs: signed by the site, countersigned here.
+    """Show the checkpoints of the sites' ledgers. Each end of a run has one: signed by the site, countersigned here.
 
     A site verifies its ledger against them and finds lines that were removed from its end: send it the output of
     `coreg-coordinator ledger-checkpoints --site NAME --json` for `coreg-agent ledger --verify --checkpoints FILE`.

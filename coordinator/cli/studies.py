@@ -29,7 +29,7 @@ POLL_SECONDS, RESTART_SECONDS = 0.5, 30.0
 
 
 def plan(federation: FederationArgument, study: StudyOption = None, store: OtherStoreOption = None) -> None:
-    """Print the plan as JSON, for `coreg-agent check --plan` at each site."""
+    """Print the plan as JSON. `coreg-agent check --plan` reads it at each site."""
     from coordinator.config.federation_toml import with_service
 
     output.print_json(planned(with_service(federation, None, store, None), study).to_dict())
@@ -135,7 +135,7 @@ def _ring(store: Path) -> bool:
 
 
 def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
-    """List the queue, then every run of the store, the latest first."""
+    """List the queue and every run, the latest first."""
     from coordinator.cli.format import queued_line, run_line
     from coordinator.store.queue import Queue
     from coordinator.store.summaries import Summaries

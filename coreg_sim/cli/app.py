@@ -44,7 +44,7 @@ def tables(
         ),
     ] = False,
 ) -> None:
-    """Write the tables of the demonstration: scikit-learn's diabetes study, split over three sites.
+    """Write the tables of the demonstration. They are scikit-learn's diabetes study, split over three sites.
 
     Needs the extra `estimators`.
     """
@@ -84,7 +84,7 @@ def paper(
     fetch: Annotated[bool, typer.Option("--fetch", help="Download missing data sets from OpenML.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a paper's experiment on real data, and show the paper's table beside our results. Needs the extra `estimators`."""
+    """Run a paper's experiment on real data. The result shows the paper's table beside ours. Needs the extra `estimators`."""
     require_scikit_learn("paper")
     from coreg_sim.papers import pool as pools
     from coreg_sim.study.terminal import show, waiting

@@ -52,7 +52,7 @@ def benefit(
     details: Annotated[bool, typer.Option("--details", help="Print the tables too: methods, regimes, sets.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Partition real tables over sites, and compare each method with each site alone: gains, losses, forecasts.
+    """Measure on real tables whether joining pays. Each method is compared with each site alone: gains, losses, forecasts.
 
     Needs the extra `estimators`.
     """

@@ -45,7 +45,7 @@ def compare(
     sites_per_actor: o.SitesPerActor = None,
     as_json: o.JsonOption = False,
 ) -> None:
-    """Run each schedule on the same problem, beside the centralised closed form. Exit code 3 unless all converge.
+    """Run each schedule beside the closed form. All solve the same problem. Exit code 3 unless all converge.
 
     With --objective additive the command compares training by messages with the dense oracle, at the default tolerance and at
     1e-10.

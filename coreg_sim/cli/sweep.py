@@ -46,7 +46,7 @@ def sweep(
     address: o.Address = None,
     as_json: o.JsonOption = False,
 ) -> None:
-    """Compare couplings, splits and numbers of sites over many draws, in a table with intervals and a plot.
+    """Compare couplings, splits and numbers of sites. The result has many draws, intervals and a plot.
 
     With --on ray the draws run on all cores of Ray.
     """

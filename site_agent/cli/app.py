@@ -41,6 +41,8 @@ def root(
 ) -> None:
     """Take part in one run of a federation with this organisation's own table. Without a command: join and write the model.
 
+    A site normally uses, in this order: enroll, init, peers, check, and serve (or the command without a name for one run).
+
     The ledger has a line for each message that leaves this machine: the site's name and release; the number of shared
     instances, a digest of their ids and a salted digest of the data; for each step, encrypted numbers about the shared
     instances; the texts of refusals and faults. No record leaves.
@@ -104,7 +106,7 @@ def check_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check everything before joining: versions, table, policy, identity, connection and TLS, disk.
+    """Check everything before joining. It reads versions, table, policy, identity, connection and TLS, disk.
 
     Without --coordinator the connection is not checked. With --plan the command also lists every reason against that plan,
     reasons from the ledger first, and the plan's numbers in units of these rows. With sections [data.NAME] in
@@ -206,7 +208,7 @@ def align_command(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the ids that all sites have, without disclosing the others. Train with them by --shared.
+    """Find the ids that all sites have. The others stay private. Train with them by --shared.
 
     This machine sends points that no single site can compute, and its part of an encrypted tally. The policy must have
     alignment = true.

@@ -44,7 +44,7 @@ def enroll(
         ),
     ] = False,
 ) -> None:
-    """Create this site's key and its certificate request; then --install the coordinator's answer. The key never leaves."""
+    """Create this site's key and certificate request. Then --install the coordinator's answer. The key never leaves."""
     if install_bundle is not None:
         installed = install(identity, install_bundle, authority=authority)
         typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
@@ -103,7 +103,7 @@ def peers(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the fingerprints of this site and its peers as words to compare by telephone, and whether the policy pins them.
+    """Show the fingerprints of this site and its peers. Compare the words by telephone; then --pin the peers' keys.
 
     Answers are summed with pinned sites only. A certificate proves that the coordinator's authority signed a key. Only the other
     organisation can confirm the key: call it and compare the words.

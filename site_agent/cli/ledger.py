@@ -43,7 +43,7 @@ def ledger(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")] = False,
 ) -> None:
-    """Show what left this machine and check the hash chain of the lines; or verify the signatures of both sides.
+    """Show what left this machine, and check the chain. Or verify the signatures of both sides.
 
     The chain reveals a line that was changed, removed or inserted, by the line after it. It does not reveal a changed last
     line, removed last lines or a rewritten chain. --verify reveals these up to the last line that both sides signed at a

@@ -135,7 +135,7 @@ def report(
     plot: Annotated[Path | None, typer.Option("--plot", help="Write a plot of the errors (SVG).")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show whether joining pays for this site: the errors on its own left-out labels, and a recommendation for each run.
+    """Show whether joining pays for this site. It compares the errors on the site's own left-out labels.
 
     A run has findings if its plan had a path of couplings (agreement) or forecast = true (additive). Each run is compared
     with its own local model. The errors are from nested folds: neither the model nor a choice about it saw these labels.

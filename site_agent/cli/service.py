@@ -37,7 +37,7 @@ def serve(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log lines as JSON.")] = False,
 ) -> None:
-    """Stay connected and take part in runs on the data sets that they name. Logs go to stderr.
+    """Stay connected and take part in runs. Each run names its data set. Logs go to stderr.
 
     Models go to models/STUDY/RUN, with a link models/STUDY/current. A data set is read again after its file changed. SIGTERM
     ends the agent. SIGHUP reads agent.toml and the policy again.
@@ -58,7 +58,7 @@ def state_of(config: Path) -> "StateDir":
 
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """List the plans that wait for approval (approval = "ask"): method, what leaves this machine, deadline."""
+    """List the plans that wait for approval. For each: method, what leaves this machine, deadline (approval = "ask")."""
     state = state_of(config)
     found = list(state.pending())
     if not found and state.status() is None:
@@ -100,7 +100,7 @@ def refuse(
 
 
 def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """List the runs that ended at this site, or that it refused, the latest first."""
+    """List the ended and refused runs, the latest first."""
     ended = list(state_of(config).history())
     if not ended and not as_json:
         typer.echo("no runs yet")

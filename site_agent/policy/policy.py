@@ -33,7 +33,7 @@ from site_agent.machine.site_data import PrivateData
 from site_agent.policy.members import against_one_operator
 from site_agent.policy.units import kernel_of, scaled
 
-CONSENT = "Change the plan, or let this site's operator change the keys in brackets in policy.toml."
+CONSENT = "Change the plan, or ask this site's operator to change its policy.toml."
 _TELLS = {
     "polynomial": ": its models pass through the labels, because no rule's ridge grows with its diagonal",
     "linear": ": as many answers as there are features reveal the shared rows up to a linear map",

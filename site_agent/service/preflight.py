@@ -28,6 +28,10 @@ class _Skipped(Exception):
     """A check that is not possible here, with the reason."""
 
 
+class _Warned(Exception):
+    """A check that found what the operator has to mend before a run, and the mend."""
+
+
 def check(
     settings: AgentSettings,
     note: Callable[[str, bool | None, Mapping[str, Any]], None],
@@ -49,6 +53,8 @@ def check(
         nonlocal code
         try:
             note(f"{title}: {work()}", True, {"check": title})
+        except _Warned as why:
+            note(f"{title}: {why}", True, {"check": title, "warning": True})
         except _Skipped as why:
             note(f"not checked: {title} ({why})", None, {"check": title})
         except BadTable as error:  # one line for each fault
@@ -87,11 +93,10 @@ def check(
         allowed = read_policy(settings.policy)
         if not allowed.peers and allowed.aggregation == "secure":
             where = "no policy is configured (policy = … in agent.toml, or --policy)" if settings.policy is None else ""
-            note(
-                f"policy: {where or f'{settings.policy} pins no peers'}, so every run with secure aggregation will be refused. "
-                "Pin the other sites with `coreg-agent peers --pin --write`",
-                True,
-                {"check": "policy", "warning": True},
+            raise _Warned(
+                f"{where or f'{settings.policy} pins no peers'}, so every run with secure aggregation will be refused. "
+                "Pin the other sites with `coreg-agent peers --pin --write policy.toml NAME.pem …`. "
+                f"{policy_summary(allowed)}"
             )
         return policy_summary(allowed)
 

@@ -40,6 +40,7 @@ from site_agent.models.output import Results
 from site_agent.policy.guards import rules_of
 from site_agent.policy.policy import Policy
 from site_agent.service.run_logs import RunLogs
+from site_agent.service.state_dir import now
 from site_agent.session.counters import Counters
 
 
@@ -310,7 +311,7 @@ class RunWorkers:
         try:
             yield
         except CoregError as error:
-            self.troubles[name] = str(error)
+            self.troubles[name] = f"{error} (found {now()})"
             self._notify(notices.data_unusable(name))
             named = f" {name!r}" if name else ""
             raise _Unusable(

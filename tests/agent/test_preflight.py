@@ -87,10 +87,10 @@ def test_without_a_coordinator_all_but_the_connection_is_checked(folder):
     lines = done.stdout.splitlines()
     assert done.exit_code == 0
     assert [line.split(":")[0] for line in lines] == [
-        "ok     versions", "ok     table", "WARN   policy", "ok     policy", "ok     identity", "not checked", "ok     output",
+        "ok     versions", "ok     table", "WARN   policy", "ok     identity", "not checked", "ok     output",
     ]  # fmt: skip
     assert "no policy is configured" in lines[2]
-    assert lines[5] == "not checked: connection (no --coordinator)"
+    assert lines[4] == "not checked: connection (no --coordinator)"
 
 
 def test_a_column_of_dates_that_becomes_most_features_is_a_warning(folder):
