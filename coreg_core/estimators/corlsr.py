@@ -181,8 +181,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """
         check_parameters(self)
         data = self._data(self._split(X_views, y, Z_views, label_mask))
-        span: Span = EveryPoint() if self.form == "exact" else LabelledPoints()
-        views = [make_view(span, d.kernel, d.X, d.y, d.Z, d.ridge, rank_tolerance=self.rank_tolerance) for d in data]
+        views = self._views(data)
         fit, unit = self._solve(data, views), self._unit
         predictions = np.array([s.prediction for s in fit.solutions])
         self.functions_: list[KernelExpansion] = [_times(s.function, unit) for s in fit.solutions]
@@ -243,6 +242,10 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             for b in self.bandwidth_
         ]
         return [ViewData(*parts) for parts in zip(kernels, dealt.X, ys, dealt.Z, resolved, strict=True)]
+
+    def _views(self, data: list[ViewData]) -> list[View]:
+        span: Span = EveryPoint() if self.form == "exact" else LabelledPoints()
+        return [make_view(span, d.kernel, d.X, d.y, d.Z, d.ridge, rank_tolerance=self.rank_tolerance) for d in data]
 
     def _solve(self, data: list[ViewData], views: list[View]) -> Fitted:
         terms = self._terms(data, views)

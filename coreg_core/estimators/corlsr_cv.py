@@ -5,21 +5,19 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import is_classifier
 from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
-from coreg_core.agreement.views import make_view
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import all_or_nothing, checked_targets
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators._views import several
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.estimators.labelled_folds import LabelledFolds
-from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
+from coreg_core.kernels.bases import SPAN_TOLERANCE
 from coreg_core.numerics.arrays import Arr
 
 COUPLINGS = (0.0, *np.logspace(-5.0, 0.0, 11).tolist())
@@ -38,7 +36,8 @@ class CoRLSRCV(CoRLSR):
     couplings
         λ ≥ 0 to choose from. 0 is each view alone.
     cv
-        number of folds, or a splitter (`LabelledFolds` keeps the unlabelled rows).
+        number of folds of the labelled rows, or a splitter. Each training set gets the unlabelled rows that a splitter omits,
+        and each test set loses its own.
     one_standard_error
         choose the smallest λ whose error is at most one standard error (over the folds) above the least one.
     views, form, kernel, preset, bandwidth, ridge, fit_intercept, solver, tol, prediction_tol, max_rounds
@@ -124,7 +123,7 @@ class CoRLSRCV(CoRLSR):
             )
         grid = _grid(self.couplings)
         self.couplings_, self.coupling_ = grid, float(grid[0])
-        dealt = self._split(X_views, y, None, label_mask)  # checks the tables
+        self._split(X_views, y, None, label_mask)  # checks the tables, so that no fold is blamed for them
         if not (several(X_views) or hasattr(X_views, "columns")):
             X_views = np.asarray(X_views)  # rows are chosen by position
         n_rows = _num_samples(X_views[0] if several(X_views) else X_views)
@@ -138,7 +137,6 @@ class CoRLSRCV(CoRLSR):
                 raise BadData(f"fold {k}: {error} Use fewer folds, or other ones.") from None
         self.errors_: Arr = np.array(errors).T
         self.coupling_ = float(grid[self._best()])
-        assert dealt.rows is not None
         return super().fit(X_views, y, label_mask=label_mask)
 
     def _folds(self, targets: Arr, mask: Any) -> list[tuple[Any, Any]]:
@@ -148,9 +146,7 @@ class CoRLSRCV(CoRLSR):
         if len(labelled) < 2:
             raise BadData(f"y: {len(labelled)} labelled row (1 sample); cross-validation needs two.")
         if self.cv is not None and not isinstance(self.cv, Integral):
-            given = check_cv(self.cv, targets, classifier=is_classifier(self)).split(
-                np.zeros((len(targets), 1)), targets
-            )
+            given = check_cv(self.cv, targets).split(targets[:, None], targets)
             pairs = [(np.union1d(train, unlabelled), test[seen[test]]) for train, test in given]
         elif mask is None:
             pairs = list(LabelledFolds(min(self.cv or 5, len(labelled))).split(targets[:, None], targets))
@@ -167,9 +163,7 @@ class CoRLSRCV(CoRLSR):
     def _path(self, X: Any, targets: Arr, mask: Any, train: Any, test: Any) -> list[float]:
         """The mean squared error of the test rows for each λ."""
         part = _rows_of(X, train)
-        data = self._data(self._split(part, targets[train], None, None if mask is None else mask[train]))
-        span: Span = EveryPoint() if self.form == "exact" else LabelledPoints()
-        views = [make_view(span, d.kernel, d.X, d.y, d.Z, d.ridge, rank_tolerance=self.rank_tolerance) for d in data]
+        views = self._views(self._data(self._split(part, targets[train], None, None if mask is None else mask[train])))
         tables, out = self._tables(_rows_of(X, test)), []
         for coupling in self.couplings_:
             z = consensus_closed_form(views, float(coupling))
@@ -192,9 +186,7 @@ class CoRLSRCV(CoRLSR):
 def _grid(couplings: Any) -> Arr:
     """All λ, ascending."""
     try:
-        grid: Arr = (
-            np.unique(np.asarray(couplings, dtype=np.float64)) if not isinstance(couplings, str) else np.zeros(0)
-        )
+        grid: Arr = np.zeros(0) if isinstance(couplings, str) else np.unique(np.asarray(couplings, dtype=np.float64))
     except (TypeError, ValueError):
         grid = np.zeros(0)
     if not grid.size or not (np.isfinite(grid).all() and grid[0] >= 0.0):
