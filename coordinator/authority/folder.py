@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.files.files import read as read_file
-from coreg_wire.identity.keys import Passphrase, ask, load_key
+from coreg_wire.identity.keys import Passphrase, ask, load_key, mode_beyond
 from coreg_wire.identity.names import load_certificates
 
 FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
@@ -22,7 +22,7 @@ PREVIOUS_KEY, LINK = "previous-ca.key", "ca-link.pem"
 def load_private(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
     """A key of the authority's folder, and its passphrase."""
     data = read(path)
-    if path.stat().st_mode & 0o177:
+    if mode_beyond(path, 0o600):
         raise Refused(f"{path} is open to other users of this machine: run `chmod 600 {path}`.")
     try:
         return load_key(data, path, passphrase)
@@ -68,7 +68,7 @@ def create_all(*files: tuple[Path, bytes, int]) -> None:
     try:
         for path, data, mode in files:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             made.append(path)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)

@@ -6,7 +6,6 @@ when the queue is empty. Other processes write to the store and then send a wake
 
 import asyncio
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -40,6 +39,7 @@ from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Fetched
 from coreg_core.protocol.plan import Plan
 from coreg_wire.files.wake_up import WakeUp
+from coreg_wire.terminal.signals import on_signals
 from coreg_wire.transport.release import release
 
 HEARTBEAT_SECONDS = 5.0  # between two writes of the status
@@ -171,7 +171,7 @@ class Daemon:
 
         def on_listening(emit: Callable[[Event], None]) -> None:
             self._emit = emit
-            self._on_signals()
+            on_signals(self._stop, self._reload)
             host, port = service.listen.rpartition(":")[0], self._transport.port
             self._notify(notices.Listening(host, port, release()))
             if self._options.port_file is not None:
@@ -310,12 +310,6 @@ class Daemon:
         self._status.set_service(status, utc_now())
 
     # --- signals --------------------------------------------------------------------------------------------------
-
-    def _on_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def _stop(self) -> None:
         """Drain: start no run, deliver finished runs, keep the others resumable. `run`, or a second signal, stops at once."""

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.files.files import read, write_whole
-from coreg_wire.identity.keys import Passphrase, ask, key_pem, load_key
+from coreg_wire.identity.keys import Passphrase, ask, key_pem, load_key, mode_beyond
 from coreg_wire.identity.names import (
     certificate_name,
     check_site_name,
@@ -294,10 +294,9 @@ def _who(certificate: x509.Certificate, *, issuer: bool = False) -> str:
 
 def _load_key(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
     data = _read(path)
-    mode = path.stat().st_mode & 0o777
-    if mode & ~0o600:
+    if mode_beyond(path, 0o600):
         raise Refused(
-            f"{path} has mode {mode:04o}, so other users of this machine can read the site's key: run "
+            f"{path} has mode {path.stat().st_mode & 0o777:04o}, so other users of this machine can read the site's key: run "
             f"`chmod 600 {path}`. If someone has read it, delete it and enrol again."
         )
     try:

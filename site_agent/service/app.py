@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.identity.names import check_site_name
 from coreg_wire.terminal.command_line import OperatorInterrupt
+from coreg_wire.terminal.signals import on_signals
 from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings, read_settings
 from site_agent.data.aligned import SharedIds, read_ids
 from site_agent.data.data_sets import DataSets
@@ -274,10 +274,7 @@ class _Running:
             min_bandwidth=settings.min_bandwidth,
             patient=math.isinf(timeout),
         )
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._stop)
-        if self._given is not None:
-            self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        on_signals(self._stop, None if self._given is None else self._reload)
         if not self._once:
             fields = {"site": self.daemon.workers.name, "coordinator": settings.coordinator}
             self._observer(Notice("starting", fields={**fields, "data": " ".join(sorted(settings.data))}))

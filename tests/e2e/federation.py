@@ -239,8 +239,8 @@ class Federation:
         of = () if study is None else ("--study", f"{study}.toml")
         return self._coordinator("run", *of, *(["--json"] if json else []), *arguments, **options)
 
-    def serve(self, *arguments, **options):
-        return self._coordinator("serve", "--json", *arguments, first=BRISK, **options)
+    def serve(self, *arguments, first="", **options):
+        return self._coordinator("serve", "--json", *arguments, first=f"{BRISK}\n{first}", **options)
 
     def joins(self, site, *arguments, **options):
         """An agent of one run."""

@@ -64,12 +64,12 @@ def ask_twice(what: str) -> bytes:
 def _of_file(path: Path) -> bytes:
     try:
         data = path.read_bytes()
-        mode = path.stat().st_mode
+        is_open = mode_beyond(path, 0o770)
     except OSError as error:
         raise UsageError(
             f"{path}, which {FILE_VARIABLE} names, cannot be read ({error.strerror}): correct the variable, or the file."
         ) from None
-    if mode & 0o007:
+    if is_open:
         raise Refused(f"{path} holds a passphrase and is open to every user of this machine: run `chmod 600 {path}`.")
     if not (passphrase := data.rstrip(b"\r\n")):
         raise UsageError(f"{path}, which {FILE_VARIABLE} names, is empty.")
@@ -109,3 +109,8 @@ def key_pem(key: ec.EllipticCurvePrivateKey, secret: bytes | None = None) -> byt
     """The key in PEM (PKCS#8), encrypted if there is a passphrase."""
     how = keys.NoEncryption() if secret is None else keys.BestAvailableEncryption(secret)
     return key.private_bytes(keys.Encoding.PEM, keys.PrivateFormat.PKCS8, how)
+
+
+def mode_beyond(path: Path, allowed: int) -> int:
+    """The permission bits of a file beyond ``allowed``. 0 on Windows, where the folder's access list protects files."""
+    return path.stat().st_mode & 0o777 & ~allowed if hasattr(os, "geteuid") else 0
