@@ -200,7 +200,7 @@ class TwoClasses:
         if len(classes) > 2:
             raise BadData(
                 f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
-                f"{len(classes)} classes."
+                f"{len(classes)} classes. A row without a label has y = NaN, not -1."
             )
         if len(classes) < 2:
             raise BadData(

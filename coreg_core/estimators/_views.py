@@ -50,7 +50,7 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
             chosen = view if isinstance(view, slice) else _positions(view, names)
             columns = np.asarray(everything[chosen]).ravel()
         except (IndexError, KeyError, ValueError, TypeError) as error:
-            raise UsageError(f"views[{v}]={view!r}: not columns of a table of {n_features} ({error}).") from None
+            raise UsageError(f"views[{v}]={view!r}: not columns of a table of {n_features}: {error}.") from None
         if not len(columns):
             raise UsageError(f"views[{v}]={view!r}: no column of the {n_features} in the table.")
         out.append(columns)
@@ -61,7 +61,7 @@ def _positions(view: Any, names: Any) -> Any:
     wanted = [view] if isinstance(view, (str, int, np.integer)) else list(view)
     if any(isinstance(name, str) for name in wanted):
         if names is None:
-            raise KeyError("the table has no column names")
+            raise ValueError("it has no column names. Use positions, or a data frame (a transformer's set_output)")
         order = {name: j for j, name in enumerate(names)}
         return [order[name] for name in wanted]
     return np.array(wanted) if wanted else np.zeros(0, np.int64)

@@ -38,6 +38,11 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 f"scored together, used only where a site's own cross-validation prefers it, {percent(pick.mean)}, "
                 f"{share(pick.harmed, 1)} harmed."
             )
+            if name == OTHER and (default := figure(part, "together-private")) is not None:
+                sentence += (
+                    f' These scores need rows = "common" in the study. With the default, "private": {percent(default.mean)}, '
+                    f"{share(default.harmed, 1)} harmed."
+                )
             if (mean := figure(part, "mean-of-labels")) is not None:
                 sentence += f" Predicting the mean of the labels: {percent(mean.mean)}. {_beside_mean(mean, own, pick)}"
             out.append(sentence)
@@ -84,6 +89,8 @@ def limits(found: Sequence[SiteOutcome]) -> list[str]:
     """Sentences about regimes with small or negative gains."""
     out = []
     for regime, methods in _HARD.items():
+        if len({site.regime.name for site in found}) == 1:
+            break  # the answer has it
         there = [site for site in found if site.judged and site.labels and site.regime.name == regime]
         changes = [
             f"`{method}` {percent(f.mean)} ({share(f.harmed)} harmed)"

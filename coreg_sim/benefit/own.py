@@ -35,6 +35,11 @@ class OwnTable:
         except OSError as error:
             raise BadData(f"{self.path}: cannot be read ({error.strerror}).") from None
 
+    def size(self) -> str:
+        """Rows with a target and columns, in words."""
+        table, _ = self.read()
+        return f"{len(table.y)} rows with a target, {len(table.attributes)} columns"
+
     def read(self) -> tuple[AttributeTable, tuple[str, ...]]:
         """The table, and sentences about columns that a user may not want.
 

@@ -126,7 +126,7 @@ def _regimes(found: Sequence[SiteOutcome]) -> ReportTable:
         ("regime", "federation", *MAP),
         tuple(rows),
         "Mean change against the site alone, and the share of sites worse by more than 2 %. Sites without labels are compared "
-        "with the federation's mean label. The tables above cover the regimes from n10 to shuffled50, and sites with labels.",
+        "with the federation's mean label. The tables above cover only sites with labels, and not every regime of the map.",
     )
 
 
@@ -281,7 +281,7 @@ def _intervals(found: Sequence[SiteOutcome]) -> ReportTable:
         "Prediction intervals of joined models: share of test labels covered",
         ("labels", "level", "sites", "covered on average", "sites covered 5 points less"),
         tuple(rows),
-        "The table includes regime biased50: an interval calibrated on biased labels covers fewer unbiased ones.",
+        "Regime biased50, if simulated, is included: an interval calibrated on biased labels covers fewer unbiased ones.",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from coreg_core.errors import UsageError, require_scikit_learn
-from coreg_sim.cli.options import Drop, JsonOption, Target
+from coreg_sim.cli.options import Drop, JsonOption, Target, listed
 from coreg_sim.study.jobs import JSON, Where, run_study, software
 from coreg_wire.terminal import output
 
@@ -26,7 +26,8 @@ def benefit(
     ] = "",
     drop: Drop = None,
     dates: Annotated[
-        list[str] | None, typer.Option("--dates", help="A column of dates, made features; repeatable.")
+        list[str] | None,
+        typer.Option("--dates", callback=listed, help="A column of dates, made features; repeatable, or NAME,NAME."),
     ] = None,
     sets: Annotated[
         str | None,
@@ -66,7 +67,7 @@ def benefit(
 
     source: Path | OwnTable | None = data
     if data is not None and not data.is_dir() and target is not None:
-        source = OwnTable(str(data), target, _listed(drop), _listed(dates), positive)
+        source = OwnTable(str(data), target, tuple(drop or ()), tuple(dates or ()), positive)
         for sentence in source.read()[1]:
             typer.echo(f"{data}: {sentence}", err=True)
     elif target or drop or dates or positive:
@@ -83,9 +84,10 @@ def benefit(
         found = site_outcomes(results)
         if not found:
             each = "; ".join(map(needs, asked.regimes))
+            has = f": {source.size()}" if isinstance(source, OwnTable) else ""
             raise UsageError(
-                f"no federation: {', '.join(asked.sets)} is too small. {each}. Choose other --regimes, or simulate your own "
-                "division with the library (docs/tutorials/your-own-table.md)."
+                f"no federation: {', '.join(asked.sets)} is too small{has}. {each}. Choose other --regimes (the smallest: "
+                f"{needs('n10')}), or simulate your own division with the library (docs/tutorials/your-own-table.md)."
             )
         return {
             "study": {**asdict(asked), "source": None},
@@ -115,8 +117,3 @@ def benefit(
             closing if details else f"{closing}. Add --details for the tables.",
             details=details,
         )
-
-
-def _listed(values: list[str] | None) -> tuple[str, ...]:
-    """The option's values; one value can hold several, with commas."""
-    return tuple(name for value in values or () for name in value.split(",") if name)

@@ -43,8 +43,18 @@ PredictionTolerance = Annotated[
 MaxRounds = Annotated[int, typer.Option("--max-rounds", min=1, help="Maximum number of rounds (sweeps).")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the data and of the draw.")]
 Data = Annotated[Path | None, typer.Option("--data", help="A CSV or Parquet table instead of generated data.")]
+
+
+def listed(values: list[str] | None) -> list[str]:
+    """The values of a repeatable option; one value can hold several, with commas."""
+    return [name for value in values or () for name in value.split(",") if name]
+
+
 Drop = Annotated[
-    list[str] | None, typer.Option("--drop", help="A column of the table to leave out, such as an id; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--drop", callback=listed, help="A column of the table to leave out, such as an id; repeatable, or NAME,NAME."
+    ),
 ]
 Target = Annotated[str | None, typer.Option("--target", help="The target column of the table.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]

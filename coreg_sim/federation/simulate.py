@@ -186,6 +186,27 @@ class Simulated:
 def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, hosting: Hosting = in_process) -> Simulated:
     """Run the federation to its end.
 
+    Parameters
+    ----------
+    problem
+        the sites' data: `coreg_sim.federation.problems.generated`, or `from_table` for a file.
+    plan
+        the plan of a run: `plan_for(problem, objective, iteration)`.
+    reporter
+        receives each answered step.
+    hosting
+        where the sites live: `in_process`, or `coreg_sim.over_ray.OverRay`.
+
+    Returns
+    -------
+    Simulated
+        the outcome, each site's result, the steps, and what was sent.
+
+    >>> from coreg_sim.federation.problems import generated
+    >>> problem = generated(3, 20, 50, 2, seed=0)  # sites, labelled, unlabelled, columns of a site
+    >>> simulate(problem, plan_for(problem)).outcome.name
+    'CONVERGED'
+
     Raises
     ------
     Refused

@@ -127,7 +127,8 @@ def peers(
         added = write_pins(write, list(found.values()))
         typer.echo(f"{write}: pinned {', '.join(added) or 'no new site'}")
         typer.echo(
-            "Before the first run, compare the words of `coreg-agent peers` with each site's operator by telephone"
+            "If you have not compared the words by telephone, delete these lines and call first. An agent that serves reads the "
+            "pins when it is reloaded (SIGHUP)."
         )
         return
     if pin:

@@ -109,7 +109,8 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
             print_json(entry)
         else:
             count = len(entry["models"])
-            kept = "no model" if not count else "1 model" if count == 1 else f"{count} models"
+            what = "list" if any(Path(model).suffix == ".json" for model in entry["models"]) else "model"
+            kept = f"{count or 'no'} {what}{'s' * (count > 1)}"
             typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {kept:<10} {entry['study']}")
             if entry.get("reason"):
                 typer.echo(f"    {entry['reason']}")

@@ -127,9 +127,11 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
     missing = [name for name in needed if name not in {**file, **options} and not (sections and name in TABLE)]
     if missing:
         _validated(config, plain)  # a misspelt key is named first
+        beside = config is None and Path("agent.toml").is_file()
+        unread = " To use the agent.toml of this folder, give --config agent.toml." if beside else ""
         raise UsageError(
             f"missing: {', '.join('--' + name for name in missing)}. Give them as options, as keys of agent.toml, or as the "
-            f"environment variables {', '.join('COREG_' + name.upper() for name in missing)}."
+            f"environment variables {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
         )
     data = sections if sections is not None else {ONLY: table} if "table" in table else {}
     settings = _validated(config, {**plain, "data": data})

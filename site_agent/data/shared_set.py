@@ -20,6 +20,8 @@ from site_agent.data.errors import BadTable, Fault, Faults, some
 from site_agent.data.sources import Source
 from site_agent.data.tables import NA_VALUES, Table, read_table
 
+UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
+
 
 @dataclass(frozen=True)
 class SiteTable:
@@ -188,8 +190,8 @@ def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty
             Fault(
                 table.source,
                 f"no row has an empty {target!r}, so there are no shared unlabelled instances.",
-                "Add rows with an empty target, or name their table with --unlabelled.",
-                kind="missing",
+                "Align the ids and give --shared STUDY, add rows with an empty target, or name their table with --unlabelled.",
+                kind=UNSHARED,
                 about=target,
             )
         )

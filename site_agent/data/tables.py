@@ -154,6 +154,12 @@ class Table:
         cells = self.frame[column].gather(bad).to_list()
         kinds = [kind_of(cell, self.dialect) for cell in cells]
         found = []
+        known = self.frame[column].drop_nulls()
+        if target and len(bad) == len(known) and known.n_unique() == 2:
+            first, second = sorted(known.unique())
+            what = f"the column has two values, {first!r} and {second!r}."
+            todo = f"If it is a yes/no target, name the value that means 1: --positive {second}, or positive in agent.toml."
+            return [Fault(self.source, what, todo, "text", column)]
         for kind in dict.fromkeys(kinds):
             lines = [int(self.lines[i]) for i, k in zip(bad, kinds, strict=True) if k == kind]
             one, several = (

@@ -101,13 +101,15 @@ def write_pins(path: Path, peers: list[Peer]) -> list[str]:
     UsageError
         the file cannot be used, or it pins another key of a site that did not sign the new one.
     """
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file. Correct the name, or run `coreg-agent init` first.")
     if strangers := [p.name for p in peers if p.pinned not in (None, p.fingerprint) and not p.vouched]:
         raise UsageError(
             f"{path}: another key is pinned for {', '.join(strangers)}; nothing was changed. Compare the words of `coreg-agent "
             "peers` by telephone. If the new key is right, delete the old line and run the command again."
         )
     try:
-        document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
+        document = tomlkit.parse(path.read_text(encoding="utf-8"))
         added = _pin(document, peers)
         if added:
             write_whole(path.resolve(), document.as_string().encode(), mode=0o600)

@@ -33,7 +33,6 @@ from site_agent.machine.site_data import PrivateData
 from site_agent.policy.members import against_one_operator
 from site_agent.policy.units import kernel_of, scaled
 
-CONSENT = "Change the plan, or ask this site's operator to change its policy.toml."
 _TELLS = {
     "polynomial": ": its models pass through the labels, because no rule's ridge grows with its diagonal",
     "linear": ": as many answers as there are features reveal the shared rows up to a linear map",
@@ -145,7 +144,10 @@ class Policy(BaseModel):
         reasons = self.objections(plan, data)
         if len(reasons) > 1:
             reasons = [f"({number}) {reason}" for number, reason in enumerate(reasons, 1)]
-        return f"against this site's policy: the plan's {'; '.join(reasons)}. {CONSENT}" if reasons else None
+        default = (
+            " No policy.toml was given at this site (--policy), so the defaults apply." if self == Policy() else ""
+        )
+        return f"against this site's policy: the plan's {'; '.join(reasons)}.{default}" if reasons else None
 
     def objections(self, plan: Plan, data: PrivateData | None = None) -> list[str]:
         """Each reason: the plan's value, the policy's key, and what would be disclosed."""
@@ -245,7 +247,8 @@ class Policy(BaseModel):
             (
                 plan.masked and bool(unknown),
                 f"sites {', '.join(unknown)} are not pinned in [peers]: compare their words by telephone, then run "
-                f"`coreg-agent peers --pin --write policy.toml {' '.join(f'{name}.pem' for name in unknown)}`",
+                f"`coreg-agent peers --pin --write policy.toml {' '.join(f'{name}.pem' for name in unknown)}`, and reload an "
+                "agent that serves (SIGHUP)",
             ),
         ]
 

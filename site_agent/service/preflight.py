@@ -13,9 +13,11 @@ from coreg_wire.files.plan_file import read_plan
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.transport.release import release
 from site_agent.config.settings import ONLY, AgentSettings
-from site_agent.data.errors import BadTable
+from site_agent.data.aligned import guessable, read_ids
+from site_agent.data.errors import BadTable, some
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare, site_salt
+from site_agent.data.shared_set import UNSHARED
 from site_agent.machine.site_data import PrivateData
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
@@ -59,8 +61,13 @@ def check(
             note(f"not checked: {title} ({why})", None, {"check": title})
         except BadTable as error:  # one line for each fault
             for fault in error.faults:
-                note(f"{title}: {fault.text}", False, {"check": title.partition(" ")[0], **fault.fields()})
-            code = code or error.exit_code
+                later = fault.kind == UNSHARED  # an alignment can find the shared ids
+                note(
+                    f"{title}: {fault.text}",
+                    later,
+                    {"check": title.partition(" ")[0], "warning": later, **fault.fields()},
+                )
+                code = code or (0 if later else error.exit_code)
             return False
         except CoregError as error:
             note(f"{title}: {error}", False, {"check": title})
@@ -88,6 +95,16 @@ def check(
             f"{prepared.preprocessing.summary}; "
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same{before})"
         )
+
+    def ids(inputs: Inputs) -> str:
+        try:
+            found = read_ids(inputs, "folded")
+        except BadTable as error:
+            raise _Warned(f"an alignment would refuse this table: {'; '.join(f.text for f in error.faults)}") from None
+        listed = f"{len(found)} ids, as an alignment compares them: {some(found)}"
+        if warning := guessable(found):
+            raise _Warned(f"{listed}. {warning.removeprefix('WARNING: ')}")
+        return listed
 
     def policy() -> str:
         allowed = read_policy(settings.policy)
@@ -152,6 +169,8 @@ def check(
     sections = ONLY not in settings.data
     for name, inputs in settings.data.items():
         step(f"table {name}".rstrip(), partial(table, name, inputs))
+        if inputs.shared is None and inputs.id:
+            step(f"ids {name}".rstrip(), partial(ids, inputs))
     step("policy", policy)
     known = step("identity", identity)
     if plan_file is not None:

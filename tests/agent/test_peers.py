@@ -102,3 +102,6 @@ def test_pins_are_written_into_a_policy_that_keeps_everything_else(tmp_path) -> 
     assert isinstance(done.exception, UsageError)
     assert "another key is pinned for c; nothing was changed" in str(done.exception)
     assert policy.read_text() == once
+    policy.unlink()
+    assert "no such file. Correct the name" in str(pin(dotted).exception), "a misspelt name is no new policy"
+    assert not policy.exists()

@@ -87,17 +87,18 @@ def test_without_a_coordinator_all_but_the_connection_is_checked(folder):
     lines = done.stdout.splitlines()
     assert done.exit_code == 0
     assert [line.split(":")[0] for line in lines] == [
-        "ok     versions", "ok     table", "WARN   policy", "ok     identity", "not checked", "ok     output",
+        "ok     versions", "ok     table", "WARN   ids", "WARN   policy", "ok     identity", "not checked", "ok     output",
     ]  # fmt: skip
-    assert "no policy is configured" in lines[2]
-    assert lines[4] == "not checked: connection (no --coordinator)"
+    assert "texts with at most" in lines[2], "the ids of this table are small numbers"
+    assert "no policy is configured" in lines[3]
+    assert lines[5] == "not checked: connection (no --coordinator)"
 
 
 def test_a_column_of_dates_that_becomes_most_features_is_a_warning(folder):
     rows = [f"{i},{i},2024-{i % 12 + 1:02d}-{i % 28 + 1:02d},{i if i < 40 else ''}" for i in range(80)]
     write(folder, "\n".join(["id,u,visit,y", *rows, ""]), "visits.csv")
     lines = agent("check", *TABLE, "--data", "visits.csv", *INSECURE).stdout.splitlines()
-    [warning, _] = [line for line in lines if line.startswith("WARN")]
+    [warning] = [line for line in lines if line.startswith("WARN   column")]
     assert warning.startswith("WARN   column 'visit' makes 80 of 81 features")
     assert 'dates = ["visit"] in agent.toml, or --dates visit' in warning
     [table] = [line for line in lines if line.startswith("ok     table")]
@@ -211,3 +212,28 @@ def test_the_plan_is_judged_while_the_agent_holds_the_ledger_and_check_makes_no_
     (folder / "identity" / "salt").unlink()
     judged(folder, answered)
     assert not (folder / "identity" / "salt").exists()
+
+
+# --- before an alignment --------------------------------------------------------------------------------------------
+
+
+def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_find_the_shared_ids(folder):
+    write(folder, "id,u,y\n" + "".join(f"patient-{i:05d},{i},{i / 7}\n" for i in range(40)), "whole.csv")
+    done = agent("check", *TABLE, "--data", "whole.csv", *INSECURE)
+    assert done.exit_code == 0, done.stdout
+    [warning, *_] = [line for line in done.stdout.splitlines() if line.startswith("WARN")]
+    assert "no row has an empty 'y'" in warning
+    assert "Align the ids and give --shared" in warning
+    assert "ok     ids: 40 ids, as an alignment compares them: 'patient-00000'" in done.stdout
+
+
+def test_ids_that_an_alignment_would_refuse_are_a_warning_with_their_lines(folder):
+    rows = "".join(
+        f"{'P' if i == 3 else 'p'}atient-{max(i, 3):05d},{i},{i / 7 if i < 9 else ''}\n" for i in range(2, 40)
+    )
+    write(folder, f"id,u,y\n{rows},5,1.0\n", "twice.csv")
+    out = agent("check", *TABLE, "--data", "twice.csv", *INSECURE).stdout
+    [warning] = [line for line in out.splitlines() if line.startswith("WARN   ids")]
+    assert "an alignment would refuse this table" in warning
+    assert "occurs 2 times" in warning
+    assert "no id in 'id'" in out

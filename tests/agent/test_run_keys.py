@@ -207,7 +207,7 @@ def test_a_peer_that_nobody_confirmed_is_refused():
         (lambda parts: "", "cannot be opened"),
         (lambda parts: "no hex", "cannot be opened"),
         (lambda parts: parts["c"], "cannot be opened"),  # another's, under its name
-        (lambda parts: parts["b"][:-2] + "00", "cannot be opened"),
+        (lambda parts: parts["b"][:-2] + ("00" if parts["b"][-2:] != "00" else "01"), "cannot be opened"),
         (lambda parts: Members().wrapped()["a"]["b"], "cannot be opened"),  # of another attempt
     ],
 )

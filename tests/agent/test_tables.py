@@ -274,3 +274,10 @@ def test_labelled_rows_are_found_among_the_shared_ones_by_id(tmp_path, second, p
     shared = write(tmp_path, "id,p\nz03,1\nz05,2\nz07,3\n", "shared.csv")
     own = prepared(write(tmp_path, f"id,p,y\nz07,1,3\n{second},4,6\n"), unlabelled=shared).data
     assert (None if own.positions is None else own.positions.tolist()) == positions
+
+
+def test_a_target_of_two_texts_is_asked_for_the_one_that_means_1(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id,a,y\n" + "".join(f"{i},{i},{'yes' if i % 3 else 'no'}\n" for i in range(9)))
+    with pytest.raises(BadData, match=r"two values, 'no' and 'yes'.*--positive yes, or positive in agent.toml"):
+        read_table(path).numbers("y", target=True)

@@ -343,8 +343,8 @@ def test_a_failed_run_says_why_and_what_to_do():
     run = RunSummary("r", "f", NOW, NOW, NOW, "REFUSED", "north: the policy allows no coupling above 0.5.", 0, 0, {})
     state = states.state_of(run, "", parked=False, up=True)
     assert (
-        state.text
-        == "north: the policy allows no coupling above 0.5. Change the plan or the site's policy, or ask the site's operator."
+        state.text == "north: the policy allows no coupling above 0.5. Change the plan, or ask that site's operator to "
+        "change its policy.toml."
     )
 
 
