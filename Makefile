@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: help install setup demo examples test lint proto bench papers bundle certify fuzz lock docs site pages clean
+.PHONY: help install setup demo examples test lint proto bench papers bundle release certify fuzz lock docs site pages clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make certify SEEDS=1000  every stated bound against ball arithmetic, on random hard problems (minutes)"
 	@echo "make fuzz INPUTS=100000  damaged files against every command, damaged messages against both ends (an hour)"
 	@echo "make bundle  an installation for machines without a network: wheels, hashes, the image"
+	@echo "make release [KEY=FILE]  wheel, source, SBOM, checksums and signature in dist/VERSION; publishes nothing"
 	@echo "make pages  the guide's pictures of the coordinator's pages (needs chromium and chromium-driver)"
 	@echo "make site   docs/ as a static site in build/site"
 	@echo "make setup | proto | docs | lock | clean"
@@ -118,14 +119,24 @@ fuzz: setup
 bundle: setup
 	sh tools/bundle.sh
 
+RELEASE := .venv-release
+$(RELEASE)/.installed: requirements-release.lock
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python $(PIP) install --quiet $(LOCKED) requirements-release.lock
+	@touch $(RELEASE)/.installed
+
+release: $(RELEASE)/.installed
+	sh tools/release.sh
+
 # Needs uv (pip install uv). The locks are for every platform and Python from 3.11 on.
 lock:
 	echo "uv" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header - -o requirements-installer.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header tools/build-requirements.txt -o requirements-build.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header tools/release-requirements.txt -o requirements-release.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web pyproject.toml -o requirements.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web --extra estimators pyproject.toml -o requirements-estimators.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra docs pyproject.toml -o requirements-docs.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim --extra web pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) $(SITE) build demo-out
+	rm -rf $(VENV) $(SITE) $(RELEASE) build demo-out

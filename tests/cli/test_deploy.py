@@ -16,13 +16,14 @@ from site_agent.cli.app import app as agent_app
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 PROGRAMS = {"coreg-coordinator": get_command(coordinator_app), "coreg-agent": get_command(agent_app)}
-MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*/statefulset.yaml"))
 
 
 def resources():
     for path in MANIFESTS:
         for resource in yaml.safe_load_all(path.read_text()):
-            yield pytest.param(resource, id=f"{path.stem}: {resource['kind']}")
+            yield pytest.param(resource, id=f"{path.parent.name}: {resource['kind']}")
 
 
 def containers():
@@ -48,6 +49,36 @@ def containers():
 @pytest.mark.parametrize("resource", [*resources()])
 def test_kubernetes_takes_every_manifest(resource, version):
     kubernetes_validate.validate(resource, version, strict=True)
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.parent.name)
+def test_a_kustomization_lists_its_folder_and_names_the_image_of_this_release(manifest):
+    kustomization = yaml.safe_load((manifest.parent / "kustomization.yaml").read_text())
+    assert {manifest.parent / name for name in kustomization["resources"]} == {manifest}
+    resources = [*yaml.safe_load_all(manifest.read_text())]
+    assert {resource["metadata"]["namespace"] for resource in resources} == {kustomization["namespace"]}
+    [image] = kustomization["images"]
+    assert f"{image['name']}:{image['newTag']}" == f"coreg:{VERSION}"
+
+
+def test_every_file_names_this_release():
+    """The steps of CONTRIBUTING.md, "Release"."""
+    named = {
+        "CITATION.cff": f"version: {VERSION}",
+        "README.md": f"Release {VERSION} is",
+        "CHANGELOG.md": f"## [{VERSION}] - 20",
+        "deploy/Dockerfile": f'version="{VERSION}"',
+        "deploy/compose.yml": f"${{COREG_IMAGE:-coreg:{VERSION}}}",
+        "docs/how-to/deploy.md": f"coreg:{VERSION}",
+    }
+    named |= {str(path.relative_to(ROOT)): f"image: coreg:{VERSION}" for path in MANIFESTS}
+    assert [name for name, text in named.items() if text not in (ROOT / name).read_text()] == []
+    for name in named:
+        others = set(re.findall(r"coreg:(\d[\d.]+\d)", (ROOT / name).read_text())) - {VERSION}
+        assert not others, f"{name} names {others}"
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert f"## [{VERSION}] - {cited['date-released']}" in (ROOT / "CHANGELOG.md").read_text()
+    assert len(cited["references"]) == 5, "the papers"
 
 
 def test_a_manifest_with_a_mistake_is_found():

@@ -1,0 +1,55 @@
+#!/bin/sh
+# `make release`: wheel, source, SBOM, licences of the dependencies, checksums and their signature, in dist/VERSION. The build
+# is reproducible: the same commit gives the same bytes. Nothing is published and no tag is set; the last lines say how.
+#   KEY=~/.ssh/id_ed25519   signs SHA256SUMS (ssh-keygen -Y); without it the release is not signed
+#   OUT=DIR                 instead of dist/VERSION
+set -eu
+cd "$(dirname "$0")/.."
+bin=$PWD/.venv-release/bin
+fail() { echo "release: $*" >&2; exit 1; }
+
+version=$("$bin/python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')
+out=${OUT:-dist/$version}
+grep -Eq "^## \[$version\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md || fail "CHANGELOG.md has no section '## [$version] - DATE'."
+[ -z "$(git status --porcelain)" ] || fail "the working tree has changes. Commit them: a release is built from a commit."
+[ -z "$(git tag --list "v$version")" ] || [ "$(git rev-list -1 "v$version")" = "$(git rev-parse HEAD)" ] \
+  || fail "v$version is the tag of another commit. Raise the version in pyproject.toml."
+
+rm -rf "$out" && mkdir -p "$out"
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) "$bin/python" -m hatchling --no-color build -d "$out"
+"$bin/validate-pyproject" pyproject.toml
+"$bin/twine" --no-color check --strict "$out"/coreg_federation-*
+"$bin/check-wheel-contents" --ignore W009 "$out"/*.whl # W009: several packages at the top, as intended
+
+# What a site installs: the lock and the wheel, in an environment of its own.
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+"$bin/python" -m venv "$fresh"
+"$fresh/bin/python" -m pip --disable-pip-version-check install --quiet --only-binary :all: --require-hashes -r requirements-estimators.lock
+"$fresh/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps "$out"/*.whl
+"$fresh/bin/coreg-agent" --version
+"$bin/cyclonedx-py" environment --pyproject pyproject.toml --output-reproducible --of JSON -o "$out/sbom.cdx.json" "$fresh/bin/python"
+"$bin/python" tools/licences.py "$out/sbom.cdx.json" > "$out/LICENCES.txt"
+
+# An index without advisories answers "not found" for everything: that is no audit.
+if audit=$("$bin/pip-audit" --require-hashes --disable-pip --progress-spinner off -r requirements-estimators.lock 2>&1); then
+  case $audit in
+    *"could not be audited"*) echo "audit: skipped, no advisory database answers" ;;
+    *) echo "audit: $audit" ;;
+  esac
+else
+  case $audit in
+    *"known vulnerabilit"*) fail "$audit" ;;
+    *) echo "audit: skipped, no advisory database answers" ;;
+  esac
+fi
+
+(cd "$out" && LC_ALL=C sha256sum coreg_federation-* sbom.cdx.json LICENCES.txt > SHA256SUMS)
+if [ -n "${KEY:-}" ]; then
+  ssh-keygen -q -Y sign -f "$KEY" -n coreg-release "$out/SHA256SUMS"
+else
+  echo "not signed: give KEY=FILE, an SSH key of the person who releases"
+fi
+echo "$out: $(ls "$out" | tr '\n' ' ')"
+echo "next: git tag -a v$version -m 'coreg $version' && git push origin v$version"
+echo "      $bin/twine upload $out/coreg_federation-*"
