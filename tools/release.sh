@@ -24,9 +24,9 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) "$bin/python" -m hatchling build -d
 # What a site installs: the lock and the wheel, in an environment of its own.
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
-"$bin/python" -m venv "$fresh"
-"$fresh/bin/python" -m pip --disable-pip-version-check install --quiet --only-binary :all: --require-hashes -r requirements-estimators.lock
-"$fresh/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps "$out"/*.whl
+"$bin/python" -m venv --without-pip "$fresh"
+"$bin/uv" pip install --quiet --python "$fresh/bin/python" --only-binary :all: --require-hashes -r requirements-estimators.lock
+"$bin/uv" pip install --quiet --python "$fresh/bin/python" --no-deps "$out"/*.whl
 "$fresh/bin/coreg-agent" --version
 "$bin/cyclonedx-py" environment --pyproject pyproject.toml --output-reproducible --of JSON -o "$out/sbom.cdx.json" "$fresh/bin/python"
 "$bin/python" tools/licences.py "$out/sbom.cdx.json" > "$out/LICENCES.txt"

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def clone(tmp_path_factory):
 def release(clone):
     key = clone.parent / "key"
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release@example.org", "-f", key, cwd=clone)
+    tools = clone / ".venv-release"  # as the Makefile makes it, and faster
+    run(sys.executable, "-m", "venv", "--without-pip", tools, cwd=clone)
+    uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", tools / "bin/python"]
+    run(*uv, "--require-hashes", "-r", "requirements-release.lock", cwd=clone)
+    (tools / ".installed").touch()
     done = run("make", "release", cwd=clone, env={**os.environ, "KEY": str(key), "OUT": str(clone.parent / "out")})
     return clone.parent / "out", done.stdout
 
@@ -53,7 +59,10 @@ def test_a_release_has_its_files_their_checksums_and_the_next_commands(release):
 
 def test_the_sbom_names_every_locked_package_that_a_linux_site_installs_and_its_licence(release):
     out, _ = release
-    components = {each["name"].lower(): each for each in json.loads((out / "sbom.cdx.json").read_text())["components"]}
+    components = {
+        each["name"].lower().replace("_", "-"): each
+        for each in json.loads((out / "sbom.cdx.json").read_text())["components"]
+    }
     locked = re.findall(
         r"^([\w.-]+)==(\S+?)(?: ;| \\)", (ROOT / "requirements-estimators.lock").read_text(), re.MULTILINE
     )
