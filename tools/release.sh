@@ -4,6 +4,7 @@
 #   KEY=~/.ssh/id_ed25519   signs SHA256SUMS (ssh-keygen -Y); without it the release is not signed
 #   OUT=DIR                 instead of dist/VERSION
 set -eu
+unset PYTHONPATH PYTHONHOME 2>/dev/null || true # the SBOM is of a fresh environment
 cd "$(dirname "$0")/.."
 bin=$PWD/.venv-release/bin
 fail() { echo "release: $*" >&2; exit 1; }

@@ -1,0 +1,28 @@
+"""Seeds in a process of their own: python -m coreg_sim.storm FIRST COUNT, or FIRST alone for the shrunk story of a seed.
+
+Prints a JSON object for each seed. It leaves without clean-up, since tasks of killed processes must never run again.
+"""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+
+from coreg_sim.storm.story import calm_models, live_through, shrunk, story_of
+
+
+def main(first: int, count: int | None) -> None:
+    twins = calm_models()
+    if count is None:
+        story = story_of(first)
+        if live_through(story, twins).broken:
+            story = shrunk(story)
+        print(json.dumps({"seed": first, "story": str(story), **asdict(live_through(story, twins))}))  # noqa: T201
+    for seed in range(first, first + (count or 0)):
+        print(json.dumps({"seed": seed, **asdict(live_through(story_of(seed), twins))}), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    sys.stdout.flush()
+    os._exit(0)

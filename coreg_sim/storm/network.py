@@ -1,0 +1,208 @@
+"""Links between agents and the coordinator: ordered, with latency and bandwidth. They break, stall, and lose frames."""
+
+import asyncio
+import contextvars
+import hashlib
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from coordinator.transports import Emit
+from coordinator.transports.sessions import Sessions
+from coreg_core.protocol.messages import Answer
+from coreg_sim.storm.loop import Process, VirtualLoop
+from coreg_wire.transport.codec import Assembler
+from site_agent.session.dial import NoAnswer
+
+KEEPALIVE = 5.0
+PACKET = 4096  # bytes
+NOTICED = 3 * KEEPALIVE  # seconds after which pings end a silent connection
+_NOBODY = contextvars.Context()  # frames under way belong to no process
+
+
+class Lane:
+    """One direction of a connection."""
+
+    def __init__(self, loop: VirtualLoop, latency: float, bandwidth: float):
+        self._loop, self._latency, self._bandwidth = loop, latency, bandwidth
+        self._arrived: asyncio.Queue[bytes | ConnectionError | None] = asyncio.Queue()
+        self._last, self.broken = 0.0, False
+
+    def send(self, frame: bytes | None) -> None:
+        if self.broken:
+            raise ConnectionError("the connection is broken")
+        # Whole packets: signatures differ by a byte or two from one life of a seed to the next, and times must not.
+        packets = 1 if frame is None else len(frame) // PACKET + 1
+        self._last = max(self._last, self._loop.time()) + PACKET * packets / self._bandwidth
+        self._loop.call_at(self._last + self._latency, self._arrive, frame, context=_NOBODY)
+
+    def _arrive(self, frame: bytes | None) -> None:
+        if not self.broken:
+            self._arrived.put_nowait(frame)
+
+    def stall(self, seconds: float) -> None:
+        self._last = max(self._last, self._loop.time()) + seconds
+
+    def break_off(self) -> None:
+        if not self.broken:
+            self.broken = True
+            self._arrived.put_nowait(ConnectionError("the connection broke"))
+
+    async def receive(self) -> bytes | None:
+        found = await self._arrived.get()
+        if isinstance(found, ConnectionError):
+            self._arrived.put_nowait(found)  # for every later read too
+            raise found
+        return found
+
+
+class Link:
+    """A connection of a site: both lanes, as the agent's `Connection` and as the coordinator's `FrameStream`."""
+
+    def __init__(self, loop: VirtualLoop, site: str, chance: random.Random, network: "Network"):
+        self.site, self.address, self._network = site, f"{site}:1", network
+        latency, bandwidth = 10 ** chance.uniform(-4, -0.5), 10 ** chance.uniform(5, 8)
+        self.up, self.down = Lane(loop, latency, bandwidth), Lane(loop, latency, bandwidth)
+        self._assembler = Assembler()  # a second one, which reads what leaves the site
+        for run in network.runs:
+            self._assembler.expect(run, 1 << 30)
+
+    def break_off(self) -> None:
+        self.up.break_off()
+        self.down.break_off()
+
+    # --- the agent's end
+
+    async def read(self) -> bytes | None:
+        return await self.down.receive()
+
+    async def write(self, frame: bytes) -> None:
+        self.up.send(frame)
+        self._network.left(self.site, self._assembler.feed_site(frame))
+
+    async def finish(self) -> None:
+        self.up.send(None)
+
+    # --- the coordinator's end
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        while (frame := await self.up.receive()) is not None:
+            yield frame
+
+    def peer(self) -> None:
+        return None
+
+    def written(self, frame: bytes | None) -> None:
+        self.down.send(frame)
+
+
+class CoordinatorEnd:
+    """The coordinator's `FrameStream` of a link."""
+
+    def __init__(self, link: Link):
+        self._link, self.address = link, link.address
+
+    def frames(self) -> AsyncIterator[bytes]:
+        return self._link.frames()
+
+    async def write(self, frame: bytes) -> None:
+        self._link.written(frame)
+
+    def peer(self) -> None:
+        return None
+
+
+class Network:
+    """All links, the coordinator's listener, and what left each site."""
+
+    def __init__(self, loop: VirtualLoop, chance: random.Random):
+        self.loop, self._chance = loop, chance
+        self.server: Server | None = None
+        self.host: Process | None = None  # the process of the listener
+        self.links: dict[str, list[Link]] = {}
+        self.cut_off: set[str] = set()  # sites without a network
+        self.runs: set[str] = set()
+        self.armed: list[
+            tuple[str, str, Callable[[], None]]
+        ] = []  # (site, name of a message, what happens when it leaves)
+        self.answers: dict[tuple[str, str, int, int], str] = {}  # digest of the words of (site, run, attempt, step)
+        self.twice: list[str] = []  # answers that left with other words than before
+        self.trace = hashlib.sha256()
+
+    def left(self, site: str, message: object) -> None:
+        """A whole message left a site."""
+        if message is None:
+            return
+        self.trace.update(f"{self.loop.time():.6f} {site} {type(message).__name__}\n".encode())
+        for armed in [each for each in self.armed if each[:2] == (site, type(message).__name__)]:
+            self.armed.remove(armed)
+            self.loop.call_soon(armed[2], context=_NOBODY)
+        if isinstance(message, Answer) and message.words is not None:
+            key, digest = (site, message.run, message.attempt, message.step), message.words.digest
+            if self.answers.setdefault(key, digest) != digest:
+                self.twice.append(f"{site} answered step {message.step} of {message.run} twice, with other words")
+
+    def open(self, site: str) -> Link:
+        if self.server is None or self.host is None or self.host.dead or site in self.cut_off:
+            raise NoAnswer("nothing answers")
+        link = Link(self.loop, site, self._chance, self)
+        self.links.setdefault(site, []).append(link)
+        self.host.start(self.loop, self._serve(self.server, link))
+        return link
+
+    async def _serve(self, server: "Server", link: Link) -> None:
+        await server.serve(CoordinatorEnd(link))
+        try:
+            link.down.send(None)
+        except ConnectionError:
+            return
+
+    def break_links(self, site: str | None = None) -> None:
+        """Break the connections of a site, or all."""
+        for name in [site] if site is not None else list(self.links):
+            for link in self.links.pop(name, []):
+                link.break_off()
+
+    def stall(self, site: str, seconds: float) -> None:
+        """Nothing passes for a while; pings end a connection that is silent for too long."""
+        for link in self.links.get(site, []):
+            link.up.stall(seconds)
+            link.down.stall(seconds)
+            if seconds > NOTICED:
+                self.loop.call_later(NOTICED, link.break_off, context=_NOBODY)
+
+
+class SimulatedDialler:
+    """The agent's dialler."""
+
+    address = "coordinator:7600"
+
+    def __init__(self, network: Network, site: str):
+        self._network, self._site = network, site
+
+    @asynccontextmanager
+    async def connect(self, timeout: float) -> Any:
+        await asyncio.sleep(min(0.05, timeout))
+        yield self._network.open(self._site)
+
+    def diagnose(self) -> str:
+        return ""
+
+
+class Server(Sessions):
+    """The coordinator's transport."""
+
+    port = 7600
+
+    def __init__(self, network: Network, host: Process):
+        super().__init__(lambda _name, _certificate: None, keepalive=KEEPALIVE, min_bandwidth=1e4)
+        self._network, self._host = network, host
+
+    async def start(self, emit: Emit) -> None:
+        self.emit = emit
+        self._network.server, self._network.host = self, self._host
+
+    async def close(self) -> None:
+        self._network.server = None
+        await super().close()

@@ -1,0 +1,293 @@
+"""One storm: a seed draws studies and faults, the federation lives through them, and the invariants are checked.
+
+After the last fault every process is up and every link works. Then each submitted run must end, with the bits of a calm run.
+"""
+
+import asyncio
+import random
+import tempfile
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from coreg_core.errors import CoregError
+from coreg_core.protocol.plan import Plan
+from coreg_sim.storm.disk import followed
+from coreg_sim.storm.keystreams import keystreams_watched
+from coreg_sim.storm.loop import VirtualLoop
+from coreg_sim.storm.world import SITES, World
+from site_agent.ledger import read_ledger
+
+STUDIES = {
+    "agreement": '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = "agreement"\ncoupling = 0.1\n',
+    "path": '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = "agreement"\ncoupling = [0.01, 1.0]\n',
+    "consensus": '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = "agreement"\ncoupling = 1.0\n'
+    '[schedule]\nname = "consensus"\nmax_rounds = 12\n',
+    "additive": '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = "additive"\nprobes = 4\nlandmarks = 20\n',
+}
+Kind = Literal["kill", "power cut", "break", "cut off", "stall", "slow disk", "cancel", "old store"]
+# How often each is drawn. "old store" puts an older backup of the coordinator's store in its place.
+KINDS: dict[Kind, float] = {
+    "kill": 5, "power cut": 3, "break": 4, "cut off": 3, "stall": 3, "slow disk": 2, "cancel": 1, "old store": 0.5,
+}  # fmt: skip
+GOOD = {"CONVERGED", "CONVERGED_TO_ROUNDING", "MAX_ROUNDS"}  # outcomes with models
+AT_A_MESSAGE = ("kill", "power cut", "break")
+STORM = 90.0  # seconds in which studies are submitted and faults begin
+PATIENCE = 3600.0  # virtual seconds after the last fault until every run must have ended
+MANY = 12  # faults of a storm at most
+LONG = 700.0  # seconds of absence beyond every timeout of the coordinator
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault at a process or a run, for some seconds; with ``moment``, when the site sends its next message of that name."""
+
+    at: float
+    kind: Kind
+    where: str
+    seconds: float
+    moment: str = ""
+
+    def __str__(self) -> str:
+        when = f" at its next {self.moment}" if self.moment else ""
+        return f"{self.at:7.2f} s  {self.kind} {self.where}{when} for {self.seconds:.2f} s"
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a seed draws: (time, study) of each run, and the faults in order."""
+
+    seed: int
+    runs: tuple[tuple[float, str], ...]
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        submitted = [
+            f"{at:7.2f} s  run-{i} of the study {study} is submitted" for i, (at, study) in enumerate(self.runs)
+        ]
+        return "\n".join(sorted([*submitted, *map(str, self.faults)], key=lambda line: float(line.split()[0])))
+
+
+@dataclass
+class Told:
+    """How a storm ended: broken invariants, a digest of all messages and times, and the virtual seconds."""
+
+    broken: list[str] = field(default_factory=list)
+    trace: str = ""
+    seconds: float = 0.0
+    answers: int = 0
+
+
+def story_of(seed: int) -> Story:
+    chance = random.Random(seed)  # noqa: S311 - a simulation
+    runs = [(chance.uniform(0, 0.6 * STORM), chance.choice(list(STUDIES))) for _ in range(chance.choice((1, 1, 2, 3)))]
+    faults = []
+    for _ in range(chance.randrange(MANY + 1)):
+        kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
+        where = chance.choice(("coordinator", *SITES))
+        if kind == "cancel":
+            where = f"run-{chance.randrange(len(runs))}"
+        elif kind in ("power cut", "break", "cut off", "stall"):
+            where = chance.choice(SITES)
+        elif kind == "old store":
+            where = "coordinator"
+        # Faults cluster around a moment in which something happens: a run takes a second or two of virtual time.
+        begun = chance.choice(runs)[0]
+        at = begun + chance.expovariate(0.5) if chance.random() < 0.8 else chance.uniform(0, STORM)
+        seconds = min(chance.expovariate(0.1), 60.0)
+        if kind == "kill" and where in SITES and chance.random() < 0.2:  # away for longer than the coordinator waits
+            seconds = chance.uniform(LONG, 5 * LONG)
+            faults.append(Fault(at + chance.uniform(0, seconds), "kill", "coordinator", chance.expovariate(0.1)))
+        moment = chance.choice(("Offer", "Answer", "Fetched")) if kind in AT_A_MESSAGE and where in SITES else ""
+        faults.append(Fault(at, kind, where, seconds, moment if chance.random() < 0.4 else ""))
+    return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+def live_through(story: Story, twins: dict[str, Any] | None = None) -> Told:
+    """Simulate a story in a folder of its own, and check every invariant; without ``twins`` the models are not compared."""
+    chance = random.Random(f"chances of {story.seed}")  # noqa: S311 - a simulation
+    loop, told = VirtualLoop(chance), Told()
+    memory = Path("/dev/shm")  # noqa: S108 - the folder below it is made by tempfile
+    folder = tempfile.TemporaryDirectory(prefix="storm-", dir=memory if memory.is_dir() else None)
+    with folder as name, followed() as durable, keystreams_watched(told.broken):
+        world = World(Path(name), loop, chance, durable)
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(_live(world, story, told, twins))
+        except RuntimeError as error:  # of the loop: everything waits for ever
+            told.broken.append(f"a hang: {error}")
+        finally:
+            asyncio.set_event_loop(None)
+            for process in list(world.processes):
+                world.kill(process)
+            _GRAVES.append((loop, world.graves))
+    told.trace, told.seconds, told.answers = (
+        world.network.trace.hexdigest()[:16],
+        loop.time(),
+        len(world.network.answers),
+    )
+    return told
+
+
+_GRAVES: list[Any] = []  # until the end of the process; see `World.graves`
+
+
+async def _live(world: World, story: Story, told: Told, twins: dict[str, Any] | None) -> None:
+    loop = world.loop
+    world.network.runs |= {f"run-{i}" for i in range(len(story.runs))}
+    for process in ("coordinator", *SITES):
+        world.start(process)
+    await asyncio.sleep(1.0)
+    plans = {f"run-{i}": world.plan_of(f"run-{i}", STUDIES[study]) for i, (_, study) in enumerate(story.runs)}
+    for (at, _), plan in zip(story.runs, plans.values(), strict=True):
+        loop.call_later(at, world.submit, plan)
+    for fault in story.faults:
+        loop.call_later(fault.at, _happens, world, fault)
+    quiet = max([STORM, *(fault.at + fault.seconds for fault in story.faults)]) + 10.0
+    await asyncio.sleep(quiet)
+    world.network.armed.clear()
+    while not (over := _over(world, plans)) and loop.time() < quiet + PATIENCE:
+        await asyncio.sleep(5.0)
+    if not over:
+        stages = {run: (summary.stop, summary.steps) for run, summary in world.runs().items()}
+        told.broken.append(f"after {loop.time():.0f} s not every run has ended with its models fetched: {stages}")
+    studies = {run: (story.runs[i][1], plan) for i, (run, plan) in enumerate(plans.items())}
+    _check(world, studies, story.faults, told, twins)
+
+
+def _over(world: World, plans: dict[str, Plan]) -> bool:
+    """Whether every run is closed, and every site has the models of those that have some."""
+    found = world.runs()
+    if not world.restored and any(run not in found for run in plans):
+        return False  # a store that was restored has lost those that were submitted after its backup
+    known = [(plan, found[run]) for run, plan in plans.items() if run in found]
+    good = [plan for plan, summary in known if summary.stop in GOOD]
+    return all(summary.closed is not None for _, summary in known) and all(
+        world.model(site, plan) is not None for plan in good for site in SITES
+    )
+
+
+def _happens(world: World, fault: Fault) -> None:
+    loop = world.loop
+    if fault.moment:
+        world.network.armed.append((fault.where, fault.moment, lambda: _happens(world, replace(fault, moment=""))))
+        return
+    match fault.kind:
+        case "kill":
+            world.kill(fault.where)
+            loop.call_later(fault.seconds, world.start, fault.where)
+        case "power cut":
+            world.kill(fault.where)
+            world.durable.power_cut(world.folder / fault.where, world.chance)
+            loop.call_later(fault.seconds, world.start, fault.where)
+        case "old store":
+            world.back_up()
+            loop.call_later(fault.seconds, world.restore)
+        case "break":
+            world.network.break_links(fault.where)
+        case "cut off":
+            world.network.cut_off.add(fault.where)
+            world.network.stall(fault.where, fault.seconds)
+            loop.call_later(fault.seconds, world.network.cut_off.discard, fault.where)
+        case "stall":
+            world.network.stall(fault.where, fault.seconds)
+        case "slow disk":
+            loop.slow[fault.where] = min(fault.seconds / 20.0, 1.0)
+            loop.call_later(fault.seconds, loop.slow.pop, fault.where, None)
+        case "cancel":
+            world.cancel(fault.where)
+
+
+def _check(
+    world: World,
+    runs: dict[str, tuple[str, Plan]],
+    faults: tuple[Fault, ...],
+    told: Told,
+    twins: dict[str, Any] | None,
+) -> None:
+    broken, found = told.broken, world.runs()
+    away = any(fault.seconds >= LONG for fault in faults)
+    cancelled = {fault.where for fault in faults if fault.kind == "cancel"}
+    for run, (study, plan) in runs.items():
+        if (summary := found.get(run)) is None:
+            if run not in cancelled and not world.restored:
+                broken.append(f"{run} is not on record")
+            continue
+        good = GOOD if study == "consensus" else GOOD - {"MAX_ROUNDS"}
+        allowed = {"CANCELLED"} if run in cancelled else set()
+        allowed |= {"DAMAGED"} if world.restored else set()  # the sites are ahead of the store, and say so
+        allowed |= {"STALLED", "TOO_FEW_SITES"} if away else set()
+        if summary.stop not in good | allowed:
+            broken.append(f"{run} of {study} ended as {summary.stop}: {summary.reason}")
+        if summary.stop in good:
+            for site in SITES:
+                model = world.model(site, plan)
+                if model is None:
+                    broken.append(f"{site} has no model of {run}, which ended as {summary.stop}")
+                elif twins is not None and model != twins[study][site]:
+                    broken.append(f"{site}'s model of {run} of {study} has other bits than in a calm run")
+    broken += world.network.twice
+    broken += [f"the loop's handler heard {error}" for error in world.loop.errors]
+    broken += [end for end in world.ends if end.startswith("DEFECT")]
+    _check_ledgers(world, broken)
+
+
+def _check_ledgers(world: World, broken: list[str]) -> None:
+    """Every answer that left stands in the site's ledger, whose chain is whole."""
+    for site in SITES:
+        try:
+            entries = list(read_ledger(world.folder / site / "ledger.jsonl"))
+        except CoregError as error:
+            broken.append(f"{site}'s ledger: {error}")
+            continue
+        kept = {
+            (e["run"], e["attempt"], e["step"], e["sha256"]) for e in entries if e["kind"] == "Answer" and "sha256" in e
+        }
+        left = {
+            (run, attempt, step, sha)
+            for (name, run, attempt, step), sha in world.network.answers.items()
+            if name == site
+        }
+        if missing := left - kept:
+            broken.append(f"{len(missing)} answers of {site} left and are not in its ledger")
+
+
+@cache
+def calm_models() -> dict[str, Any]:
+    """The models of each study without a fault."""
+    out = {}
+    for i, study in enumerate(STUDIES):
+        out[study] = _calm(study, -1 - i)
+    return out
+
+
+def _calm(study: str, seed: int) -> dict[str, Any]:
+    told = Told()
+    chance = random.Random(seed)  # noqa: S311 - a simulation
+    loop = VirtualLoop(chance)
+    with tempfile.TemporaryDirectory(prefix="storm-") as name, followed() as durable:
+        world = World(Path(name), loop, chance, durable)
+        story = Story(seed, ((0.0, study),), ())
+        loop.run_until_complete(_live(world, story, told, None))
+        plan = world.plan_of("run-0", STUDIES[study])
+        found = {site: world.model(site, plan) for site in SITES}
+        for process in list(world.processes):
+            world.kill(process)
+        _GRAVES.append((loop, world.graves))
+    if told.broken:
+        raise AssertionError(f"a calm run of {study}: {told.broken}")
+    return found
+
+
+def shrunk(story: Story) -> Story:
+    """The story with as few faults as still break an invariant."""
+    smaller = True
+    while smaller:
+        smaller = False
+        for i in range(len(story.faults)):
+            fewer = Story(story.seed, story.runs, story.faults[:i] + story.faults[i + 1 :])
+            if live_through(fewer, calm_models()).broken:
+                story, smaller = fewer, True
+                break
+    return story

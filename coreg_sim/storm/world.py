@@ -1,0 +1,247 @@
+"""A federation in one folder: the daemons as simulated processes, which die and are started again."""
+
+import asyncio
+import contextvars
+import random
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coordinator.config.federation_toml import Configuration, read_configuration
+from coordinator.config.study_toml import study_plan
+from coordinator.driver import utc_now
+from coordinator.machine.records import HeadSigned
+from coordinator.service.daemon import Daemon, ServiceOptions, StoredRuns
+from coordinator.store.history import History
+from coordinator.store.queue import Queue
+from coordinator.store.status import Status
+from coordinator.store.summaries import RunSummary, Summaries
+from coreg_core.errors import CoregError
+from coreg_core.protocol.messages import Fetched
+from coreg_core.protocol.plan import Plan
+from coreg_sim.federation.masks import fingerprint_of, simulated_keys
+from coreg_sim.storm.disk import Durable
+from coreg_sim.storm.loop import Process, VirtualLoop
+from coreg_sim.storm.network import Network, Server, SimulatedDialler
+from site_agent.data.data_sets import DataSets
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import Prepared, prepare
+from site_agent.ledger import Ledger
+from site_agent.machine.agent import Agent
+from site_agent.machine.notices import Notice
+from site_agent.models.file import load_model
+from site_agent.models.store import MODEL, ModelStore
+from site_agent.policy.policy import Policy
+from site_agent.service.daemon import AgentDaemon
+from site_agent.service.run_logs import RunLogs
+from site_agent.service.state_dir import StateDir
+from site_agent.service.workers import RunWorkers
+from site_agent.session.dial import Dial
+
+SITES = ("north", "south", "west")
+RESTART = 5.0  # seconds after which systemd starts a process that ended
+FEDERATION = """
+[federation]
+name = "storm"
+sites = ["north", "south", "west"]
+[service]
+listen = "127.0.0.1:7600"
+store = "runs.sqlite"
+max_concurrent_runs = 2
+[timeouts]
+keepalive = 5
+"""
+_PREPARED: dict[bytes, Prepared] = {}
+
+
+def write_tables(folder: Path) -> None:
+    """Three sites with 12 labelled rows and 40 shared instances, the same in every storm."""
+    rng = np.random.default_rng(7)
+    hidden = rng.normal(size=(40 + 12 * len(SITES), 2))
+    for v, site in enumerate(SITES):
+        X = hidden @ rng.normal(size=(2, 3)) + 0.2 * rng.normal(size=(len(hidden), 3))
+        rows = [f"p{i},{','.join(map(repr, X[i].tolist()))}," for i in range(40)]
+        rows += [
+            f"p{i},{','.join(map(repr, X[i].tolist()))},{float(hidden[i].sum())!r}"
+            for i in range(40 + 12 * v, 52 + 12 * v)
+        ]
+        (folder / f"{site}.csv").write_text("\n".join(["id,a,b,c,y", *rows, ""]), encoding="utf-8")
+
+
+def _prepared(inputs: Inputs, salt: bytes) -> Prepared:
+    """A site's rows, which are the same in every storm."""
+    if salt not in _PREPARED:
+        _PREPARED[salt] = prepare(inputs, salt)
+    return _PREPARED[salt]
+
+
+def _unheard(notice: Notice) -> None: ...
+
+
+class _Unheard:
+    def notice(self, notice: Any, measured: Any) -> None: ...
+
+
+class _Access:
+    """Access control without certificates: the links are the sites'."""
+
+    def __init__(self, network: Network, host: Process):
+        self.warnings: list[str] = []
+        self._network, self._host = network, host
+
+    def transport(self, _listen: str, _timeouts: Any) -> Server:
+        return Server(self._network, self._host)
+
+    def expiring(self, _now: float) -> list[str]:
+        return []
+
+    def list_changed(self) -> bool:
+        return False
+
+    def reload(self) -> None: ...
+
+    def countersign(self, _site: str, _certificate: bytes, _fetched: Fetched) -> HeadSigned:
+        raise AssertionError("no head is signed without certificates")
+
+
+class World:
+    """See the module's docstring."""
+
+    def __init__(self, folder: Path, loop: VirtualLoop, chance: random.Random, durable: Durable):
+        self.folder, self.loop, self.chance, self.durable = folder, loop, chance, durable
+        self.restored: list[float] = []  # times at which an older store came back
+        self.network = Network(loop, random.Random(chance.random()))  # noqa: S311 - a simulation
+        self.processes: dict[str, Process] = {}
+        self.ends: list[str] = []  # how processes ended of themselves
+        self.graves: list[Any] = []  # tasks of the dead: collecting them would run their `finally`
+        (folder / "federation.toml").write_text(FEDERATION, encoding="utf-8")
+        write_tables(folder)
+
+    @property
+    def configuration(self) -> Configuration:
+        return read_configuration(self.folder / "federation.toml")
+
+    # --- processes ------------------------------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Start the coordinator, or a site's agent; a process that ends is started again, as by systemd."""
+        if name in self.processes:
+            return
+        process = self.processes[name] = Process(name)
+        work = self._coordinator(process) if name == "coordinator" else self._agent(name, process)
+        task = process.start(self.loop, work)
+        task.add_done_callback(lambda done: self._ended(name, done), context=contextvars.Context())
+        self.graves.append(task)
+
+    def _ended(self, name: str, task: "asyncio.Task[Any]") -> None:
+        error = None if task.cancelled() else task.exception()
+        known = error is None or isinstance(error, CoregError)
+        self.ends.append(f"{name} ended: {error!r}" if known else f"DEFECT {name}: {error!r}")
+        self.kill(name)
+        self.loop.call_later(RESTART, self.start, name)
+
+    def kill(self, name: str) -> None:
+        """Its handles never run again, its files are closed, its connections break."""
+        if (process := self.processes.pop(name, None)) is None:
+            return
+        self.graves += asyncio.all_tasks(self.loop)
+        process.kill()
+        self.network.break_links(None if name == "coordinator" else name)
+
+    # --- the coordinator's store ----------------------------------------------------------------------------------
+
+    def back_up(self) -> None:
+        """As `coreg-coordinator backup`."""
+        (self.folder / "backup.sqlite").unlink(missing_ok=True)
+        source, copy = sqlite3.connect(self.folder / "runs.sqlite"), sqlite3.connect(self.folder / "backup.sqlite")
+        source.backup(copy)
+        source.close()
+        copy.close()
+
+    def restore(self) -> None:
+        """As docs/how-to/back-up-and-restore.md: stop, put the backup in its place, start."""
+        if not (self.folder / "backup.sqlite").exists():  # it is in its place already
+            return
+        self.kill("coordinator")
+        for beside in ("runs.sqlite-wal", "runs.sqlite-shm"):
+            (self.folder / beside).unlink(missing_ok=True)
+        (self.folder / "backup.sqlite").replace(self.folder / "runs.sqlite")
+        self.restored.append(self.loop.time())
+        self.loop.call_later(1.0, self.start, "coordinator")
+
+    async def _coordinator(self, process: Process) -> None:
+        path = self.folder / "runs.sqlite"
+        store, history, status = StoredRuns(path), History(path), Status(path)
+        process.files += [store.close, history.close, status.close]
+        access: Any = _Access(self.network, process)
+        daemon = Daemon(
+            self.folder / "federation.toml", self.configuration, ServiceOptions(insecure=True), access,
+            store, history, status, [_Unheard()],
+        )  # fmt: skip
+        await daemon.drive(None)
+
+    async def _agent(self, site: str, process: Process) -> None:
+        folder = self.folder / site
+        folder.mkdir(exist_ok=True)
+        ledger = Ledger(folder / "ledger.jsonl")
+        process.files.append(ledger.close)
+        state = StateDir(folder / "service")
+        state.open()
+        sets = DataSets({"patients": inputs_of(self.folder, site)}, salt_of(site), _prepared)
+        policy = Policy(
+            objectives=("agreement", "additive"), members_may_learn="operators", convergence_report="exact",
+            peers={name: fingerprint_of(name) for name in SITES},
+        )  # fmt: skip
+        parts = ModelStore(site, folder / "models"), sets, ledger, RunLogs(folder / "runs"), _unheard
+        workers = RunWorkers(site, policy, simulated_keys(site), *parts)
+        daemon = AgentDaemon(Agent(), workers, ledger, state, _unheard)
+        await daemon.live(Dial(SimulatedDialler(self.network, site), float("inf"), jitter=self.chance.uniform))
+
+    # --- the operator ---------------------------------------------------------------------------------------------
+
+    def plan_of(self, name: str, study: str) -> Plan:
+        path = self.folder / f"{name}.toml"
+        path.write_text(study.format(name=name), encoding="utf-8")
+        return replace(study_plan(path, self.configuration), run=name)
+
+    def submit(self, plan: Plan) -> None:
+        queue = Queue(self.folder / "runs.sqlite")
+        queue.submit(plan, utc_now())
+        queue.close()
+
+    def cancel(self, run: str) -> None:
+        queue = Queue(self.folder / "runs.sqlite")
+        try:
+            queue.cancel(run, "the operator's decision", utc_now())
+        except CoregError:
+            pass  # it is over
+        finally:
+            queue.close()
+
+    def runs(self) -> dict[str, RunSummary]:
+        store = Summaries(self.folder / "runs.sqlite")
+        try:
+            return {summary.run: summary for summary in store.runs()}
+        finally:
+            store.close()
+
+    def model(self, site: str, plan: Plan) -> Any:
+        """What a site's model of a run computes with, to the bit; None without one."""
+        path = self.folder / site / "models" / plan.study / plan.run / MODEL
+        return bits(load_model(path).function) if path.is_file() else None
+
+
+def bits(function: Any) -> Any:
+    parts = getattr(function, "functions", (function,))
+    return getattr(function, "constant", None), [(part.points.tobytes(), part.coef.tobytes()) for part in parts]
+
+
+def inputs_of(folder: Path, site: str) -> Inputs:
+    return Inputs(table=folder / f"{site}.csv", target="y", id="id")
+
+
+def salt_of(site: str) -> bytes:
+    return site.encode().ljust(32, b"-")
