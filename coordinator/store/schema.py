@@ -4,7 +4,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -70,11 +70,14 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         it cannot be opened, is not a store, or was written by another release.
     """
     try:
-        db = sqlite3.connect(
-            f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0, isolation_level=None, check_same_thread=False
-        )
-        db.row_factory = sqlite3.Row
-        version = db.execute("pragma user_version").fetchone()[0]
+        with ExitStack() as failed:
+            db = sqlite3.connect(
+                f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0, isolation_level=None, check_same_thread=False
+            )
+            failed.callback(db.close)
+            db.row_factory = sqlite3.Row
+            version = db.execute("pragma user_version").fetchone()[0]
+            failed.pop_all()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: damaged words in SQLite's own message
         raise StorageError(f"{path}: cannot be opened for reading ({error}).") from None
     if version != SCHEMA_VERSION:
@@ -93,18 +96,21 @@ def open_database(path: Path) -> sqlite3.Connection:
     """
     try:
         _make(path)
-        db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        db.row_factory = sqlite3.Row
-        db.execute("pragma page_size = 32768")  # effective in a new file only
-        db.execute("pragma auto_vacuum = incremental")
-        db.execute("pragma journal_mode = wal")
-        db.execute("pragma wal_autocheckpoint = 4096")
-        db.execute("pragma foreign_keys = on")
-        version = db.execute("pragma user_version").fetchone()[0]
-        if version == 0:
-            _create(db)
-        elif version != SCHEMA_VERSION:
-            raise _other_release(path, version)
+        with ExitStack() as failed:
+            db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            failed.callback(db.close)
+            db.row_factory = sqlite3.Row
+            db.execute("pragma page_size = 32768")  # effective in a new file only
+            db.execute("pragma auto_vacuum = incremental")
+            db.execute("pragma journal_mode = wal")
+            db.execute("pragma wal_autocheckpoint = 4096")
+            db.execute("pragma foreign_keys = on")
+            version = db.execute("pragma user_version").fetchone()[0]
+            if version == 0:
+                _create(db)
+            elif version != SCHEMA_VERSION:
+                raise _other_release(path, version)
+            failed.pop_all()
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise StorageError(
             f"{path}: cannot be opened as a run store ({error}). Check the path and its permissions, or restore a backup."
@@ -158,6 +164,11 @@ class Tables:
     def close(self) -> None:
         """Close the connection. The last one merges the write-ahead log into the file."""
         self._db.close()
+
+    def __del__(self) -> None:
+        """A store that nothing holds closes its file; from Python 3.13 on an open one would be a warning."""
+        if hasattr(self, "_db"):
+            self._db.close()
 
     @contextmanager
     def reading(self) -> Iterator[None]:

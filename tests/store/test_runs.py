@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -243,5 +244,5 @@ def test_two_connections_of_one_process_and_one_of_another_keep_each_others_writ
     RunStore(path).close()
     for i, each in enumerate(stores):
         each.begin(make_plan(run=f"run-{i}"), NOW)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         assert db.execute("select count(*) from runs").fetchone() == (2,)
