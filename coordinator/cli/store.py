@@ -15,7 +15,7 @@ def backup(
     destination: Annotated[Path, typer.Argument(help="A new file.")],
     store: StoreOption = Path("runs.sqlite"),
 ) -> None:
-    """Copy the run store into one file (0600), verified. A coordinator can be running."""
+    """Copy the run store into one file. The copy has mode 0600 and is verified. A coordinator can be running."""
     from coordinator.store.maintenance import back_up
 
     found = back_up(existing(store), destination)

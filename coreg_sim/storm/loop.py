@@ -92,14 +92,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return
         try:
             done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits for the work
+        except Exception as error:  # noqa: BLE001 - handed to the task that waits for the work
             done.set_exception(error)
 
     def add_signal_handler(self, *_: Any) -> None:  # type: ignore[override]
         """No signals: processes are killed by the story."""
 
     async def create_datagram_endpoint(self, factory: Any, *_: Any, **__: Any) -> Any:  # type: ignore[override]
-        """The bell that an operator's command rings; nobody rings, so everything is found by polling."""
+        """The bell that an operator's command rings. It never rings here, so the daemons find everything by polling."""
         return _NoSocket(), factory()
 
 

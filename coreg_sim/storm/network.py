@@ -58,10 +58,10 @@ class Lane:
 
 
 class Link:
-    """A connection of a site: both lanes, as the agent's `Connection` and as the coordinator's `FrameStream`."""
+    """A connection of a site: both lanes. It is the agent's `Connection`; `CoordinatorEnd` is the other end."""
 
     def __init__(self, loop: VirtualLoop, site: str, chance: random.Random, network: "Network"):
-        self.site, self.address, self._network = site, f"{site}:1", network
+        self.site, self._network = site, network
         latency, bandwidth = 10 ** chance.uniform(-4, -0.5), 10 ** chance.uniform(5, 8)
         self.up, self.down = Lane(loop, latency, bandwidth), Lane(loop, latency, bandwidth)
         self._assembler = Assembler()  # a second one, which reads what leaves the site
@@ -71,8 +71,6 @@ class Link:
     def break_off(self) -> None:
         self.up.break_off()
         self.down.break_off()
-
-    # --- the agent's end
 
     async def read(self) -> bytes | None:
         return await self.down.receive()
@@ -84,30 +82,19 @@ class Link:
     async def finish(self) -> None:
         self.up.send(None)
 
-    # --- the coordinator's end
-
-    async def frames(self) -> AsyncIterator[bytes]:
-        while (frame := await self.up.receive()) is not None:
-            yield frame
-
-    def peer(self) -> None:
-        return None
-
-    def written(self, frame: bytes | None) -> None:
-        self.down.send(frame)
-
 
 class CoordinatorEnd:
     """The coordinator's `FrameStream` of a link."""
 
     def __init__(self, link: Link):
-        self._link, self.address = link, link.address
+        self._link, self.address = link, f"{link.site}:1"
 
-    def frames(self) -> AsyncIterator[bytes]:
-        return self._link.frames()
+    async def frames(self) -> AsyncIterator[bytes]:
+        while (frame := await self._link.up.receive()) is not None:
+            yield frame
 
     async def write(self, frame: bytes) -> None:
-        self._link.written(frame)
+        self._link.down.send(frame)
 
     def peer(self) -> None:
         return None

@@ -6,6 +6,7 @@ After the last fault every process is up and every link works. Then each submitt
 import asyncio
 import random
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -71,7 +72,7 @@ class Story:
 
 @dataclass
 class Told:
-    """How a storm ended: broken invariants, a digest of all messages and times, and the virtual seconds."""
+    """How a storm ended: broken invariants, a digest of all messages and times, the virtual seconds, the number of answers."""
 
     broken: list[str] = field(default_factory=list)
     trace: str = ""
@@ -104,8 +105,14 @@ def story_of(seed: int) -> Story:
     return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
-def live_through(story: Story, twins: dict[str, Any] | None = None) -> Told:
-    """Simulate a story in a folder of its own, and check every invariant; without ``twins`` the models are not compared."""
+def live_through(story: Story, twins: Mapping[str, Any]) -> Told:
+    """Simulate a story, and check every invariant. ``twins``: the sites' models of each study without a fault."""
+    told, _ = _simulated(story, twins)
+    return told
+
+
+def _simulated(story: Story, twins: Mapping[str, Any]) -> tuple[Told, dict[str, Any]]:
+    """How the story ended, in a folder of its own, and the sites' models of its first run."""
     chance = random.Random(f"chances of {story.seed}")  # noqa: S311 - a simulation
     loop, told = VirtualLoop(chance), Told()
     memory = Path("/dev/shm")  # noqa: S108 - the folder below it is made by tempfile
@@ -115,25 +122,25 @@ def live_through(story: Story, twins: dict[str, Any] | None = None) -> Told:
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(_live(world, story, told, twins))
-        except RuntimeError as error:  # of the loop: everything waits for ever
+            first = world.plan_of("run-0", STUDIES[story.runs[0][1]])
+            models = {site: world.model(site, first) for site in SITES}
+        except RuntimeError as error:  # of the loop: every process waits, and no timer runs
             told.broken.append(f"a hang: {error}")
+            models = {}
         finally:
             asyncio.set_event_loop(None)
             for process in list(world.processes):
                 world.kill(process)
             _GRAVES.append((loop, world.graves))
-    told.trace, told.seconds, told.answers = (
-        world.network.trace.hexdigest()[:16],
-        loop.time(),
-        len(world.network.answers),
-    )
-    return told
+    told.trace, told.seconds = world.network.trace.hexdigest()[:16], loop.time()
+    told.answers = len(world.network.answers)
+    return told, models
 
 
 _GRAVES: list[Any] = []  # until the end of the process; see `World.graves`
 
 
-async def _live(world: World, story: Story, told: Told, twins: dict[str, Any] | None) -> None:
+async def _live(world: World, story: Story, told: Told, twins: Mapping[str, Any]) -> None:
     loop = world.loop
     world.network.runs |= {f"run-{i}" for i in range(len(story.runs))}
     for process in ("coordinator", *SITES):
@@ -164,7 +171,7 @@ def _over(world: World, plans: dict[str, Plan]) -> bool:
     known = [(plan, found[run]) for run, plan in plans.items() if run in found]
     good = [plan for plan, summary in known if summary.stop in GOOD]
     return all(summary.closed is not None for _, summary in known) and all(
-        world.model(site, plan) is not None for plan in good for site in SITES
+        world.model_file(site, plan).is_file() for plan in good for site in SITES
     )
 
 
@@ -204,7 +211,7 @@ def _check(
     runs: dict[str, tuple[str, Plan]],
     faults: tuple[Fault, ...],
     told: Told,
-    twins: dict[str, Any] | None,
+    twins: Mapping[str, Any],
 ) -> None:
     broken, found = told.broken, world.runs()
     away = any(fault.seconds >= LONG for fault in faults)
@@ -225,7 +232,7 @@ def _check(
                 model = world.model(site, plan)
                 if model is None:
                     broken.append(f"{site} has no model of {run}, which ended as {summary.stop}")
-                elif twins is not None and model != twins[study][site]:
+                elif study in twins and model != twins[study][site]:
                     broken.append(f"{site}'s model of {run} of {study} has other bits than in a calm run")
     broken += world.network.twice
     broken += [f"the loop's handler heard {error}" for error in world.loop.errors]
@@ -255,29 +262,13 @@ def _check_ledgers(world: World, broken: list[str]) -> None:
 
 @cache
 def calm_models() -> dict[str, Any]:
-    """The models of each study without a fault."""
+    """The sites' models of each study without a fault."""
     out = {}
     for i, study in enumerate(STUDIES):
-        out[study] = _calm(study, -1 - i)
+        told, out[study] = _simulated(Story(-1 - i, ((0.0, study),), ()), {})
+        if told.broken:
+            raise AssertionError(f"a calm run of {study}: {told.broken}")
     return out
-
-
-def _calm(study: str, seed: int) -> dict[str, Any]:
-    told = Told()
-    chance = random.Random(seed)  # noqa: S311 - a simulation
-    loop = VirtualLoop(chance)
-    with tempfile.TemporaryDirectory(prefix="storm-") as name, followed() as durable:
-        world = World(Path(name), loop, chance, durable)
-        story = Story(seed, ((0.0, study),), ())
-        loop.run_until_complete(_live(world, story, told, None))
-        plan = world.plan_of("run-0", STUDIES[study])
-        found = {site: world.model(site, plan) for site in SITES}
-        for process in list(world.processes):
-            world.kill(process)
-        _GRAVES.append((loop, world.graves))
-    if told.broken:
-        raise AssertionError(f"a calm run of {study}: {told.broken}")
-    return found
 
 
 def shrunk(story: Story) -> Story:

@@ -3,19 +3,19 @@
 import asyncio
 import contextvars
 import random
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from coordinator.config.federation_toml import Configuration, read_configuration
+from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import study_plan
 from coordinator.driver import utc_now
 from coordinator.machine.records import HeadSigned
 from coordinator.service.daemon import Daemon, ServiceOptions, StoredRuns
 from coordinator.store.history import History
+from coordinator.store.maintenance import back_up
 from coordinator.store.queue import Queue
 from coordinator.store.status import Status
 from coordinator.store.summaries import RunSummary, Summaries
@@ -118,11 +118,8 @@ class World:
         self.ends: list[str] = []  # how processes ended of themselves
         self.graves: list[Any] = []  # tasks of the dead: collecting them would run their `finally`
         (folder / "federation.toml").write_text(FEDERATION, encoding="utf-8")
+        self.configuration = read_configuration(folder / "federation.toml")
         write_tables(folder)
-
-    @property
-    def configuration(self) -> Configuration:
-        return read_configuration(self.folder / "federation.toml")
 
     # --- processes ------------------------------------------------------------------------------------------------
 
@@ -156,10 +153,7 @@ class World:
     def back_up(self) -> None:
         """As `coreg-coordinator backup`."""
         (self.folder / "backup.sqlite").unlink(missing_ok=True)
-        source, copy = sqlite3.connect(self.folder / "runs.sqlite"), sqlite3.connect(self.folder / "backup.sqlite")
-        source.backup(copy)
-        source.close()
-        copy.close()
+        back_up(self.folder / "runs.sqlite", self.folder / "backup.sqlite")
 
     def restore(self) -> None:
         """As docs/how-to/back-up-and-restore.md: stop, put the backup in its place, start."""
@@ -228,13 +222,17 @@ class World:
         finally:
             store.close()
 
+    def model_file(self, site: str, plan: Plan) -> Path:
+        return self.folder / site / "models" / plan.study / plan.run / MODEL
+
     def model(self, site: str, plan: Plan) -> Any:
         """What a site's model of a run computes with, to the bit; None without one."""
-        path = self.folder / site / "models" / plan.study / plan.run / MODEL
+        path = self.model_file(site, plan)
         return bits(load_model(path).function) if path.is_file() else None
 
 
 def bits(function: Any) -> Any:
+    """What a model computes with, to the bit."""
     parts = getattr(function, "functions", (function,))
     return getattr(function, "constant", None), [(part.points.tobytes(), part.coef.tobytes()) for part in parts]
 

@@ -33,6 +33,7 @@ from site_agent.machine.site_data import PrivateData
 from site_agent.policy.members import against_one_operator
 from site_agent.policy.units import kernel_of, scaled
 
+_DEFAULTS = " This policy has only default values. If the site has a policy.toml, give it with --policy."
 _TELLS = {
     "polynomial": ": its models pass through the labels, because no rule's ridge grows with its diagonal",
     "linear": ": as many answers as there are features reveal the shared rows up to a linear map",
@@ -144,9 +145,7 @@ class Policy(BaseModel):
         reasons = self.objections(plan, data)
         if len(reasons) > 1:
             reasons = [f"({number}) {reason}" for number, reason in enumerate(reasons, 1)]
-        default = (
-            " No policy.toml was given at this site (--policy), so the defaults apply." if self == Policy() else ""
-        )
+        default = _DEFAULTS if self == Policy() else ""
         return f"against this site's policy: the plan's {'; '.join(reasons)}.{default}" if reasons else None
 
     def objections(self, plan: Plan, data: PrivateData | None = None) -> list[str]:

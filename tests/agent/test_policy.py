@@ -314,9 +314,9 @@ def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows()
     assert [key for key in named if not any(key in text for text in reasons)] == []
     assert len(reasons) == len(named)
     assert reasons == gaussian.objections(plan, replace(DATA, X=ROWS * np.pi))
-    assert "No policy.toml was given" not in (plain().objection(plan, DATA) or "")
+    assert "only default values" not in (plain().objection(plan, DATA) or "")
     assert (Policy().objection(plan, DATA) or "").endswith(
-        "No policy.toml was given at this site (--policy), so the defaults apply."
+        "This policy has only default values. If the site has a policy.toml, give it with --policy."
     )
 
 

@@ -31,6 +31,7 @@ from coordinator.transports.in_process import InProcess
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import plan_from_dict
+from coreg_sim.storm.world import bits
 from coreg_wire.terminal import command_line
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
@@ -337,12 +338,6 @@ class Federation:
 
 def _function(result):
     return result.additive.own if result.additive is not None else result.solutions[0].function
-
-
-def bits(function):
-    """What a model computes with, to the bit."""
-    parts = getattr(function, "functions", (function,))
-    return getattr(function, "constant", None), [(part.points.tobytes(), part.coef.tobytes()) for part in parts]
 
 
 def values(path):
