@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from coreg_core.errors import UsageError, require_scikit_learn
-from coreg_sim.cli.options import Drop, JsonOption, Target, listed
+from coreg_sim.cli.options import Drop, JsonOption, Positive, Target, listed
 from coreg_sim.study.jobs import JSON, Where, run_study, software
 from coreg_wire.terminal import output
 
@@ -20,10 +20,7 @@ def benefit(
         ),
     ] = None,
     target: Target = None,
-    positive: Annotated[
-        str,
-        typer.Option("--positive", help="The value of a yes/no target that means 1. A target of 0 and 1 needs none."),
-    ] = "",
+    positive: Positive = "",
     drop: Drop = None,
     dates: Annotated[
         list[str] | None,

@@ -57,10 +57,14 @@ Drop = Annotated[
     ),
 ]
 Target = Annotated[str | None, typer.Option("--target", help="The target column of the table.")]
+Positive = Annotated[
+    str,
+    typer.Option("--positive", help="The value of a yes/no target that means 1. A target of 0 and 1 needs none."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ObjectiveOption = Annotated[
     Literal["agreement", "additive"],
-    typer.Option("--objective", help="agreement (of the paper), or additive: the sites learn parts of a sum."),
+    typer.Option("--objective", help="additive: the sites learn parts of a sum; or agreement, as in the paper."),
 ]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="BLAS threads.")]
 On = Annotated[
@@ -94,6 +98,7 @@ def problem_of(
     unlabelled: int | None,
     views: str,
     seed: int,
+    positive: str = "",
 ) -> Problem:
     """The sites' data: generated, a table with its columns dealt to the sites in turn, or a table split by a views.toml."""
     check_table(data, target, drop, views)
@@ -103,7 +108,7 @@ def problem_of(
         return partitioned(read_views(Path(views)), labelled, unlabelled, seed)
     if data is None or target is None:
         return generated(sites, labelled, unlabelled or 500, int(views), seed)
-    return from_table(data, target, sites, labelled, unlabelled, seed, drop or [])
+    return from_table(data, target, sites, labelled, unlabelled, seed, drop or [], positive)
 
 
 def check_table(data: Path | None, target: str | None, drop: list[str] | None, views: str) -> None:

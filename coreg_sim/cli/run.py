@@ -14,6 +14,8 @@ from coreg_sim.cli import options as o
 from coreg_sim.federation.simulate import Steps, plan_for, simulate
 from coreg_wire.terminal import output
 
+OF_THE_AGREEMENT = ("coupling", "schedule", "form", "tolerance", "prediction_tolerance", "max_rounds")
+
 
 class _Printing(Steps):
     """Prints one row for each answered question."""
@@ -39,7 +41,8 @@ class _Printing(Steps):
 
 
 def run(
-    sites: o.Sites = 16,
+    context: typer.Context,
+    sites: o.Sites = 4,
     labelled: o.Labelled = 50,
     unlabelled: o.Unlabelled = None,
     views: o.Views = "5",
@@ -51,10 +54,11 @@ def run(
     max_rounds: o.MaxRounds = 10_000,
     data: o.Data = None,
     target: o.Target = None,
+    positive: o.Positive = "",
     drop: o.Drop = None,
     seed: o.Seed = 0,
     threads: o.Threads = 1,
-    objective: o.ObjectiveOption = "agreement",
+    objective: o.ObjectiveOption = "additive",
     aggregation: o.AggregationOption = "plaintext",
     on: o.On = "process",
     address: o.Address = None,
@@ -63,9 +67,14 @@ def run(
 ) -> None:
     """Simulate one federation and print each round. Exit code 3 if it does not converge.
 
-    With --objective additive the options of the agreement (coupling, schedule, form, tolerances, rounds) are ignored.
+    Coupling, schedule, form, tolerances and max-rounds are options of the agreement (--objective agreement).
     """
-    problem = o.problem_of(data, target, drop, sites, labelled, unlabelled, views, seed)
+    given = [
+        name for name in OF_THE_AGREEMENT if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]
+    if objective == "additive" and given:
+        raise UsageError(f"--{given[0].replace('_', '-')} is an option of the agreement. Add --objective agreement.")
+    problem = o.problem_of(data, target, drop, sites, labelled, unlabelled, views, seed, positive)
     if objective == "additive":
         plan = plan_for(problem, Additive(), Iteration(threads=threads), aggregation=aggregation)
     else:

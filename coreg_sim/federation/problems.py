@@ -57,6 +57,7 @@ def from_table(
     n_unlabelled: int | None,
     seed: int,
     drop: Sequence[str] = (),
+    positive: str = "",
 ) -> Problem:
     """Partition a table: its columns go to the sites in turn, its rows are drawn as labelled, unlabelled and held-out.
 
@@ -67,7 +68,7 @@ def from_table(
     """
     from site_agent.data.preprocessing import Preprocessing
 
-    table, y = labelled_rows(path, target, drop)
+    table, y = labelled_rows(path, target, drop, positive)
     columns = table.columns
     if len(columns) < n_sites:
         raise BadData(f"{path}: {len(columns)} feature columns for {n_sites} sites; every site needs at least one.")

@@ -81,10 +81,11 @@ MISTAKES = {
     "a store that is none": ((*COORDINATOR, "runs", "--store", "good.csv"), 8, "good.csv"),
     "scoring before a training": ((*COORDINATOR, "run", "fed.toml", "--study", "score.toml"), 2, "train first"),
     "no target for a table": ((*SIM, "run", "--data", "good.csv"), 2, "--target"),
+    "an option of the other objective": ((*SIM, "run", "--max-rounds", 3), 2, "--objective agreement"),
     "no such schedule": ((*SIM, "run", "--schedule", "newton"), 2, "conjugate-gradients"),
     "too few rows": ((*SIM, "run", "--data", "good.csv", "--target", "y", "--sites", "2"), 6, "too few"),
     "not converged": (
-        (*SIM, "run", "--sites", 3, "--labelled", 10, "--unlabelled", 40, "--max-rounds", 3), 3,
+        (*SIM, "run", "--objective", "agreement", "--sites", 3, "--labelled", 10, "--unlabelled", 40, "--max-rounds", 3), 3,
         "were reached before the tolerances. Raise max_rounds, or loosen the tolerances.",
     ),
 }  # fmt: skip
@@ -141,11 +142,23 @@ def test_every_outcome_has_a_documented_exit_code_and_advice():
 def test_a_simulation_runs_on_a_table(command, tmp_path):
     assert command("coreg-sim", "tables", tmp_path)[0] == 0
     table = ("--data", tmp_path / "clinic.csv", "--target", "bmi", "--drop", "patient,progression")
-    words = ("--sites", 2, "--labelled", 20, "--coupling", 0.01, "--json")
+    words = ("--objective", "agreement", "--sites", 2, "--labelled", 20, "--coupling", 0.01, "--json")
     code, out, err = command("coreg-sim", "run", *table, *words)
     assert code == 0, err
     last = json.loads(out.splitlines()[-1])
     assert (last["stop"], len(last["rmse_sites"])) == ("CONVERGED", 2)
+
+
+def test_a_simulation_takes_a_target_of_two_texts(command, tmp_path):
+    rows = [f"{i % 7},{i % 5},{i % 3},{'yes' if i % 7 > 3 else 'no'}" for i in range(120)]
+    (tmp_path / "two.csv").write_text("\n".join(["a,b,c,sick", *rows, ""]))
+    words = ("run", "--data", tmp_path / "two.csv", "--target", "sick", "--sites", 3, "--labelled", 15, "--json")
+    code, _, err = command("coreg-sim", *words)
+    assert code == 6
+    assert "positive" in err
+    code, out, err = command("coreg-sim", *words, "--positive", "yes")
+    assert code == 0, err
+    assert json.loads(out.splitlines()[-1])["objective"] == "additive"
 
 
 def test_a_comparison_of_schedules_agrees_with_the_closed_form(command):
