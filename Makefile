@@ -19,7 +19,7 @@ help:
 	@echo "make certify SEEDS=1000  every stated bound against ball arithmetic, on random hard problems (minutes)"
 	@echo "make fuzz INPUTS=100000  damaged files against every command, damaged messages against both ends (an hour)"
 	@echo "make bundle  an installation for machines without a network: wheels, hashes, the image"
-	@echo "make release [KEY=FILE]  wheel, source, SBOM, checksums and signature in dist/VERSION; publishes nothing"
+	@echo "make release [KEY=FILE RELEASE_URL=ADDRESS]  wheel, source, SBOM, checksums and signature in dist/VERSION; publishes nothing"
 	@echo "make pages  the guide's pictures of the coordinator's pages (needs chromium and chromium-driver)"
 	@echo "make site   docs/ as a static site in build/site"
 	@echo "make setup | proto | docs | lock | clean"

@@ -2,6 +2,7 @@
 # `make release`: wheel, source, SBOM, licences of the dependencies, checksums and their signature, in dist/VERSION. The build
 # is reproducible: the same commit gives the same bytes. Nothing is published and no tag is set; the last lines say how.
 #   KEY=~/.ssh/id_ed25519   signs SHA256SUMS (ssh-keygen -Y); without it the release is not signed
+#   RELEASE_URL=https://…   the repository's public address: links of the package's page, and its [project.urls]
 #   OUT=DIR                 instead of dist/VERSION
 set -eu
 unset PYTHONPATH PYTHONHOME 2>/dev/null || true # the SBOM is of a fresh environment

@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+URL = "https://git.example.org/coreg"  # of this test
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
@@ -37,7 +40,9 @@ def release(clone):
     uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", tools / "bin/python"]
     run(*uv, "--require-hashes", "-r", "requirements-release.lock", cwd=clone)
     (tools / ".installed").touch()
-    done = run("make", "release", cwd=clone, env={**os.environ, "KEY": str(key), "OUT": str(clone.parent / "out")})
+    done = run(
+        "make", "release", cwd=clone, env={**os.environ, "KEY": str(key), "RELEASE_URL": URL, "OUT": str(clone.parent / "out")}
+    )
     return clone.parent / "out", done.stdout
 
 
@@ -75,6 +80,20 @@ def test_the_sbom_names_every_locked_package_that_a_linux_site_installs_and_its_
     assert copyleft == [], "a site may use them without conditions of this kind"
 
 
+def test_the_packages_page_links_to_the_repository_and_to_nothing_relative(release):
+    [wheel] = release[0].glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        [name] = [name for name in files.namelist() if name.endswith("/METADATA")]
+        head, _, page = files.read(name).decode().partition("\n\n")
+    assert f"Project-URL: Repository, {URL}\n" in head
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(links) > 20
+    assert {urlsplit(link).scheme for link in links} == {"https"}
+    paths = [urlsplit(link).path.removeprefix("/coreg/").split("/", 2) for link in links if link.startswith(URL)]
+    assert {kind for kind, _, _ in paths} == {"blob", "raw"}
+    assert all((ROOT / path).exists() for _, _, path in paths)
+
+
 def test_a_changed_file_and_a_strangers_signature_are_found(release, tmp_path):
     out, _ = release
     public = (out.parent / "key.pub").read_text()
@@ -103,7 +122,11 @@ def test_a_changed_file_and_a_strangers_signature_are_found(release, tmp_path):
 
 def test_the_same_commit_gives_the_same_wheel(release, clone, tmp_path):
     out, _ = release
-    again = {**os.environ, "SOURCE_DATE_EPOCH": run("git", "log", "-1", "--format=%ct", cwd=clone).stdout.strip()}
+    again = {
+        **os.environ,
+        "RELEASE_URL": URL,
+        "SOURCE_DATE_EPOCH": run("git", "log", "-1", "--format=%ct", cwd=clone).stdout.strip(),
+    }
     run(clone / ".venv-release/bin/python", "-m", "hatchling", "build", "-d", tmp_path, cwd=clone, env=again)
     for path in out.glob("coreg_federation-*"):
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
