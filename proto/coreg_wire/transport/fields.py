@@ -205,4 +205,4 @@ def text(value: str) -> str:
     """
     if len(value) > MAX_TEXT:
         raise ProtocolError(f"a text of {len(value)} characters; at most {MAX_TEXT}.")
-    return "".join(c if c.isprintable() else " " for c in value)
+    return value if value.isprintable() else "".join(c if c.isprintable() else " " for c in value)
