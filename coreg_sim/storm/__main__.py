@@ -6,6 +6,7 @@ Prints a JSON object for each seed. It leaves without clean-up, since tasks of k
 import json
 import os
 import sys
+import traceback
 from dataclasses import asdict
 
 from coreg_sim.storm.story import calm_models, live_through, shrunk, story_of
@@ -23,6 +24,12 @@ def main(first: int, count: int | None) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    code = 0
+    try:
+        main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    except Exception:  # noqa: BLE001 - every defect of the simulator
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
-    os._exit(0)
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,10 +1,13 @@
-"""What a power cut leaves of files: all that was synced, and a random part of the rest."""
+"""Disks: what a power cut leaves (all that was synced, and a random part of the rest), and full ones."""
 
+import errno
 import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from coreg_sim.storm.loop import process_name
 
 
 class Durable:
@@ -12,9 +15,12 @@ class Durable:
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
+        self.full: set[str] = set()  # processes whose disk accepts nothing more
 
     def fsync(self, descriptor: int) -> None:
         """Instead of `os.fsync`: the files live in memory."""
+        if process_name() in self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         found = os.fstat(descriptor)
         self._sizes[found.st_ino] = found.st_size
 

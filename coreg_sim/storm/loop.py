@@ -32,6 +32,12 @@ class Process:
 _PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
+def process_name() -> str:
+    """The simulated process that runs at this moment; "" outside of all."""
+    process = _PROCESS.get()
+    return "" if process is None else process.name
+
+
 class _NoWait(selectors.SelectSelector):
     """Never sleeps: where nothing is ready, the clock moves on."""
 
@@ -81,8 +87,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, _executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":  # type: ignore[override]
         done: asyncio.Future[Any] = self.create_future()
-        process = _PROCESS.get()
-        delay = self._chance.expovariate(500.0) + self.slow.get("" if process is None else process.name, 0.0)
+        delay = self._chance.expovariate(500.0) + self.slow.get(process_name(), 0.0)
         self.call_later(delay, self._work, done, func, args)
         return done
 

@@ -1,4 +1,4 @@
-"""Links between agents and the coordinator: ordered, with latency and bandwidth. They break, stall, and lose frames."""
+"""Links between agents and the coordinator: ordered, with latency and bandwidth. They break, stall, and damage frames."""
 
 import asyncio
 import contextvars
@@ -27,11 +27,13 @@ class Lane:
     def __init__(self, loop: VirtualLoop, latency: float, bandwidth: float):
         self._loop, self._latency, self._bandwidth = loop, latency, bandwidth
         self._arrived: asyncio.Queue[bytes | ConnectionError | None] = asyncio.Queue()
-        self._last, self.broken = 0.0, False
+        self._last, self.broken, self.damage = 0.0, False, b""  # what replaces the next frame
 
     def send(self, frame: bytes | None) -> None:
         if self.broken:
             raise ConnectionError("the connection is broken")
+        if frame is not None and self.damage:
+            frame, self.damage = self.damage, b""
         # Whole packets: signatures differ by a byte or two from one life of a seed to the next, and times must not.
         packets = 1 if frame is None else len(frame) // PACKET + 1
         self._last = max(self._last, self._loop.time()) + PACKET * packets / self._bandwidth
@@ -150,6 +152,11 @@ class Network:
         for name in [site] if site is not None else list(self.links):
             for link in self.links.pop(name, []):
                 link.break_off()
+
+    def damage(self, site: str) -> None:
+        """The next frame of a site, or the next one to it, is noise."""
+        for link in self.links.get(site, []):
+            self._chance.choice((link.up, link.down)).damage = self._chance.randbytes(self._chance.randint(1, 200))
 
     def stall(self, site: str, seconds: float) -> None:
         """Nothing passes for a while; pings end a connection that is silent for too long."""

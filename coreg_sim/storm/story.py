@@ -20,20 +20,28 @@ from coreg_sim.storm.loop import VirtualLoop
 from coreg_sim.storm.world import SITES, World
 from site_agent.ledger import read_ledger
 
+_STUDY = '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = '
 STUDIES = {
-    "agreement": '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = "agreement"\ncoupling = 0.1\n',
-    "path": '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = "agreement"\ncoupling = [0.01, 1.0]\n',
-    "consensus": '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = "agreement"\ncoupling = 1.0\n'
-    '[schedule]\nname = "consensus"\nmax_rounds = 12\n',
-    "additive": '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = "additive"\nprobes = 4\nlandmarks = 20\n',
+    "agreement": f'{_STUDY}"agreement"\ncoupling = 0.1\n',
+    "path": f'{_STUDY}"agreement"\ncoupling = [0.01, 1.0]\n',
+    "consensus": f'{_STUDY}"agreement"\ncoupling = 1.0\n[schedule]\nname = "consensus"\nmax_rounds = 12\n',
+    "additive": f'{_STUDY}"additive"\nprobes = 4\nlandmarks = 20\n',
+    "forecast": f'{_STUDY}"additive"\nprobes = 4\nlandmarks = 20\nforecast = true\n',
+    "scoring": '[study]\nname = "{name}"\ndata = "new"\n[model]\nobjective = "scoring"\n',
+    "alignment": f'{_STUDY}"alignment"\n',
 }
-Kind = Literal["kill", "power cut", "break", "cut off", "stall", "slow disk", "cancel", "old store"]
+NEEDS = {"scoring": "additive"}  # the study whose models it uses: the run before it
+Kind = Literal[
+    "kill", "power cut", "break", "cut off", "stall", "slow disk", "full disk", "noise", "cancel", "refuse", "old store"
+]
 # How often each is drawn. "old store" puts an older backup of the coordinator's store in its place.
 KINDS: dict[Kind, float] = {
-    "kill": 5, "power cut": 3, "break": 4, "cut off": 3, "stall": 3, "slow disk": 2, "cancel": 1, "old store": 0.5,
+    "kill": 5, "power cut": 3, "break": 4, "cut off": 3, "stall": 3, "slow disk": 2, "full disk": 1.5, "noise": 1.5,
+    "cancel": 1, "refuse": 0.5, "old store": 0.5,
 }  # fmt: skip
 GOOD = {"CONVERGED", "CONVERGED_TO_ROUNDING", "MAX_ROUNDS"}  # outcomes with models
-AT_A_MESSAGE = ("kill", "power cut", "break")
+AT_A_MESSAGE = ("kill", "power cut", "break", "full disk", "noise")
+AT_A_SITE = (*AT_A_MESSAGE[1:], "cut off", "stall")
 STORM = 90.0  # seconds in which studies are submitted and faults begin
 PATIENCE = 3600.0  # virtual seconds after the last fault until every run must have ended
 MANY = 12  # faults of a storm at most
@@ -57,17 +65,21 @@ class Fault:
 
 @dataclass(frozen=True)
 class Story:
-    """What a seed draws: (time, study) of each run, and the faults in order."""
+    """What a seed draws: (time, study) of each run, and the faults in order; ``asks``: operators approve each run."""
 
     seed: int
     runs: tuple[tuple[float, str], ...]
     faults: tuple[Fault, ...]
+    asks: bool = False
 
     def __str__(self) -> str:
         submitted = [
             f"{at:7.2f} s  run-{i} of the study {study} is submitted" for i, (at, study) in enumerate(self.runs)
         ]
-        return "\n".join(sorted([*submitted, *map(str, self.faults)], key=lambda line: float(line.split()[0])))
+        approved = ["   0.00 s  every site's operator approves each run"] * self.asks
+        return "\n".join(
+            sorted([*approved, *submitted, *map(str, self.faults)], key=lambda line: float(line.split()[0]))
+        )
 
 
 @dataclass
@@ -82,14 +94,19 @@ class Told:
 
 def story_of(seed: int) -> Story:
     chance = random.Random(seed)  # noqa: S311 - a simulation
-    runs = [(chance.uniform(0, 0.6 * STORM), chance.choice(list(STUDIES))) for _ in range(chance.choice((1, 1, 2, 3)))]
+    runs: list[tuple[float, str]] = []
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        at, study = chance.uniform(0, 0.6 * STORM), chance.choice(list(STUDIES))
+        runs += [(at, before)] if (before := NEEDS.get(study)) else []
+        runs.append((at, study))
+    asks = chance.random() < 0.2
     faults = []
     for _ in range(chance.randrange(MANY + 1)):
         kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
         where = chance.choice(("coordinator", *SITES))
-        if kind == "cancel":
+        if kind in ("cancel", "refuse"):
             where = f"run-{chance.randrange(len(runs))}"
-        elif kind in ("power cut", "break", "cut off", "stall"):
+        elif kind in AT_A_SITE:
             where = chance.choice(SITES)
         elif kind == "old store":
             where = "coordinator"
@@ -102,7 +119,7 @@ def story_of(seed: int) -> Story:
             faults.append(Fault(at + chance.uniform(0, seconds), "kill", "coordinator", chance.expovariate(0.1)))
         moment = chance.choice(("Offer", "Answer", "Fetched")) if kind in AT_A_MESSAGE and where in SITES else ""
         faults.append(Fault(at, kind, where, seconds, moment if chance.random() < 0.4 else ""))
-    return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)))
+    return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)), asks)
 
 
 def live_through(story: Story, twins: Mapping[str, Any]) -> Told:
@@ -112,18 +129,18 @@ def live_through(story: Story, twins: Mapping[str, Any]) -> Told:
 
 
 def _simulated(story: Story, twins: Mapping[str, Any]) -> tuple[Told, dict[str, Any]]:
-    """How the story ended, in a folder of its own, and the sites' models of its first run."""
+    """How the story ended, in a folder of its own, and the sites' results of its last run."""
     chance = random.Random(f"chances of {story.seed}")  # noqa: S311 - a simulation
     loop, told = VirtualLoop(chance), Told()
     memory = Path("/dev/shm")  # noqa: S108 - the folder below it is made by tempfile
     folder = tempfile.TemporaryDirectory(prefix="storm-", dir=memory if memory.is_dir() else None)
     with folder as name, followed() as durable, keystreams_watched(told.broken):
-        world = World(Path(name), loop, chance, durable)
+        world = World(Path(name), loop, chance, durable, asks=story.asks)
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(_live(world, story, told, twins))
-            first = world.plan_of("run-0", STUDIES[story.runs[0][1]])
-            models = {site: world.model(site, first) for site in SITES}
+            last = _plans(world, story)[f"run-{len(story.runs) - 1}"]
+            models = {site: world.result(site, last) for site in SITES}
         except RuntimeError as error:  # of the loop: every process waits, and no timer runs
             told.broken.append(f"a hang: {error}")
             models = {}
@@ -140,15 +157,23 @@ def _simulated(story: Story, twins: Mapping[str, Any]) -> tuple[Told, dict[str, 
 _GRAVES: list[Any] = []  # until the end of the process; see `World.graves`
 
 
+def _plans(world: World, story: Story) -> dict[str, Plan]:
+    return {
+        f"run-{i}": world.plan_of(f"run-{i}", STUDIES[study], f"run-{i - 1}") for i, (_, study) in enumerate(story.runs)
+    }
+
+
 async def _live(world: World, story: Story, told: Told, twins: Mapping[str, Any]) -> None:
     loop = world.loop
     world.network.runs |= {f"run-{i}" for i in range(len(story.runs))}
     for process in ("coordinator", *SITES):
         world.start(process)
     await asyncio.sleep(1.0)
-    plans = {f"run-{i}": world.plan_of(f"run-{i}", STUDIES[study]) for i, (_, study) in enumerate(story.runs)}
-    for (at, _), plan in zip(story.runs, plans.values(), strict=True):
-        loop.call_later(at, world.submit, plan)
+    plans = _plans(world, story)
+    for (at, study), plan in zip(story.runs, plans.values(), strict=True):
+        loop.call_later(at, _submit, world, plan, f"run-{int(plan.run[4:]) - 1}" if study in NEEDS else "")
+    if story.asks:
+        loop.call_later(1.0, _decide, world)
     for fault in story.faults:
         loop.call_later(fault.at, _happens, world, fault)
     quiet = max([STORM, *(fault.at + fault.seconds for fault in story.faults)]) + 10.0
@@ -163,15 +188,31 @@ async def _live(world: World, story: Story, told: Told, twins: Mapping[str, Any]
     _check(world, studies, story.faults, told, twins)
 
 
+def _submit(world: World, plan: Plan, needed: str) -> None:
+    """Submit a run, if need be once the run whose models it uses is delivered."""
+    earlier = world.runs().get(needed)
+    if not needed or (earlier is not None and earlier.closed is not None and earlier.stop in GOOD):
+        world.submit(plan)
+    elif earlier is None or earlier.closed is None:
+        world.loop.call_later(7.0, _submit, world, plan, needed)
+    else:
+        world.unsubmitted.add(plan.run)
+
+
+def _decide(world: World) -> None:
+    world.decide()
+    world.loop.call_later(world.chance.uniform(1.0, 20.0), _decide, world)
+
+
 def _over(world: World, plans: dict[str, Plan]) -> bool:
     """Whether every run is closed, and every site has the models of those that have some."""
     found = world.runs()
-    if not world.restored and any(run not in found for run in plans):
+    if not world.restored and any(run not in found and run not in world.unsubmitted for run in plans):
         return False  # a store that was restored has lost those that were submitted after its backup
     known = [(plan, found[run]) for run, plan in plans.items() if run in found]
     good = [plan for plan, summary in known if summary.stop in GOOD]
     return all(summary.closed is not None for _, summary in known) and all(
-        world.model_file(site, plan).is_file() for plan in good for site in SITES
+        world.has_result(site, plan) for plan in good for site in SITES
     )
 
 
@@ -202,8 +243,15 @@ def _happens(world: World, fault: Fault) -> None:
         case "slow disk":
             loop.slow[fault.where] = min(fault.seconds / 20.0, 1.0)
             loop.call_later(fault.seconds, loop.slow.pop, fault.where, None)
+        case "full disk":
+            world.durable.full.add(fault.where)
+            loop.call_later(fault.seconds, world.durable.full.discard, fault.where)
+        case "noise":
+            world.network.damage(fault.where)
         case "cancel":
             world.cancel(fault.where)
+        case "refuse":
+            world.refusing.add(fault.where)
 
 
 def _check(
@@ -218,22 +266,24 @@ def _check(
     cancelled = {fault.where for fault in faults if fault.kind == "cancel"}
     for run, (study, plan) in runs.items():
         if (summary := found.get(run)) is None:
-            if run not in cancelled and not world.restored:
+            if run not in cancelled | world.unsubmitted and not world.restored:
                 broken.append(f"{run} is not on record")
             continue
         good = GOOD if study == "consensus" else GOOD - {"MAX_ROUNDS"}
         allowed = {"CANCELLED"} if run in cancelled else set()
+        allowed |= {"SITE_FAULT"} if any(fault.kind == "noise" for fault in faults) else set()
+        allowed |= {"REFUSED"} if run in world.refusing else set()
         allowed |= {"DAMAGED"} if world.restored else set()  # the sites are ahead of the store, and say so
         allowed |= {"STALLED", "TOO_FEW_SITES"} if away else set()
         if summary.stop not in good | allowed:
             broken.append(f"{run} of {study} ended as {summary.stop}: {summary.reason}")
         if summary.stop in good:
             for site in SITES:
-                model = world.model(site, plan)
-                if model is None:
-                    broken.append(f"{site} has no model of {run}, which ended as {summary.stop}")
-                elif study in twins and model != twins[study][site]:
-                    broken.append(f"{site}'s model of {run} of {study} has other bits than in a calm run")
+                result = world.result(site, plan)
+                if result is None:
+                    broken.append(f"{site} has no result of {run}, which ended as {summary.stop}")
+                elif study in twins and result != twins[study][site]:
+                    broken.append(f"{site}'s result of {run} of {study} has other bits than in a calm run")
     broken += world.network.twice
     broken += [f"the loop's handler heard {error}" for error in world.loop.errors]
     broken += [end for end in world.ends if end.startswith("DEFECT")]
@@ -265,7 +315,8 @@ def calm_models() -> dict[str, Any]:
     """The sites' models of each study without a fault."""
     out = {}
     for i, study in enumerate(STUDIES):
-        told, out[study] = _simulated(Story(-1 - i, ((0.0, study),), ()), {})
+        before = ((0.0, NEEDS[study]),) if study in NEEDS else ()
+        told, out[study] = _simulated(Story(-1 - i, (*before, (0.0, study)), ()), {})
         if told.broken:
             raise AssertionError(f"a calm run of {study}: {told.broken}")
     return out
@@ -277,7 +328,7 @@ def shrunk(story: Story) -> Story:
     while smaller:
         smaller = False
         for i in range(len(story.faults)):
-            fewer = Story(story.seed, story.runs, story.faults[:i] + story.faults[i + 1 :])
+            fewer = replace(story, faults=story.faults[:i] + story.faults[i + 1 :])
             if live_through(fewer, calm_models()).broken:
                 story, smaller = fewer, True
                 break

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from coordinator.config.federation_toml import read_configuration
-from coordinator.config.study_toml import study_plan
+from coordinator.config.study_toml import Trained, study_plan
 from coordinator.driver import utc_now
 from coordinator.machine.records import HeadSigned
 from coordinator.service.daemon import Daemon, ServiceOptions, StoredRuns
@@ -33,11 +34,11 @@ from site_agent.ledger import Ledger
 from site_agent.machine.agent import Agent
 from site_agent.machine.notices import Notice
 from site_agent.models.file import load_model
-from site_agent.models.store import MODEL, ModelStore
+from site_agent.models.store import MANIFEST, ModelStore
 from site_agent.policy.policy import Policy
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.run_logs import RunLogs
-from site_agent.service.state_dir import StateDir
+from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Dial
 
@@ -58,7 +59,7 @@ _PREPARED: dict[bytes, Prepared] = {}
 
 
 def write_tables(folder: Path) -> None:
-    """Three sites with 12 labelled rows and 40 shared instances, the same in every storm."""
+    """Three sites with 12 labelled rows, 40 shared instances and 8 to score, the same in every storm."""
     rng = np.random.default_rng(7)
     hidden = rng.normal(size=(40 + 12 * len(SITES), 2))
     for v, site in enumerate(SITES):
@@ -69,6 +70,8 @@ def write_tables(folder: Path) -> None:
             for i in range(40 + 12 * v, 52 + 12 * v)
         ]
         (folder / f"{site}.csv").write_text("\n".join(["id,a,b,c,y", *rows, ""]), encoding="utf-8")
+        new = [f"n{i},{','.join(map(repr, rng.normal(size=3).tolist()))}" for i in range(8)]
+        (folder / f"{site}-new.csv").write_text("\n".join(["id,a,b,c", *new, ""]), encoding="utf-8")
 
 
 def _prepared(inputs: Inputs, salt: bytes) -> Prepared:
@@ -110,8 +113,10 @@ class _Access:
 class World:
     """See the module's docstring."""
 
-    def __init__(self, folder: Path, loop: VirtualLoop, chance: random.Random, durable: Durable):
-        self.folder, self.loop, self.chance, self.durable = folder, loop, chance, durable
+    def __init__(self, folder: Path, loop: VirtualLoop, chance: random.Random, durable: Durable, *, asks: bool):
+        self.folder, self.loop, self.chance, self.durable, self.asks = folder, loop, chance, durable, asks
+        self.unsubmitted: set[str] = set()  # runs whose model was never trained
+        self.refusing: set[str] = set()  # runs that the operators refuse from now on
         self.restored: list[float] = []  # times at which an older store came back
         self.network = Network(loop, random.Random(chance.random()))  # noqa: S311 - a simulation
         self.processes: dict[str, Process] = {}
@@ -184,27 +189,39 @@ class World:
         process.files.append(ledger.close)
         state = StateDir(folder / "service")
         state.open()
-        sets = DataSets({"patients": inputs_of(self.folder, site)}, salt_of(site), _prepared)
+        new = Inputs(table=self.folder / f"{site}-new.csv", id="id")  # to score
+        sets = DataSets({"patients": inputs_of(self.folder, site), "new": new}, salt_of(site), _prepared)
         policy = Policy(
             objectives=("agreement", "additive"), members_may_learn="operators", convergence_report="exact",
+            scoring=True, alignment=True,
             peers={name: fingerprint_of(name) for name in SITES},
         )  # fmt: skip
         parts = ModelStore(site, folder / "models"), sets, ledger, RunLogs(folder / "runs"), _unheard
         workers = RunWorkers(site, policy, simulated_keys(site), *parts)
-        daemon = AgentDaemon(Agent(), workers, ledger, state, _unheard)
+        daemon = AgentDaemon(Agent(ask_first=self.asks), workers, ledger, state, _unheard)
         await daemon.live(Dial(SimulatedDialler(self.network, site), float("inf"), jitter=self.chance.uniform))
 
     # --- the operator ---------------------------------------------------------------------------------------------
 
-    def plan_of(self, name: str, study: str) -> Plan:
+    def plan_of(self, name: str, study: str, earlier: str = "") -> Plan:
+        """The plan of a study; ``earlier`` is the run whose models score."""
         path = self.folder / f"{name}.toml"
         path.write_text(study.format(name=name), encoding="utf-8")
-        return replace(study_plan(path, self.configuration), run=name)
+        plan = study_plan(path, self.configuration, lambda _: Trained(earlier, "additive", SITES))
+        return replace(plan, run=name)
 
     def submit(self, plan: Plan) -> None:
         queue = Queue(self.folder / "runs.sqlite")
         queue.submit(plan, utc_now())
         queue.close()
+
+    def decide(self) -> None:
+        """Each site's operator decides on what is pending."""
+        for site in SITES:
+            state = StateDir(self.folder / site / "service")
+            for entry in state.pending():
+                run = entry["plan"]["run"]
+                state.record_decision(run, Decision(run not in self.refusing, "the operator's decision"))
 
     def cancel(self, run: str) -> None:
         queue = Queue(self.folder / "runs.sqlite")
@@ -222,13 +239,26 @@ class World:
         finally:
             store.close()
 
-    def model_file(self, site: str, plan: Plan) -> Path:
-        return self.folder / site / "models" / plan.study / plan.run / MODEL
+    def has_result(self, site: str, plan: Plan) -> bool:
+        return ModelStore(site, self.folder / site / "models").has(plan)
 
-    def model(self, site: str, plan: Plan) -> Any:
-        """What a site's model of a run computes with, to the bit; None without one."""
-        path = self.model_file(site, plan)
-        return bits(load_model(path).function) if path.is_file() else None
+    def result(self, site: str, plan: Plan) -> Any:
+        """A site's result of a run: what its models compute with, to the bit, its ids or its scores; None without one."""
+        if not self.has_result(site, plan):
+            return None
+        folder = ModelStore(site, self.folder / site / "models").folder_of(plan)
+        files = [folder / model["file"] for model in json.loads((folder / MANIFEST).read_text())["models"]]
+        return [_held(path) for path in files]
+
+
+def _held(path: Path) -> Any:
+    match path.suffix:
+        case ".coreg":
+            return bits(load_model(path).function)
+        case ".json":  # it has the run's name too
+            return json.loads(path.read_text(encoding="utf-8"))["ids"]
+        case _:
+            return path.read_bytes()
 
 
 def bits(function: Any) -> Any:

@@ -87,6 +87,7 @@ class Ledger:
         self._signed: dict[str, Fetched] = {}  # sent heads without a countersignature, by run
         self._memory, self._quota = Memory(), RollingQuota()
         self._previous, self._lines, self._bytes = GENESIS, 0, 0
+        self._failed = ""  # the reason of a failed write: how much of its line is on the disk is not known
         self._held = contextlib.ExitStack()
         try:
             self._held.enter_context(exclusive(path, IN_USE))
@@ -194,12 +195,13 @@ class Ledger:
     def _write(self, entry: dict[str, Any]) -> None:
         entry = {"at": _time(self._now()), **entry}
         line = _line(entry, self._previous)
-        try:
-            self._file.write(line + b"\n")
-        except OSError as error:
-            raise StorageError(
-                f"{self.path}: the ledger cannot be written ({error.strerror}); nothing was sent."
-            ) from None
+        if not self._failed:
+            try:
+                self._file.write(line + b"\n")
+            except OSError as error:
+                self._failed = str(error.strerror)
+        if self._failed:  # a line of another run after a half one would break the chain
+            raise StorageError(f"{self.path}: the ledger cannot be written ({self._failed}); nothing was sent.")
         self._wrote(line)
         self._memory.add(entry)
         self._quota.add(entry)

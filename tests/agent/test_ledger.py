@@ -325,6 +325,29 @@ def test_a_full_disk_stops_the_message_and_leaves_a_torn_line(tmp_path):
     assert [e["kind"] for e in read_ledger(tmp_path / "l")] == ["torn", "Leaving"]
 
 
+@pytest.mark.parametrize("room", [20, 10_000], ids=["a part of the line", "a line that is not synced"])
+def test_after_a_failed_write_no_other_line_follows_in_this_process(tmp_path, monkeypatch, room):
+    """Another run's answer would stand behind a line of unknown length: the chain would be broken for ever."""
+    ledger = Ledger(tmp_path / "l")
+    ledger.record(Leaving("before"))
+    write_all = ledger._file.write
+
+    def write(data):
+        write_all(data[:room])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ledger._file, "write", write)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"No space left on device.*nothing was sent"):
+            ledger.record(Leaving("one run"))
+        monkeypatch.undo()  # there is room again
+    ledger.close()
+    with contextlib.closing(Ledger(tmp_path / "l")) as again:
+        again.record(Leaving("later"))
+    kinds = [entry["kind"] for entry in read_ledger(tmp_path / "l")]
+    assert kinds == ["Leaving", "torn" if room == 20 else "Leaving", "Leaving"]
+
+
 def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
     """Not in the system's memory alone: a power cut can come after the message left."""
     path, synced = tmp_path / "l", []

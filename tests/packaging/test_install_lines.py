@@ -17,7 +17,9 @@ def test_pip_installs_from_a_clone_as_readme_says(tmp_path):
     tree = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
     subprocess.run(["tar", "-x"], cwd=tmp_path, input=tree, check=True, timeout=60)
     typed = f"{sys.executable} -m venv own && . own/bin/activate && {line} --quiet && coreg-agent --version && cd /"
-    typed += ' && python -c "import coreg_federation; coreg_federation.AdditiveRegressor; print(coreg_federation.__file__)"'
+    typed += (
+        ' && python -c "import coreg_federation; coreg_federation.AdditiveRegressor; print(coreg_federation.__file__)"'
+    )
     plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, timeout=240, env=plain)
     assert done.returncode == 0, done.stderr

@@ -41,7 +41,10 @@ def release(clone):
     run(*uv, "--require-hashes", "-r", "requirements-release.lock", cwd=clone)
     (tools / ".installed").touch()
     done = run(
-        "make", "release", cwd=clone, env={**os.environ, "KEY": str(key), "RELEASE_URL": URL, "OUT": str(clone.parent / "out")}
+        "make",
+        "release",
+        cwd=clone,
+        env={**os.environ, "KEY": str(key), "RELEASE_URL": URL, "OUT": str(clone.parent / "out")},
     )
     return clone.parent / "out", done.stdout
 
