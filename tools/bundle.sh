@@ -1,6 +1,7 @@
 #!/bin/sh
-# An installation for a machine without a network: dist/coreg-VERSION-PLATFORM.tar.gz with every wheel (hashes as in
-# requirements.lock), an installer that asks no index, the image where a Docker engine answers, and SHA256SUMS of all of it.
+# An installation for a machine without a network: dist/coreg-VERSION-PLATFORM.tar.gz with the release in dist/VERSION, every
+# other wheel (hashes as in requirements.lock), an installer that asks no index, and the image where a Docker engine answers.
+# Its checksum is beside it; KEY=FILE signs that.
 # The wheels are for this machine's platform and Python; run it on one like those that it is for.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,14 +10,17 @@ version=$("$PYTHON" -c 'from importlib.metadata import version; print(version("c
 platform=$("$PYTHON" -c 'import sys, sysconfig; print(sysconfig.get_platform(), "py%d.%d" % sys.version_info[:2], sep="-")')
 name=coreg-$version-$platform
 bundle=dist/$name
-rm -rf "$bundle" "$bundle.tar.gz"
+release=dist/$version
+[ -f "$release/SHA256SUMS" ] || { echo "bundle: $release has no release. Run \`make release\` first." >&2; exit 1; }
+(cd "$release" && sha256sum --check --quiet SHA256SUMS)
+rm -rf "$bundle" "$bundle".tar.gz*
 mkdir -p "$bundle/wheels" "$bundle/deploy"
 
 echo "wheels of requirements.lock, hashes checked"
 "$PYTHON" -m pip --disable-pip-version-check download --quiet --only-binary :all: --require-hashes -r requirements.lock \
   --dest "$bundle/wheels"
-"$PYTHON" -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --wheel-dir "$bundle/wheels" .
-cp requirements.lock LICENSE CHANGELOG.md "$bundle"
+cp "$release"/*.whl "$bundle/wheels"
+cp "$release"/sbom.cdx.json "$release"/LICENCES.txt requirements.lock LICENSE CHANGELOG.md SECURITY.md "$bundle"
 cp -R deploy/. "$bundle/deploy"
 cp -R docs "$bundle/docs"
 
@@ -45,4 +49,6 @@ else
 fi
 (cd "$bundle" && find . -type f ! -name SHA256SUMS | LC_ALL=C sort | xargs sha256sum > SHA256SUMS)
 tar -C dist -czf "$bundle.tar.gz" "$name"
+(cd dist && sha256sum "$name.tar.gz" > "$name.tar.gz.sha256")
+if [ -n "${KEY:-}" ]; then ssh-keygen -q -Y sign -f "$KEY" -n coreg-release "$bundle.tar.gz.sha256"; fi
 du -h "$bundle.tar.gz"

@@ -24,7 +24,7 @@ objective = "additive"
 forecast = true
 
 # The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together.
-# The policy preset "strict" allows it alone.
+# Both policy presets allow it.
 # objective = "agreement"
 # "exact" (up to about 10 000 shared instances), "semi-parametric" (up to millions), "landmarks" or "linear".
 # form = "exact"

@@ -175,13 +175,14 @@ def _unlike_others(update: RunUpdate, site: str, now: Offer) -> str | None:
     if now.n_unlabelled != theirs.n_unlabelled:
         return (
             f"{site} lists {now.n_unlabelled} shared instances, {other} lists {theirs.n_unlabelled}. "
-            "All sites must list the same: compare the two id columns, then start the agent again."
+            "All sites must list the same. If an alignment found the ids, each site names its list (--shared FILE, or "
+            "`shared` in agent.toml). Otherwise compare the two id columns. Then start or reload the agent."
         )
     if now.ids_digest != theirs.ids_digest:
         return (
             f"{site} and {other} list {now.n_unlabelled} shared instances, but their ids differ "
-            f"(digest {now.ids_digest[:12]} against {theirs.ids_digest[:12]}). Compare the two id columns, then start the agent "
-            "again."
+            f"(digest {now.ids_digest[:12]} against {theirs.ids_digest[:12]}). Compare the two id columns, then start or "
+            "reload the agent."
         )
     if now.machine != theirs.machine:
         return (

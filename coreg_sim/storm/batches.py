@@ -10,7 +10,9 @@ from typing import Any
 
 from coreg_core.errors import CoregError
 
-BATCH = 25  # seeds of a process: it keeps the tasks of the dead until it ends
+BATCH = (
+    50  # seeds of a process: it keeps the tasks of the dead until it ends, and first trains each study without a fault
+)
 DEADLINE = 900.0  # seconds of a batch; a storm takes about one
 
 

@@ -17,6 +17,7 @@ from site_agent.session.dial import NoAnswer
 
 KEEPALIVE = 5.0
 PACKET = 4096  # bytes
+FETCHED = "Fetched"  # the first site's: the others have not fetched their models yet
 NOTICED = 3 * KEEPALIVE  # seconds after which pings end a silent connection
 _NOBODY = contextvars.Context()  # frames under way belong to no process
 
@@ -123,8 +124,11 @@ class Network:
         """A whole message left a site."""
         if message is None:
             return
-        self.trace.update(f"{self.loop.time():.6f} {site} {type(message).__name__}\n".encode())
-        for armed in [each for each in self.armed if each[:2] == (site, type(message).__name__)]:
+        name = type(message).__name__
+        self.trace.update(f"{self.loop.time():.6f} {site} {name}\n".encode())
+        for armed in [
+            each for each in self.armed if each[1] == name and (name == FETCHED or each[0] in (site, "coordinator"))
+        ]:
             self.armed.remove(armed)
             self.loop.call_soon(armed[2], context=_NOBODY)
         if isinstance(message, Answer) and message.words is not None:

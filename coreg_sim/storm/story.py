@@ -25,8 +25,8 @@ STUDIES = {
     "agreement": f'{_STUDY}"agreement"\ncoupling = 0.1\n',
     "path": f'{_STUDY}"agreement"\ncoupling = [0.01, 1.0]\n',
     "consensus": f'{_STUDY}"agreement"\ncoupling = 1.0\n[schedule]\nname = "consensus"\nmax_rounds = 12\n',
-    "additive": f'{_STUDY}"additive"\nprobes = 4\nlandmarks = 20\n',
-    "forecast": f'{_STUDY}"additive"\nprobes = 4\nlandmarks = 20\nforecast = true\n',
+    "additive": f'{_STUDY}"additive"\nprobes = 4\nlandmarks = 20\ntuning_steps = 2\n',
+    "forecast": f'{_STUDY}"additive"\nprobes = 4\nlandmarks = 20\ntuning_steps = 2\nforecast = true\n',
     "scoring": '[study]\nname = "{name}"\ndata = "new"\n[model]\nobjective = "scoring"\n',
     "alignment": f'{_STUDY}"alignment"\n',
 }
@@ -37,11 +37,11 @@ Kind = Literal[
 # How often each is drawn. "old store" puts an older backup of the coordinator's store in its place.
 KINDS: dict[Kind, float] = {
     "kill": 5, "power cut": 3, "break": 4, "cut off": 3, "stall": 3, "slow disk": 2, "full disk": 1.5, "noise": 1.5,
-    "cancel": 1, "refuse": 0.5, "old store": 0.5,
+    "cancel": 1, "refuse": 0.5, "old store": 1,
 }  # fmt: skip
 GOOD = {"CONVERGED", "CONVERGED_TO_ROUNDING", "MAX_ROUNDS"}  # outcomes with models
-AT_A_MESSAGE = ("kill", "power cut", "break", "full disk", "noise")
-AT_A_SITE = (*AT_A_MESSAGE[1:], "cut off", "stall")
+AT_A_MESSAGE = ("kill", "power cut", "break", "full disk", "noise", "old store")
+AT_A_SITE = ("power cut", "break", "full disk", "noise", "cut off", "stall")
 STORM = 90.0  # seconds in which studies are submitted and faults begin
 PATIENCE = 3600.0  # virtual seconds after the last fault until every run must have ended
 MANY = 12  # faults of a storm at most
@@ -50,7 +50,10 @@ LONG = 700.0  # seconds of absence beyond every timeout of the coordinator
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault at a process or a run, for some seconds; with ``moment``, when the site sends its next message of that name."""
+    """A fault at a process or a run, for some seconds; with ``moment``, when the next message of that name leaves.
+
+    It is the site's next message; for the coordinator, and for a receipt (Fetched), that of any site.
+    """
 
     at: float
     kind: Kind
@@ -59,7 +62,7 @@ class Fault:
     moment: str = ""
 
     def __str__(self) -> str:
-        when = f" at its next {self.moment}" if self.moment else ""
+        when = f" at the next {self.moment}" if self.moment else ""
         return f"{self.at:7.2f} s  {self.kind} {self.where}{when} for {self.seconds:.2f} s"
 
 
@@ -117,7 +120,7 @@ def story_of(seed: int) -> Story:
         if kind == "kill" and where in SITES and chance.random() < 0.2:  # away for longer than the coordinator waits
             seconds = chance.uniform(LONG, 5 * LONG)
             faults.append(Fault(at + chance.uniform(0, seconds), "kill", "coordinator", chance.expovariate(0.1)))
-        moment = chance.choice(("Offer", "Answer", "Fetched")) if kind in AT_A_MESSAGE and where in SITES else ""
+        moment = chance.choice(("Offer", "Answer", "Fetched")) if kind in AT_A_MESSAGE else ""
         faults.append(Fault(at, kind, where, seconds, moment if chance.random() < 0.4 else ""))
     return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)), asks)
 

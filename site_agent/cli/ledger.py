@@ -91,7 +91,9 @@ def shown(entry: Mapping[str, Any]) -> str:
         case "Answer":
             said = "no numbers: keys, proofs or progress"
         case "Fetched":
-            said = "has its model; signed the ledger"
+            said = (
+                "confirmed the end of the run; signed the ledger" if "head" in entry else "confirmed the end of the run"
+            )
         case "Countersigned":
             said = f"received: the coordinator signed the ledger's first {entry['head']['lines']} lines"
         case "Approval":

@@ -6,7 +6,7 @@ All commands but `serve` read and write the agent's folders. They work while the
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,20 +51,23 @@ def serve(
 
 
 def state_of(config: Path) -> "StateDir":
+    """The state of the agent that serves, or served, with this configuration; Unreachable if none did."""
     from site_agent.config.settings import read_settings
     from site_agent.service.state_dir import StateDir
 
-    return StateDir(read_settings(config, {}).state_path)
+    state = StateDir(read_settings(config, {}).state_path)
+    if not state.folder.is_dir():
+        raise Unreachable(
+            f"no agent has served with {config} (no state in {state.folder}). Go to the folder of the service, or give "
+            "--config FILE."
+        )
+    return state
 
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     """List the plans that wait for approval. For each: method, what leaves this machine, deadline (approval = "ask")."""
     state = state_of(config)
     found = list(state.pending())
-    if not found and state.status() is None:
-        raise Unreachable(
-            f"no agent has served with {config} (no state in {state.folder}). Go to the folder of the service."
-        )
     if not found and not as_json:
         typer.echo("no run waits for approval")
     for entry in found:
@@ -122,13 +125,13 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     from site_agent.config.settings import read_settings
     from site_agent.machine.agent import Stage
 
-    found = state_of(config).status() or {}
+    found: dict[str, Any] = state_of(config).status() or {}
     up = is_held(read_settings(config, {}).ledger_path)
     connected = up and found.get("connected_since") is not None
     if as_json:
         print_json({**found, "up": up, "connected": connected})
     elif not found:
-        typer.echo(f"no agent has served by {config} yet. If yours has another configuration, give --config FILE.")
+        typer.echo(f"no agent has served with {config} yet")
     else:
         since = found["connected_since"]
         idle = "" if found["runs"] else f"; waiting {found['waiting']}"
@@ -141,6 +144,8 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
             typer.echo(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}{todo}")
         for data, trouble in found["troubles"].items():
             typer.echo(f"  data set {data} cannot be used: {trouble}")
+        for text in found.get("unresolved", ()):
+            typer.echo(f"  {text}")
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
 

@@ -224,7 +224,10 @@ class _Reading:
 
     def _damaged(self, what: str, line: Line | None = None) -> StorageError:
         where = self._path if line is None else f"{line.path}, line {line.number}"
-        return StorageError(f"{where}: {what}. The ledger was changed, or parts of it are missing.")
+        return StorageError(
+            f"{where}: {what}. The ledger was changed, or parts of it are missing. Do not "
+            "start the agent; look for the missing lines in backups, and tell the coordinator's operator."
+        )
 
 
 def read_record(path: Path, site: str | None = None) -> list[SignedHead]:

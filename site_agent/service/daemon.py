@@ -80,6 +80,9 @@ class AgentDaemon:
         self.connected_since: str | None = None
         self.certificate_until: str | None = None
         self.waiting = "dialling"
+        self.unresolved: dict[
+            str, str
+        ] = {}  # what needs the operator: runs without this site, a file that is not in force
         self._ledger, self._state, self._observer = ledger, state, notify
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -146,8 +149,25 @@ class AgentDaemon:
         if notice.name in ("run_over", "refused") and self._state is not None:
             models = [str(path) for path in self.workers.written] if notice.fields.get("models") else []
             self._spawn(asyncio.to_thread(self._state.append_history, {**notice.fields, "models": models}))
+        match notice.name:
+            case "dismissed" | "not_reloaded":
+                self.unresolved[str(notice.fields.get("run", ""))] = notice.text
+            case "plan" | "run_over":
+                self.unresolved.pop(str(notice.fields.get("run")), None)
+            case "reloaded":
+                self._try_again()
+            case _:
+                pass
         self._observer(notice)
         self._status_changed.set()
+
+    def _try_again(self) -> None:
+        """With another configuration: forget faults of the former one, and dial again if a run goes on without this site."""
+        dismissed = [run for run in self.unresolved if run]
+        self.unresolved.clear()
+        self.workers.troubles.clear()
+        if dismissed and self._ended is not None and not self._ended.done():
+            self._ended.set_exception(LostSession("the configuration was read again; the site joins its runs again"))
 
     def _not_connected(self, text: str) -> None:
         self.waiting = text
@@ -374,4 +394,5 @@ class AgentDaemon:
                 run.plan.run: {"study": run.plan.study, "data": run.plan.data, "doing": run.stage.value} for run in runs
             },
             "troubles": dict(self.workers.troubles),
+            "unresolved": list(self.unresolved.values()),
         }

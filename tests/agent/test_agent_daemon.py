@@ -9,9 +9,20 @@ from agent_home import Agent, until
 from test_model_store import plan as plan_of
 
 from coreg_core.errors import Refused, Unreachable
-from coreg_core.protocol.messages import Approval, Fetched, Finished, Leaving, Offer, PlanRefused, Proposal, Rejected
+from coreg_core.protocol.messages import (
+    Approval,
+    Dismissed,
+    Fetched,
+    Finished,
+    Leaving,
+    Offer,
+    PlanRefused,
+    Proposal,
+    Rejected,
+)
 from coreg_core.protocol.outcomes import Outcome
 from site_agent.ledger import read_ledger
+from site_agent.machine.notices import Notice
 from site_agent.service import daemon as daemons
 from site_agent.service.state_dir import Decision, StateDir
 
@@ -102,6 +113,34 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
     assert (agent.noticed.count("connected"), agent.noticed.count("not_connected")) == (2, 3)
     assert json.loads((tmp_path / "service" / "status.json").read_text())["waiting"] == "stopped"
     assert agent.noticed.count("data_read") == 1, "nothing is read or factored again"
+
+
+def test_what_needs_the_operator_is_in_the_status_and_a_reload_tries_again(tmp_path):
+    """A run that went on without this site, and a file that is not in force, stay until they are mended."""
+    agent = Agent(tmp_path)
+
+    def unresolved():
+        return json.loads((tmp_path / "service" / "status.json").read_text())["unresolved"]
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        assert isinstance(await line.hears(), Offer)
+        line.says(Dismissed("r1", Outcome.REFUSED, "north and south list other ids"))
+        agent.daemon.notify(Notice("not_reloaded", "configuration not reloaded: policy.toml, line 3", warning=True))
+        await until(lambda: len(unresolved()) == 2)
+        assert any("list other ids" in text for text in unresolved())
+        agent.daemon.workers.troubles["patients"] = "no such file"
+        agent.daemon.notify(Notice("reloaded"))
+        line = (
+            await coordinator.session()
+        )  # dialled again: the coordinator invites the site to the run that waits for it
+        line.says(plan("r1"))
+        assert isinstance(await line.hears(), Offer)
+        await until(lambda: unresolved() == [])
+        assert agent.daemon.workers.troubles == {}
+
+    agent.against(conversation)
 
 
 @pytest.mark.parametrize("moment", ["connected", "not_connected"])

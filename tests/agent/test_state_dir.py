@@ -85,7 +85,7 @@ def test_the_history_goes_on_after_a_torn_line_and_runs_are_listed_with_their_re
 
 
 def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
-    assert "yet. If yours has another configuration, give --config FILE." in command(state, "status").stdout
+    assert "no agent has served" in command(state, "status").stdout
     found = {"site": "north", "connected_since": "2026-01-01", "waiting": "for runs", "certificate_until": None}
     run = {"r1": {"study": "waits", "data": "p", "doing": "answering"}}
     state.write_status({**found, "runs": run, "troubles": {"p": "a fault"}})

@@ -11,6 +11,7 @@ import yaml
 from typer.main import get_command
 
 from coordinator.cli.app import app as coordinator_app
+from coreg_core.protocol.outcomes import Outcome
 from site_agent.cli.app import app as agent_app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +67,9 @@ def test_every_file_names_this_release():
     named = {
         "CITATION.cff": f"version: {VERSION}",
         "README.md": f"Release {VERSION} is",
+        "docs/index.md": f"Release {VERSION} is",
+        "docs/concepts/faq.md": f"Release {VERSION} is",
+        "docs/how-to/install.md": f"coreg_federation-{VERSION}-py3-none-any.whl",
         "CHANGELOG.md": f"## [{VERSION}] - 20",
         "deploy/Dockerfile": f'version="{VERSION}"',
         "deploy/compose.yml": f"${{COREG_IMAGE:-coreg:{VERSION}}}",
@@ -135,6 +139,14 @@ def test_profiles_and_what_prometheus_scrapes():
     command = services["coordinator"]["command"]
     assert command[command.index("--metrics") + 1] == target
     assert services["prometheus"]["network_mode"] == "service:coordinator"
+
+
+def test_the_alert_of_a_run_without_a_model_is_of_no_good_outcome():
+    """Prometheus matches a whole label: CONVERGED alone does not match CONVERGED_TO_ROUNDING."""
+    patterns = set(re.findall(r'coreg_runs_finished_total\{stop!~"([^"]+)"\}', (DEPLOY / "alerts.yml").read_text()))
+    [quiet] = patterns
+    silent = {outcome for outcome in Outcome if re.fullmatch(quiet, outcome.name)}
+    assert silent == {outcome for outcome in Outcome if outcome.good} | {Outcome.CANCELLED}
 
 
 def locked(name):

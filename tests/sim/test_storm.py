@@ -50,6 +50,29 @@ AttemptSeal.mask = mask
 """,
         0,
     ),
+    "a store that fell back behind its sites is not noticed": (
+        """
+from coordinator.machine import dispatch
+for row in dispatch.TABLE.values():
+    row.update({phase: dispatch.nothing for phase, does in row.items() if does is dispatch._fetched_already})
+""",
+        0,
+    ),
+    "the ledger is trusted unread": (
+        "from site_agent.ledger import Ledger; Ledger._read = lambda self: True",
+        0,
+    ),
+    "after a failed write the ledger goes on": (
+        """
+from site_agent.ledger import Ledger
+write = Ledger._write
+def _write(self, entry):
+    self._failed = ""
+    write(self, entry)
+Ledger._write = _write
+""",
+        13,
+    ),
     "a store with a damaged run stops the service": (
         """
 from coordinator.store.runs import RunStore
