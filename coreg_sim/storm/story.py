@@ -117,11 +117,12 @@ def story_of(seed: int) -> Story:
         begun = chance.choice(runs)[0]
         at = begun + chance.expovariate(0.5) if chance.random() < 0.8 else chance.uniform(0, STORM)
         seconds = min(chance.expovariate(0.1), 60.0)
+        moment = chance.choice(("Offer", "Answer", "Fetched", "", "", "")) if kind in AT_A_MESSAGE else ""
+        at = begun if moment in ("Offer", "Fetched") else at  # a run has few of them
         if kind == "kill" and where in SITES and chance.random() < 0.2:  # away for longer than the coordinator waits
             seconds = chance.uniform(LONG, 5 * LONG)
             faults.append(Fault(at + chance.uniform(0, seconds), "kill", "coordinator", chance.expovariate(0.1)))
-        moment = chance.choice(("Offer", "Answer", "Fetched")) if kind in AT_A_MESSAGE else ""
-        faults.append(Fault(at, kind, where, seconds, moment if chance.random() < 0.4 else ""))
+        faults.append(Fault(at, kind, where, seconds, moment))
     return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)), asks)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coreg_core.errors import Unreachable
 from coreg_wire.terminal.output import print_json
 
 if TYPE_CHECKING:
@@ -169,6 +170,8 @@ def _store(config: Path) -> "ModelStore":
     from site_agent.models.store import ModelStore
 
     settings = read_settings(config, {})
+    if not settings.models.is_dir():
+        raise Unreachable(f"{settings.models}: no model was written with {config}. Go to the folder of the service.")
     return ModelStore("", settings.models, settings.keep_models)
 
 

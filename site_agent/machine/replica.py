@@ -147,7 +147,8 @@ class Replica:
         """
         if step.attempt < self.attempt or self._offer is None:
             return None
-        if step.attempt == self.attempt and step.step in self._answers:
+        # Step 0 with another roster is no repetition: the coordinator's records are older than this attempt.
+        if step.attempt == self.attempt and step.step in self._answers and (step.step or step.roster == self._roster):
             return self._answers[step.step]
         if self._step > 0 and (step.attempt, step.step) == (self.attempt, 0):
             raise Behind(f"attempt {self.attempt} of run {self.plan.run} has started already.")

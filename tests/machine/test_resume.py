@@ -71,6 +71,16 @@ def test_records_of_one_attempt_less_than_the_sites_have_lead_to_a_later_one(pla
     assert again.bits == undisturbed(plan).bits
 
 
+@pytest.mark.parametrize("steps", range(5))
+@BOTH
+def test_older_records_and_a_site_in_another_process_lead_to_a_later_attempt(plan: Plan, steps: int) -> None:
+    """Step 0 comes again with another roster: the answer to the first one would be of another log (storm, seed 64)."""
+    first = Pump(plan, make_sites("abc")).join().steps(steps)
+    again = Pump(plan, first.sites | {"b": restarted(first.sites["b"])}, []).join().run()
+    assert again.outcome is Outcome.CONVERGED
+    assert again.bits == undisturbed(plan).bits
+
+
 def test_killed_again_and_again_it_still_ends_on_the_same_bits() -> None:
     plan, sites, records, lives = sealed(SHORT), make_sites("abc"), list[Any](), 0
     while True:
