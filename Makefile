@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: help install setup demo examples test lint proto bench papers bundle release certify fuzz lock docs site pages clean
+.PHONY: help install setup demo examples test lint proto bench papers bundle release certify fuzz faults lock docs site pages clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make papers DATA=DIR  the papers' experiments and the benefit study on real tables, into the docs (hours)"
 	@echo "make certify SEEDS=1000  every stated bound against ball arithmetic, on random hard problems (minutes)"
 	@echo "make fuzz INPUTS=100000  damaged files against every command, damaged messages against both ends (an hour)"
+	@echo "make faults TIMES=5  every drill of real processes and 300 storms, into docs/research/reliability.md (half an hour)"
 	@echo "make bundle  an installation for machines without a network: wheels, hashes, the image"
 	@echo "make release [KEY=FILE RELEASE_URL=ADDRESS]  wheel, source, SBOM, checksums and signature in dist/VERSION; publishes nothing"
 	@echo "make pages  the guide's pictures of the coordinator's pages (needs chromium and chromium-driver)"
@@ -115,6 +116,10 @@ INPUTS ?= 100000
 fuzz: setup
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/wire/test_codec.py -k "garbles or noise"
 	COREG_FUZZ=$(INPUTS) COREG_FUZZ_FROM=$(FIRST) $(BIN)/python -m pytest tests/e2e/test_damaged_files.py
+
+TIMES := 5
+faults: setup
+	$(BIN)/python tools/faults.py --times $(TIMES)
 
 bundle: setup
 	sh tools/bundle.sh

@@ -57,7 +57,10 @@ def pem_of(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(keys.Encoding.PEM)
 
 
-def read(path: Path, next_step: str = "Make an authority first: `coreg-coordinator init DIR`, or name its folder: --identity DIR.") -> bytes:
+def read(
+    path: Path,
+    next_step: str = "Make an authority first: `coreg-coordinator init DIR`, or name its folder: --identity DIR.",
+) -> bytes:
     """A file's bytes; ``next_step`` is the advice if the file is missing. See `coreg_wire.files.files.read`."""
     return read_file(path, next_step)
 

@@ -277,7 +277,8 @@ def _check(
         allowed = {"CANCELLED"} if run in cancelled else set()
         allowed |= {"SITE_FAULT"} if any(fault.kind == "noise" for fault in faults) else set()
         allowed |= {"REFUSED"} if run in world.refusing else set()
-        allowed |= {"DAMAGED"} if world.restored else set()  # the sites are ahead of the store, and say so
+        # The sites are ahead of the store, and say so; or its repeated questions use up what a site grants for the plan.
+        allowed |= {"DAMAGED", "REFUSED"} if world.restored else set()
         allowed |= {"STALLED", "TOO_FEW_SITES"} if away else set()
         if summary.stop not in good | allowed:
             broken.append(f"{run} of {study} ended as {summary.stop}: {summary.reason}")

@@ -14,6 +14,12 @@ from site_agent.session.dial import Connection
 CLOSE_GRACE = 5.0  # seconds for the coordinator to end the stream after the site's last message
 
 
+def _seen(reading: "asyncio.Task[bytes | None]") -> None:
+    """Otherwise asyncio logs the error of a stream that breaks while the session ends."""
+    if not reading.cancelled():
+        reading.exception()
+
+
 @dataclass(eq=False)
 class Session:
     """One open stream. ``listening``: whether the coordinator still reads; if not, its last message can still arrive."""
@@ -31,6 +37,7 @@ class Session:
         """The task that reads the next frame, for `read`. It is not cancelled before `close`: that would end the stream."""
         if self._reading is None:
             self._reading = asyncio.create_task(self.connection.read())
+            self._reading.add_done_callback(_seen)
         return self._reading
 
     async def read(self) -> bytes | None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -278,3 +279,13 @@ def test_the_experiments_page_has_every_figure_and_every_full_run():
 
 def test_the_readme_is_short():
     assert len(README.read_text().splitlines()) <= 120
+
+
+def test_the_page_of_drills_lists_every_drill():
+    """`make faults` writes it; a new drill needs a new run."""
+    module = runpy.run_path(str(ROOT / "tools" / "faults.py"))
+    named = {name for path in (ROOT / "tests" / "e2e").glob("test_*.py") for name in module["drills"](path.read_text())}
+    page = (ROOT / "docs" / "research" / "reliability.md").read_text()
+    listed = re.findall(r"^\| ([^|]+) \| (\d+) \| (\d+) \| \d+ \|$", page, re.MULTILINE)
+    assert {name for name, _, _ in listed} == {module["sentence"](name) for name in named}
+    assert all(int(times) > 0 and times == held for _, times, held in listed)

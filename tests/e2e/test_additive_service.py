@@ -38,6 +38,7 @@ def score(fed):
     return [dict(zip(table.ids("id"), table.numbers("score"), strict=True)) for table in tables]
 
 
+@pytest.mark.drill
 def test_both_sides_are_killed_and_the_bits_are_the_same_then_models_predict_alone_and_score_together(tmp_path):
     with federation(tmp_path, 'objectives = ["additive"]\nscoring = true') as fed:
         west = tmp_path / "west.csv"

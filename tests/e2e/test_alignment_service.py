@@ -24,6 +24,7 @@ def leave_out(fed, v, site):
     return {row[0].strip().lower() for row in rows}
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("least", [3, 2], ids=["ids of all sites", "ids of two sites"])
 def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path, least):
     policy = 'objectives = ["agreement"]\nalignment = true\nmembers_may_learn = "operators"'

@@ -79,6 +79,7 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
         assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
 
 
+@pytest.mark.drill
 def test_a_killed_and_a_stalled_run_resume_under_the_same_command_to_the_same_bits(tmp_path):
     with federation(tmp_path) as fed:
         fed.study("long", **LONG)
@@ -113,6 +114,7 @@ def test_a_killed_and_a_stalled_run_resume_under_the_same_command_to_the_same_bi
         assert (shown.startswith("run "), shown.splitlines()[-1].split(":")[0]) == (True, "max_rounds")
 
 
+@pytest.mark.drill
 def test_a_killed_run_of_fifty_thousand_instances_resumes_to_the_same_bits_on_two_threads(tmp_path):
     """Products of long vectors round by their number of threads; what the sites agree on does not."""
     with federation(tmp_path, "ridge_min = 0.0\nlabel_share_max = 1.0") as fed:
@@ -203,6 +205,7 @@ def test_run_ends_with_the_documented_code_of_its_studys_end(tmp_path):
         assert ended("plain", approve)[:2] == (0, "CONVERGED"), fed.last("coordinator")
 
 
+@pytest.mark.drill
 def test_a_run_that_was_killed_while_models_are_fetched_is_delivered_by_the_same_command(tmp_path):
     blocked = """if True:
         import pathlib, time
@@ -229,6 +232,7 @@ def test_a_run_that_was_killed_while_models_are_fetched_is_delivered_by_the_same
         assert len(fed.runs()) == 2
 
 
+@pytest.mark.drill
 def test_a_peer_that_is_frozen_with_its_connection_open_is_noticed_in_time_and_taken_back(tmp_path):
     with federation(tmp_path, round=60, stall=60) as fed:
         fed.study("endless", **ENDLESS)

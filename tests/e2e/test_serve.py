@@ -108,6 +108,7 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
         assert heard(fed) == disclosed(fed), "what the coordinator heard is what stands in the sites' ledgers"
 
 
+@pytest.mark.drill
 def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_undisturbed_bits(tmp_path):
     """Five in a row and two at once; whoever is killed is started again by its supervisor, and nobody types anything."""
     studies = {

@@ -19,7 +19,7 @@ FOUND = (38, 138, 231)  # seeds that broke an invariant: with a defect below, or
 DEFECTS = {
     "a restarted coordinator forgets who has not fetched its model": (
         "from coordinator.store.runs import RunStore; RunStore.undelivered = lambda self: {}",
-        138,
+        285,
     ),
     "the ledger is not synced": (
         "from coreg_wire.files import disk; disk.AppendFile.write = lambda self, data: self._file.write(data)",

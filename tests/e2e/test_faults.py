@@ -1,0 +1,197 @@
+"""Faults that only real processes, files and clocks have. `make faults` repeats them, and writes docs/research/reliability.md.
+
+The first sentence of each test's docstring is its line there. COREG_FAULTS=N repeats the random drills N times.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from federation import ADDITIVE, LONG, SITES, as_json, federation, until
+from federation import run as command
+
+pytestmark = [pytest.mark.e2e, pytest.mark.drill, pytest.mark.timeout(900)]
+TIMES = int(os.environ.get("COREG_FAULTS", "0"))  # 0: the quick part, for CI
+THOROUGH = pytest.mark.skipif(not TIMES, reason="only in `make faults`")
+BUSY = LONG | {"max_rounds": 400}  # seconds of rounds, in which something can happen
+FAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None)
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """A file system of its own for a folder, with what is in it."""
+    aside = folder.with_name(f"{folder.name}-aside")
+    folder.rename(aside)
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", folder], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a file system needs root")
+    try:
+        shutil.copytree(aside, folder, dirs_exist_ok=True)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(folder):
+    """A file that takes all space that is left."""
+    filler = folder / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return filler
+
+
+def serving(fed):
+    return {"coordinator": fed.serve(), **fed.all_stay()}
+
+
+def restarted(fed, name):
+    return fed.serve() if name == "coordinator" else fed.stays(name)
+
+
+def ended_well(fed, *runs):
+    """Every run is delivered, with the models of a run that nothing disturbed."""
+    until(lambda: fed.over(*runs), 120)
+    for run in runs:
+        found = fed.run_of(run)
+        assert found["stop"] in ("CONVERGED", "MAX_ROUNDS"), found["reason"]
+        assert fed.kept(run) == fed.undisturbed(run)
+
+
+@pytest.mark.parametrize("turn", range(max(TIMES, 1)))
+def test_signals_at_random_moments(tmp_path, turn):
+    """SIGKILL, SIGTERM, SIGINT and SIGSTOP hit the coordinator and the agents at random moments of two runs."""
+    chance = random.Random(turn)
+    with federation(tmp_path) as fed:
+        fed.study("long", **BUSY)
+        fed.study("sum", ADDITIVE, model="")
+        processes = serving(fed)
+        runs = [fed.submit("long"), fed.submit("sum")]
+        for _ in range(6):
+            name = chance.choice(["coordinator", *SITES])
+            number = chance.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP])
+            time.sleep(chance.uniform(0.0, 0.8))
+            processes[name].send_signal(number)
+            if number == signal.SIGSTOP:
+                time.sleep(chance.uniform(0.0, 3.0))
+                processes[name].send_signal(signal.SIGCONT)
+                continue
+            code = processes[name].wait()
+            assert code in ((-9,) if number == signal.SIGKILL else (0, 130)), fed.last(name)
+            processes[name] = restarted(fed, name)
+        ended_well(fed, *runs)
+
+
+@pytest.mark.parametrize("site", ["coordinator", "north"])
+@pytest.mark.parametrize("fault", ["full", "read-only"])
+def test_a_disk_that_accepts_nothing(tmp_path, fault, site):
+    """The file system of the run store or of a ledger is full, or read-only, and later it is not."""
+    with federation(tmp_path) as fed, contextlib.ExitStack() as disks:
+        if site == "coordinator":  # the store has a folder of its own here
+            (tmp_path / "store").mkdir()
+            file = tmp_path / "co" / "federation.toml"
+            file.write_text(file.read_text().replace("../runs.sqlite", "../store/runs.sqlite"))
+            (tmp_path / "runs.sqlite").symlink_to("store/runs.sqlite")  # where the tests look
+        folder = tmp_path / ("store" if site == "coordinator" else site)
+        disks.enter_context(
+            small_disk(folder, "256m" if site == "coordinator" else "2m")
+        )  # SQLite's log grows to 128 MiB
+        fed.study("long", **BUSY)
+        processes = serving(fed)
+        run = fed.submit("long")
+        until(lambda: fed.answered(run) >= 20)
+        if fault == "full":
+            mend = fill(folder).unlink
+            assert processes[site].wait(90) == 8, fed.last(site)
+            assert "Traceback" not in fed.said(site)
+        else:  # a busy one cannot be made read-only: it comes up so, as after a fault of the disk
+            processes[site].send_signal(signal.SIGTERM)
+            assert processes[site].wait() == 0
+            subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+            mend = partial(subprocess.run, ["mount", "-o", "remount,rw", folder], check=True)
+            program, file = ("agent", f"{site}.toml") if site in SITES else ("coordinator", "co/federation.toml")
+            words = ("--config", file) if site in SITES else (file, "--listen", "127.0.0.1:0")
+            code, _, told = command(f"coreg-{program}", "serve", *words, cwd=tmp_path)
+            assert (code, "Read-only file system" in told) == (8, True), told
+        mend()
+        processes[site] = restarted(fed, site)
+        ended_well(fed, run)
+
+
+@THOROUGH
+def test_another_program_locks_the_run_store(tmp_path):
+    """Another program holds a write transaction of the run store for 8 s, and VACUUMs the store twice."""
+    with federation(tmp_path) as fed:
+        fed.study("long", **BUSY)
+        processes = serving(fed)
+        run = fed.submit("long")
+        until(lambda: fed.answered(run) >= 20)
+        with contextlib.closing(sqlite3.connect(tmp_path / "runs.sqlite", timeout=20, isolation_level=None)) as db:
+            db.execute("vacuum")
+            db.execute("begin immediate")
+            time.sleep(8)
+            db.execute("rollback")
+            db.execute("vacuum")
+        ended_well(fed, run)
+        assert {process.poll() for process in processes.values()} == {None}
+
+
+def test_a_second_coordinator_on_one_store(tmp_path):
+    """A second coordinator is started on the store of one that serves; it ends, and the first one does not notice."""
+    with federation(tmp_path) as fed:
+        fed.study("long", **BUSY)
+        processes = serving(fed)
+        run = fed.submit("long")
+        second = fed.start("second", "coreg-coordinator", "serve", "co/federation.toml", "--listen", "127.0.0.1:0")
+        assert second.wait() in (2, 8)
+        assert "Traceback" not in fed.said("second")
+        assert "runs.sqlite" in fed.said("second")
+        ended_well(fed, run)
+        assert processes["coordinator"].poll() is None
+
+
+@THOROUGH
+@pytest.mark.parametrize("jump", ["+5h", "-5h", "+400d"])
+def test_the_clock_jumps(tmp_path, jump):
+    """The clock of an agent jumps by hours or beyond the certificates' end while a run is open."""
+    if FAKETIME is None:
+        pytest.skip("needs libfaketime (Debian: faketime)")
+    with federation(tmp_path) as fed:
+        fed.study("long", **BUSY)
+        offset = tmp_path / "offset"
+        offset.write_text("+0s")
+        fake = {
+            "LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(offset), "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }  # fmt: skip
+        fed.serve()
+        for site in SITES[1:]:
+            fed.stays(site)
+        (tmp_path / "north.toml").write_text((tmp_path / "south.toml").read_text().replace("south", "north"))
+        words = ["serve", "--config", "north.toml", "--json"]
+        command = [sys.executable, "-c", "from site_agent.cli.app import main; main()", *words]
+        with (tmp_path / "north.err").open("w") as log, (tmp_path / "north.out").open("w"):
+            north = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **fake}, stderr=log)
+        try:
+            run = fed.submit("long")
+            until(lambda: fed.answered(run) >= 20)
+            offset.write_text(jump)
+            ended_well(fed, run)
+            assert north.poll() is None, fed.last("north")
+        finally:
+            north.kill()
+            north.wait()
+        assert "Traceback" not in fed.said("north")
+        assert as_json("coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path), "its chain is whole"
