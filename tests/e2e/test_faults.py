@@ -94,8 +94,11 @@ def test_signals_at_random_moments(tmp_path, turn):
         ended_well(fed, *runs)
 
 
-@pytest.mark.parametrize("site", ["coordinator", "north"])
-@pytest.mark.parametrize("fault", ["full", "read-only"])
+DISKS = [(fault, site) for fault in ("full", "read-only") for site in ("north", "coordinator")]
+SOME_DISKS = [pytest.param(*disk, marks=[THOROUGH] if i else []) for i, disk in enumerate(DISKS)]
+
+
+@pytest.mark.parametrize(("fault", "site"), SOME_DISKS)
 def test_a_disk_that_accepts_nothing(tmp_path, fault, site):
     """The file system of the run store or of a ledger is full, or read-only, and later it is not."""
     with federation(tmp_path) as fed, contextlib.ExitStack() as disks:
@@ -148,6 +151,7 @@ def test_another_program_locks_the_run_store(tmp_path):
         assert {process.poll() for process in processes.values()} == {None}
 
 
+@THOROUGH
 def test_a_second_coordinator_on_one_store(tmp_path):
     """A second coordinator is started on the store of one that serves; it ends, and the first one does not notice."""
     with federation(tmp_path) as fed:
