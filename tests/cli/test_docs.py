@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -289,3 +290,11 @@ def test_the_page_of_drills_lists_every_drill():
     listed = re.findall(r"^\| ([^|]+) \| (\d+) \| (\d+) \| \d+ \|$", page, re.MULTILINE)
     assert {name for name, _, _ in listed} == {module["sentence"](name) for name in named}
     assert all(int(times) > 0 and times == held for _, times, held in listed)
+
+
+def test_the_page_of_the_papers_counts_its_entries():
+    text = (ROOT / "docs" / "research" / "papers.md").read_text()
+    rows = Counter(re.findall(r"^\| [^|]+ \| (done|partial|not done|impossible) \|", text, re.MULTILINE))
+    lead = " ".join(text.split("\n\n")[1].split())
+    assert f"{rows.total()} entries below, {rows['done']} are done, {rows['partial']} are partial" in lead
+    assert f"{rows['not done']} are not done and {rows['impossible']} are impossible" in lead
