@@ -253,6 +253,7 @@ def ask(update: RunUpdate, steps: dict[str, Step]) -> None:
 def dismiss(update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excluded: bool = False) -> None:
     """Dismiss the site: permanently (``excluded``), or until it reconnects with the fault corrected."""
     update.gone(site)
+    update.change(dismissed={**update.live.dismissed, site: reason})
     update.send(site, Dismissed(update.run.name, outcome, reason))
     update.notify(notices.SiteDismissed(update.run.name, site, reason, excluded))
 

@@ -34,6 +34,7 @@ class Volatile:
     approvals: Mapping[str, bool] = field(default_factory=dict)  # sites that ask their operator; whether approved
     deadline: float = 0.0  # seconds of the current timer
     operators: bool = False  # that timer is for the approvals of operators
+    dismissed: Mapping[str, str] = field(default_factory=dict)  # why a site does not take part until it connects again
     late: frozenset[str] = frozenset()  # sites that did not answer in time and are not awaited in the next attempt
     proven: frozenset[str] = frozenset()  # sites outside the membership that have answered or offered again
     ending: tuple[Outcome, str] | None = None
@@ -145,7 +146,9 @@ class RunUpdate:
 
     def arrived(self, site: str) -> None:
         """A new session opened: the site must offer again."""
-        self.change(here=self.live.here | {site}, ready=self.live.ready - {site}, proven=self.live.proven - {site})
+        live = self.live
+        self.change(here=live.here | {site}, ready=live.ready - {site}, proven=live.proven - {site})
+        self.change(dismissed={name: reason for name, reason in live.dismissed.items() if name != site})
 
     def gone(self, site: str) -> None:
         """The site's session ended, or the site was dismissed."""

@@ -23,7 +23,7 @@ class Wait:
 def waits_of(run: Run) -> tuple[Wait, ...]:
     """The tasks that a run waits for now; empty if it is over."""
     live, awaited, undecided = run.live, run.awaited, run.unapproved
-    away = tuple(s for s in awaited if s not in live.here)
+    away = tuple(s for s in awaited if s not in live.here and s not in live.dismissed)
     here = tuple(s for s in awaited if s in live.here and s not in undecided)
     match live.phase:
         case Phase.ENROLLING | Phase.RETURNING | Phase.PLANNING:
@@ -37,6 +37,7 @@ def waits_of(run: Run) -> tuple[Wait, ...]:
         Wait(_APPROVE, asking, len(live.ready), len(live.ready) + len(awaited)),
         Wait("connect" if live.phase is Phase.ENROLLING else "reconnect", away),
         Wait(work, here),
+        *(Wait(f"correct this: {live.dismissed[s].rstrip('.')}", (s,)) for s in awaited if s in live.dismissed),
     )
     return tuple(wait for wait in found if wait.sites)
 

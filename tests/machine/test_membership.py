@@ -164,11 +164,13 @@ def test_an_offer_that_differs_names_what_and_what_to_do_and_may_be_mended(chang
     reason = dismissed(machine, offers(machine, "b", **changes), Outcome.REFUSED, excluded=False)
     assert all(text in reason for text in said), reason
     assert machine.awaited == ("b", "c")
+    assert f"b to correct this: {reason[:40]}" in waits(machine), "not: to reconnect, it is connected"
     assert all_of(machine, comes_back(machine, "b")) == [
         e.Notify(n.Joined(RUN, "b", 3, 3)),
         e.Send("b", m.Proposal(RUN, 0, machine.plan)),
         e.Notify(n.PlanAcceptedBy(RUN, "b")),
     ]
+    assert "correct this" not in waits(machine)
 
 
 def test_who_offered_alone_may_mend_its_own_list_and_who_offers_twice_counts_once() -> None:
