@@ -24,6 +24,9 @@ class Durable:
         found = os.fstat(descriptor)
         self._sizes[found.st_ino] = found.st_size
 
+    def all_synced(self, folder: Path) -> None:
+        self._sizes |= {path.stat().st_ino: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+
     def power_cut(self, folder: Path, chance: random.Random) -> None:
         """Cut each file of a folder between what is durable and what was written."""
         for path in sorted(folder.rglob("*")):

@@ -28,13 +28,14 @@ class Lane:
     def __init__(self, loop: VirtualLoop, latency: float, bandwidth: float):
         self._loop, self._latency, self._bandwidth = loop, latency, bandwidth
         self._arrived: asyncio.Queue[bytes | ConnectionError | None] = asyncio.Queue()
-        self._last, self.broken, self.damage = 0.0, False, b""  # what replaces the next frame
+        self._last, self.broken = 0.0, False
+        self.damage: Callable[[bytes], bytes] | None = None  # of the next frame
 
     def send(self, frame: bytes | None) -> None:
         if self.broken:
             raise ConnectionError("the connection is broken")
-        if frame is not None and self.damage:
-            frame, self.damage = self.damage, b""
+        if frame is not None and self.damage is not None:
+            frame, self.damage = self.damage(frame), None
         # Whole packets: signatures differ by a byte or two from one life of a seed to the next, and times must not.
         packets = 1 if frame is None else len(frame) // PACKET + 1
         self._last = max(self._last, self._loop.time()) + PACKET * packets / self._bandwidth
@@ -157,10 +158,17 @@ class Network:
             for link in self.links.pop(name, []):
                 link.break_off()
 
-    def damage(self, site: str) -> None:
-        """The next frame of a site, or the next one to it, is noise."""
+    def damage(self, site: str, *, lie: bool) -> None:
+        """The next frame of a site, or the next one to it, is noise; or (``lie``) one of its bits is another."""
         for link in self.links.get(site, []):
-            self._chance.choice((link.up, link.down)).damage = self._chance.randbytes(self._chance.randint(1, 200))
+            self._chance.choice((link.up, link.down)).damage = self._flipped if lie else self._noise
+
+    def _noise(self, _frame: bytes) -> bytes:
+        return self._chance.randbytes(self._chance.randint(1, 200))
+
+    def _flipped(self, frame: bytes) -> bytes:
+        at = self._chance.randrange(8 * len(frame))
+        return frame[: at // 8] + bytes([frame[at // 8] ^ 1 << at % 8]) + frame[at // 8 + 1 :]
 
     def stall(self, site: str, seconds: float) -> None:
         """Nothing passes for a while; pings end a connection that is silent for too long."""

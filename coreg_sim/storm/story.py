@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from coreg_core.errors import CoregError
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_sim.storm.disk import followed
 from coreg_sim.storm.keystreams import keystreams_watched
@@ -31,17 +32,14 @@ STUDIES = {
     "alignment": f'{_STUDY}"alignment"\n',
 }
 NEEDS = {"scoring": "additive"}  # the study whose models it uses: the run before it
-Kind = Literal[
-    "kill", "power cut", "break", "cut off", "stall", "slow disk", "full disk", "noise", "cancel", "refuse", "old store"
-]
-# How often each is drawn. "old store" puts an older backup of the coordinator's store in its place.
-KINDS: dict[Kind, float] = {
-    "kill": 5, "power cut": 3, "break": 4, "cut off": 3, "stall": 3, "slow disk": 2, "full disk": 1.5, "noise": 1.5,
-    "cancel": 1, "refuse": 0.5, "old store": 1,
+# How often each is drawn. "old store" and "old site" put an older backup of the run store, or of a ledger, in its place.
+KINDS = {
+    "kill": 5, "power cut": 3, "break": 4, "cut off": 3, "stall": 3, "slow disk": 2, "full disk": 1.5, "noise": 1, "lie": 1,
+    "cancel": 1, "refuse": 0.5, "old store": 1, "old site": 0.5,
 }  # fmt: skip
 GOOD = {"CONVERGED", "CONVERGED_TO_ROUNDING", "MAX_ROUNDS"}  # outcomes with models
-AT_A_MESSAGE = ("kill", "power cut", "break", "full disk", "noise", "old store")
-AT_A_SITE = ("power cut", "break", "full disk", "noise", "cut off", "stall")
+AT_A_MESSAGE = ("kill", "power cut", "break", "full disk", "noise", "lie", "old store", "old site")
+AT_A_SITE = ("power cut", "break", "full disk", "noise", "lie", "cut off", "stall", "old site")
 STORM = 90.0  # seconds in which studies are submitted and faults begin
 PATIENCE = 3600.0  # virtual seconds after the last fault until every run must have ended
 MANY = 12  # faults of a storm at most
@@ -56,7 +54,7 @@ class Fault:
     """
 
     at: float
-    kind: Kind
+    kind: str
     where: str
     seconds: float
     moment: str = ""
@@ -236,6 +234,9 @@ def _happens(world: World, fault: Fault) -> None:
         case "old store":
             world.back_up()
             loop.call_later(fault.seconds, world.restore)
+        case "old site":
+            world.back_up_site(fault.where)
+            loop.call_later(fault.seconds, world.restore_site, fault.where)
         case "break":
             world.network.break_links(fault.where)
         case "cut off":
@@ -250,12 +251,14 @@ def _happens(world: World, fault: Fault) -> None:
         case "full disk":
             world.durable.full.add(fault.where)
             loop.call_later(fault.seconds, world.durable.full.discard, fault.where)
-        case "noise":
-            world.network.damage(fault.where)
+        case "noise" | "lie":
+            world.network.damage(fault.where, lie=fault.kind == "lie")
         case "cancel":
             world.cancel(fault.where)
         case "refuse":
             world.refusing.add(fault.where)
+        case _:
+            raise AssertionError(fault.kind)
 
 
 def _check(
@@ -277,6 +280,8 @@ def _check(
         allowed = {"CANCELLED"} if run in cancelled else set()
         allowed |= {"SITE_FAULT"} if any(fault.kind == "noise" for fault in faults) else set()
         allowed |= {"REFUSED"} if run in world.refusing else set()
+        # What a lie says may end a run in any way, but for a model that is wrong.
+        allowed |= set(Outcome.__members__) if any(fault.kind == "lie" for fault in faults) else set()
         # The sites are ahead of the store, and say so; or its repeated questions use up what a site grants for the plan.
         allowed |= {"DAMAGED", "REFUSED"} if world.restored else set()
         allowed |= {"STALLED", "TOO_FEW_SITES"} if away else set()
@@ -297,7 +302,7 @@ def _check(
 
 def _check_ledgers(world: World, broken: list[str]) -> None:
     """Every answer that left stands in the site's ledger, whose chain is whole."""
-    for site in SITES:
+    for site in (site for site in SITES if site not in world.sites_restored):
         try:
             entries = list(read_ledger(world.folder / site / "ledger.jsonl"))
         except CoregError as error:

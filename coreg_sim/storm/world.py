@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import json
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,7 @@ class World:
         self.unsubmitted: set[str] = set()  # runs whose model was never trained
         self.refusing: set[str] = set()  # runs that the operators refuse from now on
         self.restored: list[float] = []  # times at which an older store came back
+        self.sites_restored: set[str] = set()  # sites whose older ledger came back
         self.network = Network(loop, random.Random(chance.random()))  # noqa: S311 - a simulation
         self.processes: dict[str, Process] = {}
         self.ends: list[str] = []  # how processes ended of themselves
@@ -170,6 +172,27 @@ class World:
         (self.folder / "backup.sqlite").replace(self.folder / "runs.sqlite")
         self.restored.append(self.loop.time())
         self.loop.call_later(1.0, self.start, "coordinator")
+
+    def back_up_site(self, site: str) -> None:
+        """A copy of what `identity/` holds of runs: the ledger, and the sums of open runs."""
+        shutil.rmtree(self.folder / f"{site}-backup", ignore_errors=True)
+        shutil.copytree(
+            self.folder / site, self.folder / f"{site}-backup", ignore=shutil.ignore_patterns("models", "service")
+        )
+
+    def restore_site(self, site: str) -> None:
+        """Put the copy in its place, and start the agent."""
+        self.kill(site)
+        for kept in ("ledger.jsonl", "runs"):
+            here, saved = self.folder / site / kept, self.folder / f"{site}-backup" / kept
+            if here.is_dir():
+                shutil.rmtree(here)
+            here.unlink(missing_ok=True)
+            if saved.exists():
+                saved.replace(here)
+        self.durable.all_synced(self.folder / site)
+        self.sites_restored.add(site)
+        self.loop.call_later(1.0, self.start, site)
 
     async def _coordinator(self, process: Process) -> None:
         path = self.folder / "runs.sqlite"
