@@ -13,14 +13,15 @@ from coreg_sim.storm.story import calm_models, live_through, shrunk, story_of
 
 
 def main(first: int, count: int | None) -> None:
-    twins = calm_models()
     if count is None:
         story = story_of(first)
-        if live_through(story, twins).broken:
+        if live_through(story, calm_models(story)).broken:
             story = shrunk(story)
-        print(json.dumps({"seed": first, "story": str(story), **asdict(live_through(story, twins))}))  # noqa: T201
+        told = live_through(story, calm_models(story))
+        print(json.dumps({"seed": first, "story": str(story), **asdict(told)}))  # noqa: T201
     for seed in range(first, first + (count or 0)):
-        print(json.dumps({"seed": seed, **asdict(live_through(story_of(seed), twins))}), flush=True)  # noqa: T201
+        story = story_of(seed)
+        print(json.dumps({"seed": seed, **asdict(live_through(story, calm_models(story)))}), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

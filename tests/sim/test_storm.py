@@ -13,17 +13,17 @@ from coreg_sim.storm.batches import asked, storms
 from coreg_sim.storm.loop import Process, VirtualLoop
 
 pytestmark = pytest.mark.timeout(400)
-FOUND = (64, 158, 256, 284, 285, 401)  # seeds that broke an invariant: by a defect since mended, or by one below
+FOUND = (518,)  # beyond the first fifty: a seed that finds a defect below
 
 # Defects that real drills found, or that would be as bad: (the patch, a seed that finds it). Seeds below 1,000 each.
 DEFECTS = {
     "a restarted coordinator forgets who has not fetched its model": (
         "from coordinator.store.runs import RunStore; RunStore.undelivered = lambda self: {}",
-        285,
+        518,
     ),
     "the ledger is not synced": (
         "from coreg_wire.files import disk; disk.AppendFile.write = lambda self, data: self._file.write(data)",
-        2,
+        6,
     ),
     "a restarted site has lost a sum": (
         """
@@ -35,7 +35,7 @@ def load(self, data):
     return kept if kept is None or len(kept.sums) < 2 else dataclasses.replace(kept, sums=(*kept.sums[:-2], kept.sums[-1]))
 FileLog.load = load
 """,
-        401,
+        6,
     ),
     "the context of masks does not change from step to step": (
         """
@@ -56,11 +56,11 @@ from coordinator.machine import dispatch
 for row in dispatch.TABLE.values():
     row.update({phase: dispatch.nothing for phase, does in row.items() if does is dispatch._fetched_already})
 """,
-        0,
+        34,
     ),
     "the ledger is trusted unread": (
         "from site_agent.ledger import Ledger; Ledger._read = lambda self: True",
-        0,
+        2,
     ),
     "after a failed write the ledger goes on": (
         """
@@ -71,7 +71,7 @@ def _write(self, entry):
     write(self, entry)
 Ledger._write = _write
 """,
-        158,
+        8,
     ),
     "a store with a damaged run stops the service": (
         """
@@ -107,9 +107,8 @@ def test_a_seed_gives_the_same_trace_in_every_process():
 def test_a_defect_that_is_put_back_is_found(defect):
     patch, seed = DEFECTS[defect]
     program = (
-        "import os, sys\nfrom coreg_sim.storm import story\ncalm = story.calm_models()\n"
-        f"exec({patch!r})\n"
-        f"print(story.live_through(story.story_of({seed}), calm).broken)\nsys.stdout.flush()\nos._exit(0)"
+        f"import os, sys\nfrom coreg_sim.storm import story as s\nstory = s.story_of({seed})\ncalm = s.calm_models(story)\n"
+        f"exec({patch!r})\nprint(s.live_through(story, calm).broken)\nsys.stdout.flush()\nos._exit(0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
     assert done.stdout.strip() not in ("", "[]"), done.stderr[-2000:]
