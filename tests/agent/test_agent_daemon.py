@@ -1,6 +1,7 @@
 """The agent's process, against a coordinator in memory: consent, sessions that break, signals, and what takes long."""
 
 import asyncio
+import gc
 import json
 import time
 
@@ -25,6 +26,7 @@ from site_agent.ledger import read_ledger
 from site_agent.machine.notices import Notice
 from site_agent.service import daemon as daemons
 from site_agent.service.state_dir import Decision, StateDir
+from site_agent.session.stream import Session
 
 
 def plan(run):
@@ -214,3 +216,24 @@ def test_the_last_status_is_that_it_stopped_however_slow_the_disk_was_before(tmp
 
     agent.against(conversation)
     assert json.loads((tmp_path / "service" / "status.json").read_text())["waiting"] == "stopped"
+
+
+def test_a_stream_that_breaks_while_its_session_ends_leaves_no_traceback(tmp_path):
+    """asyncio logs the error of a task that nobody asked (storm)."""
+
+    class Broken:
+        async def read(self):
+            raise ConnectionError("the connection broke")
+
+    async def ends():
+        heard = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
+        session = Session(Broken(), None, None)
+        session.reading()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        del session  # as after an error: nothing reads from it any more
+        gc.collect()
+        return heard
+
+    assert asyncio.run(ends()) == []
