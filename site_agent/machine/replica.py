@@ -41,6 +41,10 @@ class Behind(Refused):
     """The coordinator starts an attempt that has started already: its records are older than this site's keys."""
 
 
+class Outdated(Refused):
+    """What this site kept of the run is older than its end, and this process has answered nothing in it."""
+
+
 @dataclass(frozen=True)
 class Stopped:
     """The state after a sum that honest sites cannot produce: the computation ends at every site with the same reason."""
@@ -346,6 +350,8 @@ class Replica:
         ------
         Breach
             the computation has not ended, or it ended in another state at some site.
+        Outdated
+            see there: a backup of this site was restored.
         """
         if not finished.heads:
             if finished.outcome.good:
@@ -353,6 +359,11 @@ class Replica:
             return False
         kept = self.kept
         ended = None if kept is None else kept.ended  # here, or in an earlier process
+        if ended is None and self._step == 0:
+            raise Outdated(
+                f"run {self.plan.run} has ended, and this site's sums of it are older or missing (was a backup restored?). It "
+                "has no model of this run."
+            )
         if ended is None or kept is None:
             raise Breach(f"ended run {self.plan.run} before this site received the last step.")
         fault = heads_fault(self.plan.run, finished.heads, ended.head, ended.signers, self._keys)

@@ -42,7 +42,7 @@ from site_agent.machine.differencing import Promises, SummedWith
 from site_agent.machine.factoring import FACTOR_MEMORY
 from site_agent.machine.job import Fold, each_by_itself
 from site_agent.machine.memory import Remembered, SiteResult, Told
-from site_agent.machine.replica import Behind, Breach, Replica
+from site_agent.machine.replica import Behind, Breach, Outdated, Replica
 from site_agent.machine.run_keys import Keys
 from site_agent.machine.run_log import Kept, Memory, RunLog
 from site_agent.machine.scoring import Batch, ScoringJob
@@ -335,7 +335,11 @@ class Site:
     def _finished(self, finished: Finished) -> list[FromSite]:
         replica, job = self._replica, self._job
         if self.result is None:
-            ended = replica is not None and replica.finish(finished)
+            try:
+                ended = replica is not None and replica.finish(finished)
+            except Outdated as error:  # the agent's other runs go on
+                self._rules.promises.release(finished.run)
+                return [PlanRefused(finished.run, str(error))]
             self.result = SiteResult(finished.outcome, finished.reason, self.plan)
             if ended and replica is not None and job is not None and not replica.stopped:
                 position = replica.sites.index(self.name)

@@ -266,7 +266,17 @@ def test_the_memory_of_many_labels_is_their_features_and_a_block() -> None:
 # --- the end, and plans that cannot be carried out ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps", [0, 3])
+def test_an_end_that_a_site_with_older_sums_cannot_come_to_ends_this_run_alone() -> None:
+    """An older ledger was put in its place (storm): the agent ended at each start, and its other runs with it."""
+    site = make_site("a")
+    proposed(site)
+    [said] = site.handle(m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", "", "", ""),)))
+    assert isinstance(said, m.PlanRefused)
+    assert "was a backup restored?" in said.reason
+    assert (site.breach, site.result) == (None, None)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
 def test_an_end_with_models_that_this_site_has_not_come_to_is_a_breach(steps: int) -> None:
     for end, words in (
         (m.Finished("run-1", Outcome.CONVERGED, ""), "as converged without the head of any site"),
@@ -275,8 +285,7 @@ def test_an_end_with_models_that_this_site_has_not_come_to_is_a_breach(steps: in
             "before this site received the last step",
         ),
     ):
-        site = Pump(make_plan(), make_sites("abc")).join().steps(max(steps, 1)).sites["a"]
-        site = site if steps else make_site("a")
+        site = Pump(make_plan(), make_sites("abc")).join().steps(steps).sites["a"]
         proposed(site)
         assert site.handle(end) == [], "a site that has no model of a run does not say that it has"
         assert words in site.breach
