@@ -263,7 +263,7 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
         if run.inbox:
             agent, actions = _heard(agent, run.inbox[0])
         return agent, [Forget(plan.run, keep_consent=True), *actions]
-    if isinstance(message, Finished):
+    if isinstance(message, Finished) and worked.accepted is not False:
         outcome = message.outcome
         over = notices.run_over(plan, plan.run, outcome, message.reason, worked.models)
         agent, actions = _over(replace(agent, begun=0), run, outcome)
@@ -272,8 +272,11 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
     if worked.fetched:
         return _over(agent, run, None)
     if worked.accepted is False:
-        refused = Notify(notices.refused(plan.run, plan.study, worked.reason))
-        return _without(agent, plan.run), [refused, Forget(plan.run, keep_consent=False)]
+        refused: list[Action] = [Notify(notices.refused(plan.run, plan.study, worked.reason))]
+        refused.append(Forget(plan.run, keep_consent=False))
+        if agent.once and isinstance(message, Finished):  # nothing more comes of its one run
+            refused.append(Exit(Refused(worked.reason)))
+        return _without(agent, plan.run), refused
     if worked.accepted:
         agent = _with(agent, plan.run, replace(run, stage=Stage.ACTIVE))
     return _next(agent, plan.run)

@@ -320,9 +320,11 @@ def test_an_end_that_the_site_did_not_see_ends_the_session_without_a_model(
         await coordinator.says(m.Finished("run-1", Outcome.CONVERGED, "", heads))
 
     reason, kinds = refused(script, tmp_path, deliver=delivered.append)
-    assert "ended run run-1" in reason
+    assert (
+        "this site's sums of it are older or missing" if heads else "ended run run-1 as converged without"
+    ) in reason
     assert delivered == []
-    assert kinds == ["Hello", "Offer"]
+    assert kinds == ["Hello", "Offer", *["PlanRefused"] * bool(heads)], "and no Fetched"
 
 
 @pytest.mark.parametrize(
