@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,27 @@ def mean_of(runs: Sequence[Mapping[str, float]], method: str) -> float:
     return float(np.mean([run[method] for run in runs]))
 
 
+def with_deviation(values: Sequence[float]) -> str:
+    """The mean and the standard deviation (n − 1) of the values, as one cell of a table."""
+    deviation = f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3g}{deviation}"
+
+
 def random_views(data: NumericDataSet, rng: np.random.Generator) -> list[Any]:
     """The columns of two views: a random half of the attributes each (to one), an attribute's columns together."""
     order = rng.permutation(len(data.attributes))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
     return [np.array([c for a in sorted(half) for c in data.attributes[a]]) for half in halves]
+
+
+def without_identifiers(data: NumericDataSet) -> NumericDataSet:
+    """The same set without nominal attributes that have another level on each row: a name, a key."""
+    kept = [attribute for attribute in data.attributes if len(attribute) < len(data.y)]
+    columns = [j for attribute in kept for j in attribute]
+    starts = np.cumsum([0, *map(len, kept)])
+    attributes = tuple(tuple(range(a, b)) for a, b in pairwise(starts))
+    X = np.ascontiguousarray(data.X[:, columns])
+    return replace(data, X=X, columns=tuple(data.columns[j] for j in columns), attributes=attributes)
 
 
 def level_numbers(data: NumericDataSet) -> NumericDataSet:
