@@ -22,7 +22,7 @@ from sklearn.model_selection import KFold
 
 from coreg_core.estimators import RLSR, CoRLSR
 from coreg_core.numerics.arrays import Arr
-from coreg_sim.papers.baselines import kernel_ridge
+from coreg_sim.papers.baselines import PEERS
 from coreg_sim.papers.pool import NumericDataSet, Pool
 from coreg_sim.papers.views import level_numbers, paper_rules, random_views
 from coreg_sim.study.jobs import JSON, Job
@@ -57,7 +57,7 @@ class CorlsrUci:
     def jobs(self, pool: Pool, *, quick: bool) -> list[Job]:
         """One for each set, reading and five of the runs; quick: the five smallest sets, one run.
 
-        The practitioner's kernel ridge uses no views, and is evaluated on the first five runs' folds.
+        The practitioner's regressors use no views, and are evaluated on the first five runs' folds.
         """
         there = [name for name in self.sets if pool.has(name)]
         if quick:
@@ -120,7 +120,7 @@ def _predictions(data: NumericDataSet, reading: str, columns: list[Any], labelle
     """Each method's predictions for the nine unlabelled folds."""
     X, Z, y, offset = data.X[labelled], data.X[rest], data.y[labelled], 0.0
     if reading == "practitioner":
-        return {"kernel ridge": kernel_ridge(X, y, seed=0).predict(Z)}
+        return {name: np.asarray(fit(X, y).predict(Z)) for name, fit in PEERS.items()}
     if reading == "standardised":
         mean, deviation = X.mean(axis=0), X.std(axis=0)
         deviation[deviation <= 1e-12 * np.abs(X).max(axis=0)] = 1.0
@@ -174,13 +174,14 @@ def _findings(reading: str, statistics: Statistics, n_sets: int) -> list[str]:
 
 
 def _against_practitioner(reading: str, errors: Errors, practitioner: Errors) -> str:
-    better = sum(
-        float(np.mean(of_set["exact"])) < float(np.mean(practitioner[name]["kernel ridge"]))
-        for name, of_set in errors.items()
-    )
+    better = {
+        peer: sum(np.mean(of_set["exact"]) < np.mean(practitioner[name][peer]) for name, of_set in errors.items())
+        for peer in PEERS
+    }
+    each = ", ".join(f"{count} ({peer})" for peer, count in better.items())
     return (
-        f"{reading}: exact coRLSR with the paper's rules is better than cross-validated kernel ridge (one table, no "
-        f"unlabelled rows) on {better} of {len(errors)} sets."
+        f"{reading}: exact coRLSR with the paper's rules is better than scikit-learn's regressors on one table without "
+        f"unlabelled rows on this many of {len(errors)} sets: {each}."
     )
 
 
@@ -205,21 +206,30 @@ def _statistics_table(statistics: Mapping[str, Statistics], n_sets: int) -> Repo
 
 def _sets_table(reading: str, errors: Errors, practitioner: Errors, n_runs: int) -> ReportTable:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (name, *(float(np.mean(of_set[m])) for m in METHODS), float(np.mean(practitioner[name]["kernel ridge"])))
+        (
+            name,
+            *(f"{np.mean(of_set[m]):.4g} ± {_standard_error(of_set[m]):.2g}" for m in METHODS),
+            *(float(np.mean(practitioner[name][peer])) for peer in PEERS),
+        )
         for name, of_set in errors.items()
     )
     return ReportTable(
         f"rmse / max y, {reading}",
-        ("set", "RLSR", "exact", "semi-parametric", "mean of two views' RLSR, λ = 0", "kernel ridge, cross-validated"),
+        ("set", "RLSR", "exact", "semi-parametric", "mean of two views' RLSR, λ = 0", *PEERS),
         rows,
-        f"Means of {n_runs} runs of tenfold inverse cross-validation; kernel ridge: of "
-        f"{len(next(iter(practitioner.values()))['kernel ridge'])}, always standardised.",
+        f"Means ± standard errors of {n_runs} runs of tenfold inverse cross-validation. The last {len(PEERS)}: means of "
+        f"{len(next(iter(practitioner.values()))['kernel ridge'])} runs; all but ExtraTrees standardise their inputs.",
     )
+
+
+def _standard_error(values: list[float]) -> float:
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
 def _plot(reading: str, errors: Errors, a: str, b: str) -> Plot:
     points = [(float(np.mean(of_set[b])), float(np.mean(of_set[a]))) for of_set in errors.values()]
-    series = Series("a set", tuple(x for x, _ in points), tuple(y for _, y in points))
+    spread = tuple(2 * _standard_error(of_set[a]) for of_set in errors.values())
+    series = Series("a set", tuple(x for x, _ in points), tuple(y for _, y in points), spread=spread)
     name = f"corlsr-uci-{reading}-{a}-{b}".replace(" ", "-")
     return Plot(name, f"{a} against {b}, {reading}", f"rmse of {b}", f"rmse of {a}", (series,), diagonal=True)
 

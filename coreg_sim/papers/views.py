@@ -33,7 +33,7 @@ def mean_of(runs: Sequence[Mapping[str, float]], method: str) -> float:
     return float(np.mean([run[method] for run in runs]))
 
 
-def with_deviation(values: Sequence[float]) -> str:
+def with_deviation(values: Sequence[float] | Arr) -> str:
     """The mean and the standard deviation (n − 1) of the values, as one cell of a table."""
     deviation = f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
     return f"{np.mean(values):.3g}{deviation}"

@@ -12,15 +12,16 @@ from coreg_core.estimators import RLSR, XNV, CoRLS, CoRLSR, HessianRLS, OCAClass
 from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
 from coreg_core.numerics.cca import canonical_ridge
 from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, oca, rademacher, snf, xnv
+from coreg_sim.papers.baselines import PEERS
 from coreg_sim.papers.pool import NumericDataSet, Pool
-from coreg_sim.papers.views import level_numbers, scaled
+from coreg_sim.papers.views import level_numbers, scaled, without_identifiers
 from coreg_sim.study.jobs import Job
 
 METHODS = {
     "literal": corlsr_uci.METHODS,
     "level numbers": corlsr_uci.METHODS,
     "standardised": corlsr_uci.METHODS,
-    "practitioner": ("kernel ridge",),
+    "practitioner": tuple(PEERS),
 }
 
 
@@ -69,6 +70,15 @@ def test_nominal_attributes_may_be_the_numbers_of_their_levels():
     assert one.attributes == ((0,), (1,))
 
 
+def test_names_and_keys_are_no_attribute():
+    X = np.hstack([np.arange(3.0)[:, None], np.eye(3), [[1, 0], [0, 1], [1, 0]]])
+    data = NumericDataSet("toy", X, np.zeros(3), tuple("aNNNkk"), ((0,), (1, 2, 3), (4, 5)), "regression")
+    one = without_identifiers(data)
+    assert one.columns == ("a", "k", "k")
+    assert one.attributes == ((0,), (1, 2))
+    assert one.X.tolist() == [[0, 1, 0], [1, 0, 1], [2, 1, 0]]
+
+
 def test_identical_labelled_rows_are_no_error():
     data = data_set()
     same = replace(data, X=np.vstack([np.ones((12, 4)), data.X[12:]]))
@@ -111,8 +121,9 @@ def test_xnv_learns_from_its_labels_alone(binary):
     hidden = replace(one, y=np.where(np.arange(240) < 100, one.y, np.nan))
     for a, b in zip(*(list(xnv._families(s, 20, np.random.default_rng(0))) for s in (one, hidden)), strict=True):
         assert a.method == b.method
-        assert a.tuned_error(one, 100, 60) == b.tuned_error(hidden, 100, 60)
-        assert 0 <= a.tuned_error(one, 100, 60) < 1.0
+        error = a.error(one, a.tuned(one, 100), 60)
+        assert error == b.error(hidden, b.tuned(hidden, 100), 60)
+        assert 0 <= error < 1.0
 
 
 def test_the_experiment_s_xnv_is_the_estimator():
@@ -179,15 +190,36 @@ def test_the_area_under_the_curve_is_scikit_learn_s_ties_included():
 
 def test_oca_scales_by_the_training_rows_and_sees_no_test_target():
     data = data_set(100)
-    one = oca._OcaSplit.of(data, 0, constant=False)
+    one = oca._OcaSplit.of(data, 0, "labelled rows")
     everything = np.vstack([one.X[0], one.Z[0]])
     np.testing.assert_allclose([everything.min(axis=0), everything.max(axis=0)], [[-1] * 4, [1] * 4])
     assert (one.y.min(), one.y.max()) == (0.0, 100.0)
     assert sorted([one.X[1].shape[1], one.X[2].shape[1]]) == [2, 2]
-    assert oca._OcaSplit.of(data, 0, constant=True).X[1].shape[1] == 3
+    assert oca._OcaSplit.of(data, 0, "constant").X[1].shape[1] == 3
+    literal = oca._OcaSplit.of(data, 0, "literal").y
+    assert np.all(np.diff(literal[np.argsort(one.y)]) >= 0)  # another scale of the same labels
+    assert literal.min() >= 0.0
+    assert literal.max() <= 100.0
+    assert np.ptp(literal) < 100.0
     spoilt = replace(one, y_test=np.full(len(one.y_test), np.nan))
-    _, chosen = oca._tuned(one, "OCA-1-1", 60, 0)
-    assert oca._tuned(spoilt, "OCA-1-1", 60, 0)[1] == chosen
+    assert (
+        oca._tuned(spoilt, "OCA-1-1", oca.SMALL_RIDGES, 60, 0)[1:]
+        == oca._tuned(one, "OCA-1-1", oca.SMALL_RIDGES, 60, 0)[1:]
+    )
+
+
+def test_oca_s_cross_validation_is_the_mean_over_the_folds():
+    one = oca._OcaSplit.of(data_set(100), 0, "labelled rows")
+    _, folds, (eta0, coupling, *ridge) = oca._tuned(one, "OCA-1-1", (0.25,), 60, 0)
+    scores = []
+    for inside, outside in oca.KFold(10, shuffle=True, random_state=0).split(one.y):
+        model_w = oca.descend(
+            [t[inside] for t in one.X[1:]], one.y[inside], list(one.Z[1:]), "squared", np.array([ridge]), np.array([eta0]),
+            np.array([coupling]), 1, 60, np.random.default_rng(0),
+        )  # fmt: skip
+        predicted = np.mean([t[outside] @ w for t, w in zip(one.X[1:], model_w, strict=True)], axis=0)[:, 0]
+        scores.append(np.sqrt(np.mean((predicted - one.y[outside]) ** 2)))
+    assert folds == pytest.approx(np.mean(scores))
 
 
 @pytest.mark.parametrize("reading", rademacher.READINGS)
@@ -198,7 +230,8 @@ def test_rademacher_s_fold_is_corls_with_the_separate_loss(reading):
     X_views, Z_views = ([data.X[rows][:, c] for c in columns] for rows in (labelled, rest))
     nu = [CoRLS(preset="paper").fit(X_views, data.y[labelled], Z_views).ridge_[v] for v in range(2)]
     share = 1.0 if reading == "literal" else 1 / 16  # γ = ν, or ν / 2ℓ with ℓ = 8
-    for coupling, error, bound in ((0.0, error_0, bound_0), (0.1 if share == 1 else 0.1 / 8, error_1, bound_1)):
+    lam = {"literal": 0.1, "consistent": 0.1 / 8, "pairs once": 0.1 / 16}[reading]
+    for coupling, error, bound in ((0.0, error_0, bound_0), (lam, error_1, bound_1)):
         model = CoRLS(preset="paper", ridge=[share * v for v in nu], coupling=coupling).fit(
             X_views, data.y[labelled], Z_views
         )
@@ -250,7 +283,7 @@ def test_the_bounds_are_theorem_3_as_printed(reading):
     kF, kG = Gaussian(paper_bandwidth(XF)), Gaussian(paper_bandwidth(XG))
     share = 1.0 if reading == "literal" else 1 / 24  # 1/(2ℓ)
     gF, gG = paper_ridge(XF) * share, paper_ridge(XG) * share
-    lam = 0.1 if reading == "literal" else 0.1 / 12
+    lam = {"literal": 0.1, "consistent": 0.1 / 12, "pairs once": 0.1 / 24}[reading]
     J, M = kF(ZF, XF) / gF - kG(ZG, XG) / gG, kF(ZF, ZF) / gF + kG(ZG, ZG) / gG
     plain = 12 / gF + 12 / gG  # k(x, x) = 1
     U = np.sqrt([plain, plain - lam * np.trace(J.T @ np.linalg.inv(np.eye(48) + lam * M) @ J)])
@@ -300,6 +333,7 @@ def test_the_report_correlates_what_the_sets_gave():
         name: {
             "literal": [[10.0, 10 * (1 - rising[i]), 2.0, 2 * (1 - shares[i])]] * 2,
             "consistent": [[10.0, 10 * (1 - falling[i]), 2.0, 2 * (1 - shares[i])]] * 2,
+            "pairs once": [[10.0, 10 * (1 - rising[i]), 2.0, 2 * (1 - shares[i])]] * 2,
             "kernel ridge": [3.0],
         }
         for i, name in enumerate(("bolts", "cpu", "sleep", "pbc"))
@@ -313,7 +347,7 @@ def test_the_report_correlates_what_the_sets_gave():
 
 
 def test_three_sets_are_too_few_for_a_correlation():
-    one = {reading: [[10.0, 9.0, 2.0, 1.5]] * 2 for reading in ("literal", "consistent")} | {"kernel ridge": [3.0]}
+    one = {reading: [[10.0, 9.0, 2.0, 1.5]] * 2 for reading in rademacher.READINGS} | {"kernel ridge": [3.0]}
     with pytest.raises(UsageError, match="the pool has 3"):
         rademacher.EXPERIMENT.report(dict.fromkeys(("bolts", "cpu", "sleep"), one), quick=True)
 
