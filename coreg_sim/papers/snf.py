@@ -108,20 +108,19 @@ class Snf:
             name, reading, share, _ = key.split("/")
             of_reading = second if reading == READINGS[1] else first
             of_reading.setdefault(float(share), {}).setdefault(name, []).append(result["errors"])
+        cases: dict[tuple[float, str], Errors] = {}
+        for at in first:
+            cases[at, READINGS[0]] = first[at]
+            cases[at, READINGS[1]] = first[at] | second.get(at, {})
         return Report(
-            findings=tuple(
-                finding
-                for share in first
-                for reading, errors in (
-                    (READINGS[0], first[share]),
-                    (READINGS[1], first[share] | second.get(share, {})),
-                )
-                for finding in _findings(share, reading, errors)
-            ),
-            tables=tuple(
-                _table(share, errors, reading)
-                for reading, of_reading in zip(READINGS, (first, second), strict=True)
-                for share, errors in of_reading.items()
+            findings=tuple(f for (share, reading), errors in cases.items() for f in _findings(share, reading, errors)),
+            tables=(
+                _against_table(cases),
+                *(
+                    _table(share, errors, reading)
+                    for reading, of_reading in zip(READINGS, (first, second), strict=True)
+                    for share, errors in of_reading.items()
+                ),
             ),
         )
 
@@ -228,12 +227,21 @@ def _findings(share: float, reading: str, errors: Errors) -> Iterator[str]:
     draws = len(next(iter(errors.values())))
     each = [sum(min(SIX, key=runs[draw].__getitem__) == "SNF" for runs in errors.values()) for draw in range(draws)]
     yield f"{at}: SNF wins {min(each)} to {max(each)} sets in single draws, {np.mean(each):.1f} on average."
-    for other in ("SNF, η_Y = 0", "PCA", "LS-SVM", *PEERS):
-        below, above = _differences(errors, other)
-        yield (
-            f"{at}: SNF's error is below that of {other} by more than two standard errors on {below} of {len(errors)} sets, "
-            f"and above it on {above}."
-        )
+
+
+def _against_table(cases: Mapping[tuple[float, str], Errors]) -> ReportTable:
+    others = (*(method for method in SIX if method != "SNF"), *OTHERS)
+    rows: list[tuple[Cell, ...]] = [
+        (other, *("{} below, {} above".format(*_differences(errors, other)) for errors in cases.values()))
+        for other in others
+    ]
+    n_sets = len(next(iter(cases.values())))
+    return ReportTable(
+        f"SNF's error against the others', of {n_sets} sets",
+        ("", *(f"{100 * share:.0f} %, {reading}" for share, reading in cases)),
+        tuple(rows),
+        "The sets on which SNF's error is below and above the other's by more than two standard errors of the paired difference.",
+    )
 
 
 def _differences(errors: Errors, other: str) -> tuple[int, int]:
