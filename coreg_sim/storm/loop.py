@@ -7,6 +7,7 @@ import asyncio
 import contextvars
 import random
 import selectors
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ class Process:
     def __init__(self, name: str):
         self.name, self.dead = name, False
         self.files: list[Callable[[], None]] = []  # closed by the system when it dies
+        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()  # all that it started
 
     def start(self, loop: "VirtualLoop", work: Any) -> "asyncio.Task[Any]":
         context = contextvars.copy_context()
@@ -77,6 +79,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         return super().call_soon(_unless_dead(callback, context), *args, context=context)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> "asyncio.Task[Any]":
+        task: asyncio.Task[Any] = super().create_task(coro, name=name, context=context)
+        process = _PROCESS.get() if context is None else context.get(_PROCESS)
+        if process is not None:
+            process.tasks.add(task)
+        return task
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None

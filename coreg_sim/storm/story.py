@@ -44,6 +44,7 @@ STORM = 90.0  # seconds in which studies are submitted and faults begin
 PATIENCE = 3600.0  # virtual seconds after the last fault until every run must have ended
 MANY = 12  # faults of a storm at most
 LONG = 700.0  # seconds of absence beyond every timeout of the coordinator
+IDLE = {"coordinator": 3 + 2 * len(SITES)} | dict.fromkeys(SITES, 7)  # tasks of a process when no run is under way
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,20 @@ async def _live(world: World, story: Story, told: Told, twins: Mapping[str, Any]
     if not over:
         stages = {run: (summary.stop, summary.steps) for run, summary in world.runs().items()}
         told.broken.append(f"after {loop.time():.0f} s not every run has ended with its models fetched: {stages}")
+    await _check_tasks(world, told.broken)
     studies = {run: (story.runs[i][1], plan) for i, (run, plan) in enumerate(plans.items())}
     _check(world, studies, story.faults, told, twins)
+
+
+async def _check_tasks(world: World, broken: list[str]) -> None:
+    """Nothing is left of faults and runs: each process has the tasks of its first second, soon and then for good."""
+    tasks: dict[str, int] = {}
+    for _ in range(10):
+        await asyncio.sleep(13.0)
+        tasks = {name: sum(not task.done() for task in process.tasks) for name, process in world.processes.items()}
+        if tasks == IDLE:
+            return
+    broken.append(f"at rest the processes have {tasks} tasks, not {IDLE}")
 
 
 def _submit(world: World, plan: Plan, needed: str) -> None:

@@ -73,6 +73,18 @@ Ledger._write = _write
 """,
         8,
     ),
+    "a session leaves a task behind": (
+        """
+import asyncio
+from coordinator.transports.sessions import Sessions
+converse = Sessions._converse
+async def _converse(self, *arguments):
+    asyncio.create_task(asyncio.Event().wait())
+    await converse(self, *arguments)
+Sessions._converse = _converse
+""",
+        0,
+    ),
     "a store with a damaged run stops the service": (
         """
 from coordinator.store.runs import RunStore
