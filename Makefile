@@ -102,7 +102,7 @@ DATA ?= data
 JOBS ?= 2
 papers: setup
 	$(BIN)/coreg-sim paper all --data $(DATA) --jobs $(JOBS) --out paper-out
-	$(BIN)/coreg-sim benefit --data $(DATA) --sets chosen-on,judged-on --draws 4 --jobs $(JOBS) --out paper-out
+	$(BIN)/coreg-sim benefit --data $(DATA) --sets chosen-on,judged-on --draws 2 --jobs $(JOBS) --out paper-out
 	$(BIN)/python tools/docs.py --collect paper-out
 
 # Fresh problems with FIRST=; two processes, minutes. The result is committed: benchmarks/results/certify.json.

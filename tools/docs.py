@@ -42,6 +42,7 @@ from coreg_wire.terminal.command_line import EXIT_CODES
 from coreg_wire.terminal.output import human_bytes
 from site_agent.config.settings import NOT_IN_FILE, OWN, TABLE, AgentSettings
 from site_agent.data.inputs import Inputs
+from site_agent.ledger import disclosures
 from site_agent.models.file import FORMAT
 from site_agent.policy.policy import Policy
 
@@ -247,8 +248,26 @@ def alignment() -> str:
     return table(headings, rows)
 
 
+def answers() -> str:
+    """The words of the ledger for each kind of answer (site_agent/ledger/disclosures.py)."""
+    rows = [("additive", words) for words in (disclosures.AFFINE, disclosures.LINEAR, *disclosures.ADDITIVE.values())]
+    rows += [("agreement", words) for words in disclosures.RESPONSES.values()]
+    alignment = ("publish", "pass", "take", "canaries", "tally")
+    rows += [
+        ("alignment" if kind in alignment else "agreement", words)
+        for kind, words in disclosures.OTHERS.items()
+        if kind != "score"
+    ]
+    scoring = disclosures.OTHERS["score"]
+    rows = [("scoring" if words == scoring else objective, words) for objective, words in rows]
+    return table(
+        "| objective | what an answer discloses |", [f"| {objective} | {words} |" for objective, words in rows]
+    )
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"diabetes": diabetes},
+    "docs/concepts/disclosure.md": {"answers": answers},
     "docs/how-to/align-ids.md": {"alignment": alignment},
     "docs/how-to/deploy.md": {"sizing": sizing},
     "docs/how-to/upgrade.md": {

@@ -22,6 +22,9 @@ sites = ["site-a", "site-b", "site-c"]
 objective = "additive"
 # Forecast by cross-validation what joining brings each site. It costs one more solve, with a column for each of 5 folds.
 forecast = true
+# The policy preset "strict" refuses this plan. It needs forecast = false and these two keys:
+# tuning_steps = 0
+# probes = 1
 
 # The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together.
 # Both policy presets allow it.

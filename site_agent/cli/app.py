@@ -79,10 +79,12 @@ def root(
         )
     else:
         listed = ", ".join(f"{s['messages']} {kind} ({s['numbers']} numbers)" for kind, s in sent.items())
-        console.note(
-            f"what left this machine: {listed}; {joined.label_bearing.messages} vectors among these, and "
-            f"some scalars, were computed from labels too; all entries are in {joined.ledger}"
+        labels = (
+            f"{joined.label_bearing.messages} vectors among these, and some scalars, were computed from labels too"
+            if "Answer" in sent
+            else "nothing was computed from labels"
         )
+        console.note(f"what left this machine: {listed}; {labels}; all entries are in {joined.ledger}")
         for path in joined.written:
             console.note(f"model: {path}")
         if joined.written:

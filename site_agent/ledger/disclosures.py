@@ -9,7 +9,7 @@ from coreg_core.additive.model.terms import Residuals
 from coreg_core.additive.question_types import Ask, Question
 from coreg_core.computation.rounds import Round
 
-_WORDS = {
+ADDITIVE = {
     Ask.LABELS: "the number of this site's labels, and their sum",
     Ask.SPREAD: "the sum of squared distances of this site's labels from the federation's mean",
     Ask.SCORE: "the prediction of this site's own model for each shared instance, weighted by its quality",
@@ -21,10 +21,14 @@ _WORDS = {
     Ask.JOINT: "the error of scoring together on this site's left-out labels: a number for each trial and fold",
     Ask.FORECAST: "squared errors on left-out labels, joined and alone, the number of labels, and the best model for this site",
     Ask.TOGETHER: "the prediction of this site's model for each instance that is scored together: its part of the score",
-    Ask.MODEL: "nothing: the site received the solution for its model",
+    Ask.MODEL: "a confirmation that the site received the solution for its model: no data",
 }
-_AFFINE = "this site's part of the score, its explained residuals, smoothed, and their sum; they depend on the labels"
-_LINEAR = "this site's response to a change of the question, without its labels"
+RESPONSES = {
+    "affine": "this site's own predictions for the shared instances",
+    "linear": "their response to a change",
+}
+AFFINE = "this site's part of the score, its explained residuals, smoothed, and their sum; they depend on the labels"
+LINEAR = "this site's response to a change of the question, without its labels"
 # Grouped and open residuals are not smoothed: they refer to the labelled instances themselves.
 _STANDING: dict[Residuals, str] = {
     "grouped": "its explained residuals as means over groups of labels; they reveal which shared instances are labelled and "
@@ -37,14 +41,14 @@ _IN_SCALARS = (Ask.LABELS, Ask.SPREAD, Ask.TRACES, Ask.JOINT, Ask.FORECAST)
 Labels: TypeAlias = Literal["none", "in the scalars", "in the vectors"]
 
 
-_AGREEMENT = {
+OTHERS = {  # of the agreement, of scoring and of alignments
     "labels": "the number of this site's labels",
     "sizes": "a bound on this site's features, the size of its label column, rounding: a few numbers",
     "residual": "rounding errors of this site's models: two numbers for each",
-    "score": _WORDS[Ask.TOGETHER],
+    "score": ADDITIVE[Ask.TOGETHER],
     "publish": "a public key for this alignment, and the number of this site's ids as a class",
     "pass": "a padded list of ids as points that no single site can compute, sealed for the next site",
-    "take": "nothing: the site received its own list",
+    "take": "a confirmation that the site received its own list: no data",
     "canaries": "a digest of this site's canaries: no id",
     "tally": "fingerprints of this site's ids, as a part of the sum over all sites",
 }
@@ -64,11 +68,7 @@ def words(asked: Round, residuals: Residuals = "smoothed") -> str:
     """The disclosure of the answer to this question, under a plan with such residuals."""
     question = asked.question
     if not isinstance(question, Question):
-        told = {
-            "affine": "this site's own predictions for the shared instances",
-            "linear": "their response to a change",
-        }
-        return _AGREEMENT.get(question.stage, told[question.part])
+        return OTHERS.get(question.stage, RESPONSES[question.part])
     standing = residuals != "smoothed"
     if standing and question.ask in (Ask.SMOOTHER, Ask.SMOOTHED):
         grouped = " and how they are grouped" if residuals == "grouped" else ""
@@ -76,8 +76,8 @@ def words(asked: Round, residuals: Residuals = "smoothed") -> str:
     if standing and question.ask is Ask.FIXED_POINT and question.part == "affine":
         return f"this site's part of the score, {_STANDING[residuals]}; their sum"
     if question.ask is Ask.FIXED_POINT:
-        return _AFFINE if question.part == "affine" else _LINEAR
-    return _WORDS[question.ask]
+        return AFFINE if question.part == "affine" else LINEAR
+    return ADDITIVE[question.ask]
 
 
 def labels_in(asked: Round) -> Labels:

@@ -43,8 +43,8 @@ def report(models: Sequence[Path]) -> list[RunFindings]:
             runs.setdefault(model.run, RunFindings(model.run, path, model.target, model.found))
     if not runs:
         raise BadData(
-            f"{', '.join(map(str, models))}: the run left no findings. Train with forecast = true (additive objective) or with "
-            "a path of couplings, and give the joined model."
+            f"{', '.join(map(str, models))}: no findings are in there. A joined model has them, a local one does not, if its "
+            "run had forecast = true (additive objective) or a path of couplings."
         )
     return list(runs.values())
 

@@ -11,7 +11,7 @@ from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scori
 from site_agent.machine.site_data import PrivateData
 
 FEWEST = 3  # in a sum of two sites, each can compute the other's part
-_KEY = '(this policy has members_may_learn = "sums"; "operators" allows it)'
+_KEY = '(this policy has members_may_learn = "sums"; "operators" allows it; federation.toml or the study has the key of the plan)'
 
 
 def against_one_operator(plan: Plan, data: PrivateData | None) -> list[tuple[bool, str]]:

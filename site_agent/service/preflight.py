@@ -78,6 +78,8 @@ def check(
     found: dict[str, PrivateData] = {}
 
     def table(name: str, inputs: Inputs) -> str:
+        if inputs.target is None and inputs.id:
+            return f"{len(read_ids(inputs, 'exact'))} ids, no target: it serves scoring and alignment only"
         prepared = prepare(inputs, salt)
         d = found[name] = prepared.data
         if 2 == len(values := set(d.y.tolist())) < len(d.y) and values != {0.0, 1.0}:

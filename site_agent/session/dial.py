@@ -124,7 +124,8 @@ async def keep_dialling(
             tried = f"{where}{reason.rstrip('.')} (tried for {waited:.0f} s)"
             raise Unreachable(f"{tried}. Start the agent again when the coordinator is up.")
         limit = "no timeout" if math.isinf(dial.timeout) else f"timeout in {dial.timeout - waited:.0f} s"
-        note(f"no session with {address} for {waited:.0f} s: {reason.rstrip('.')}; trying again ({limit})")
+        since = f" for {waited:.0f} s" if waited >= 1 else ""
+        note(f"not connected to {address}{since}: {reason.rstrip('.')}; trying again ({limit})")
         await asyncio.sleep(min(dial.jitter(0.5 * pause, 1.5 * pause), dial.timeout - waited))
         pause = max(pause, min(LONGEST_PAUSE, 2 * pause))
 

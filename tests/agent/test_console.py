@@ -79,7 +79,7 @@ def test_a_coordinator_that_stays_away_is_logged_ever_less_often(capsys, monkeyp
     def lines_at(seconds, why):
         for at in seconds:
             now[0] = at
-            log(Notice("not_connected", f"no session with c:1 for {at} s: {why}; trying again (no timeout)"))
+            log(Notice("not_connected", f"not connected to c:1 for {at} s: {why}; trying again (no timeout)"))
         return len(capsys.readouterr().err.splitlines())
 
     assert lines_at(range(40), "no answer") == 4, "at 0, 5, 15 and 35 seconds"

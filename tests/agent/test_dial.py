@@ -100,7 +100,7 @@ def test_pauses_double_up_to_ten_seconds_and_begin_again_after_a_session():
     script = Script(*(NoAnswer("no answer") for _ in range(8)), LostSession("cut"), NoAnswer("no answer"))
     notes = script.dial()
     assert script.pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 0.2, 0.4])
-    assert notes[0].startswith("no session with c:1 for 0 s: the port is closed; trying again (no timeout)")
+    assert notes[0].startswith("not connected to c:1: the port is closed; trying again (no timeout)")
     assert "cut" in notes[8], "a session that broke has its own reason"
     assert script.diagnosed == 8, "and after it the reason is looked for once several attempts have failed"
 

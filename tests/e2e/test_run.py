@@ -249,7 +249,7 @@ def test_a_peer_that_is_frozen_with_its_connection_open_is_noticed_in_time_and_t
         # The coordinator pings every second, and waits 0.8 s for the answer; agents do every 5 s, and wait 4 s.
         frozen(agents["west"], lambda: fed.events(event="left"), 6)
         assert {(e["site"], e["lost"]) for e in fed.events(event="left")} == {("west", True)}, "and nobody else"
-        frozen(coordinator, lambda: all("no session with" in fed.said(site) for site in SITES), 14)
+        frozen(coordinator, lambda: all("not connected to" in fed.said(site) for site in SITES), 14)
         assert {process.poll() for process in (coordinator, *agents.values())} == {None}
 
 
