@@ -24,7 +24,7 @@ from coreg_core.estimators import RLSR, CoRLSR
 from coreg_core.numerics.arrays import Arr
 from coreg_sim.papers.baselines import PEERS
 from coreg_sim.papers.pool import NumericDataSet, Pool
-from coreg_sim.papers.views import level_numbers, paper_rules, random_views
+from coreg_sim.papers.views import level_numbers, paper_rules, random_views, rough
 from coreg_sim.study.jobs import JSON, Job
 from coreg_sim.study.report import Cell, Report, ReportTable
 from coreg_wire.terminal.svg import Plot, Series
@@ -139,9 +139,9 @@ def _predictions(data: NumericDataSet, reading: str, columns: list[Any], labelle
         "average": np.mean([f.predict(V) for f, V in zip(alone, Z_views, strict=True)], axis=0),
     }
     for form in ("exact", "semi-parametric"):
-        model = CoRLSR(preset="paper", form=form, bandwidth=bandwidth, ridge=ridge, coupling=COUPLING).fit(
-            X_views, y, Z_views
-        )
+        model = CoRLSR(
+            preset="paper", form=form, bandwidth=bandwidth, ridge=ridge, coupling=COUPLING, prediction_tol=rough(y)
+        ).fit(X_views, y, Z_views)
         out[form] = model.predictions_unlabelled_.mean(axis=0)
     return {method: predicted + offset for method, predicted in out.items()}
 

@@ -72,6 +72,19 @@ def test_folds_of_labelled_rows_have_scores_where_the_default_folds_have_none(tm
         assert line.replace(kind, "polars") == found["polars"]
 
 
+def test_the_methods_of_the_papers_learn_a_curve_and_coupling_shrinks_the_class(tmp_path):
+    lines = quick("methods_of_the_papers", tmp_path)
+    errors = {line.split()[0]: [numbers(part)[0] for part in line.split(":")[1:]] for line in lines[:6]}
+    assert set(errors) == {"RidgeCV", "RLSR", "CoRLSR", "OCARegressor", "XNV", "SNF"}
+    for name in ("RLSR", "CoRLSR", "XNV", "SNF"):
+        few, many = errors[name]
+        assert many < few
+        assert many < min(errors["RidgeCV"][1], errors["OCARegressor"][1]), "the target is curved"
+    bounds = [numbers(line)[-1] for line in lines[6:]]
+    assert bounds == sorted(bounds, reverse=True)
+    assert bounds[-1] < 0.95 * bounds[0]
+
+
 def test_intervals_cover_what_they_promise_and_another_unit_drifts(tmp_path):
     lines = quick("model_intervals_drift", tmp_path)
     [covered] = [line for line in lines if line.startswith("intervals of")]
@@ -102,4 +115,4 @@ def test_an_example_is_short_says_how_to_read_it_and_has_its_picture(path):
 def test_each_picture_has_its_example():
     pictures = {path.stem for path in (ROOT / "docs" / "examples").glob("*.svg")}
     assert pictures == {path.stem for path in EXAMPLES}
-    assert len(pictures) == 6
+    assert len(pictures) == 7
