@@ -1,5 +1,8 @@
 """A site's model file, for pandas and polars frames."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,8 @@ import polars as pl
 
 from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr
+from site_agent.data.drift import look
+from site_agent.data.errors import SHOWN, BadTable, Fault
 from site_agent.data.tables import Table
 from site_agent.models.file import SiteModel
 from site_agent.models.file import load_model as _load
@@ -37,6 +42,8 @@ class Model:
     def predict(self, frame: Any) -> Arr:
         """Predict f(x) for each row, in the units of the target, or the probability of a yes/no target, (n,).
 
+        A `UserWarning` tells of texts that training never had, and of values outside the range of training.
+
         Parameters
         ----------
         frame
@@ -47,7 +54,28 @@ class Model:
         BadData
             not a frame, a column is missing, or a cell cannot be read as the model reads it.
         """
-        return self._model.predict(_table(frame))
+        with _in_terms_of_frames():
+            return self._model.predict(self._looked_at(frame))
+
+    def interval(self, frame: Any, level: float = 0.9) -> tuple[Arr, Arr]:
+        """Low and high ends, (n,) each, of an interval that covers a share ``level`` of new labels (a run with a forecast).
+
+        Raises
+        ------
+        BadData
+            as `predict`; or the model has no values for intervals.
+        UsageError
+            the labels are too few for the level.
+        """
+        with _in_terms_of_frames():
+            return self._model.interval(self._looked_at(frame), level)
+
+    def _looked_at(self, frame: Any) -> Table:
+        table = _table(frame)
+        known = self._model.preprocessing
+        for note in (*known.notes_on(table), *look(known, table).beyond):
+            warnings.warn(note, UserWarning, stacklevel=4)
+        return table
 
 
 def load_model(path: str | Path) -> Model:
@@ -66,9 +94,7 @@ def _table(frame: Any) -> Table:
     if not isinstance(frame, pl.DataFrame):
         columns = getattr(frame, "columns", None)
         if columns is None or not hasattr(frame, "to_dict"):
-            raise BadData(
-                f"a {type(frame).__name__} is no frame: give a pandas or polars DataFrame with named columns."
-            )
+            raise BadData(f"a pandas or polars DataFrame with named columns is needed, not a {type(frame).__name__}.")
         frame = pl.DataFrame({str(name): _cells(frame[name]) for name in columns}, strict=False)
     text = frame.select(
         pl.when(pl.col(name).cast(pl.String).is_in(["", "NA", "NaN"]))
@@ -78,6 +104,21 @@ def _table(frame: Any) -> Table:
         for name in frame.columns
     )
     return Table(text, "the frame", np.arange(1, frame.height + 1))
+
+
+@contextmanager
+def _in_terms_of_frames() -> Iterator[None]:
+    """Faults of a table by row, counted from 0, without the advice for an agent's files."""
+    try:
+        yield
+    except BadTable as error:
+        raise BadData("; ".join(_fault(fault) for fault in error.faults[:SHOWN])) from None
+
+
+def _fault(fault: Fault) -> str:
+    column = "" if fault.column is None else f"column {fault.column!r}"
+    rows = "" if not fault.lines else f", row {fault.lines[0] - 1} (counted from 0)"
+    return f"{column}{rows}: {fault.what}" if column else f"the frame: {fault.what}"
 
 
 def _cells(series: Any) -> list[Any]:

@@ -108,7 +108,7 @@ class Sweep:
         rows: list[tuple[Cell, ...]] = []
         lines: list[Series] = []
         best: tuple[float, str] | None = None
-        tried = len(self.sites) * len(self.splits) * len(self.couplings)
+        tried = len(self.sites) * len(self.splits) * sum(coupling > 0 for coupling in self.couplings)
         for sites, split, draws in self._settings(results):
             gains = [_gains(draws, j) for j in range(len(self.couplings))]
             for coupling, gain in zip(self.couplings, gains, strict=True):
@@ -125,7 +125,9 @@ class Sweep:
             lines.append(Series(f"{sites} sites, {split}", x, y, "line", spread))
         unfinished = sum(not Outcome[r["stop"]].good for r in results.values())
         findings = [
-            f"The best of {tried} settings whose sites are better than alone beyond chance (the interval allows for "
+            "One draw has no interval, so nothing is told from chance: use --seeds 10."
+            if self.seeds == 1
+            else f"The best of {tried} settings whose sites are better than alone beyond chance (the interval allows for "
             f"{tried} tries): {best[1]}."
             if best
             else f"None of {tried} settings makes the sites better than alone beyond chance (the interval allows for {tried} "

@@ -6,7 +6,8 @@ with the model that the site owns after training together. Both need the site's 
 
 How to read it: the sites gain if the whole interval of the change is below 0, and if the joined models err less than
 the mean of the site's own labels. Otherwise the columns do not predict the target, and a gain means little. For your
-own data, replace TABLE, TARGET and SITES. The bars in the picture are 95 % intervals over the draws.
+own data, replace TABLE (a polars frame; of a pandas frame, pl.DataFrame(dict(frame))), TARGET and SITES. The bars in the
+picture are 95 % intervals over the draws.
 
     python examples/does_joining_pay.py [--quick]
 """

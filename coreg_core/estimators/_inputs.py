@@ -73,7 +73,7 @@ def checked_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
         raise BadData("Input y contains infinity or a value too large; leave a target that is not known missing (NaN).")
     if least and np.isnan(targets).all():
         raise BadData(
-            "Input y contains NaN alone: every target is missing, and some rows need one. In GridSearchCV and "
+            "All targets are NaN. Some rows need a target. In GridSearchCV and "
             "cross_val_score, set cv to LabelledFolds."
         )
     return targets
@@ -232,7 +232,7 @@ class TwoClasses:
             known = np.array(known.tolist()) if y.dtype == object else known
             out[~missing] = self._signs(known, classes)
         elif n_rows != 0:
-            raise BadData("Input y contains NaN alone: every target is missing, and no class is known.")
+            raise BadData("All targets are NaN, so no class is known.")
         return out
 
     def decision_function(self, X: Any) -> Any:

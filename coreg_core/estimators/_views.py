@@ -7,6 +7,7 @@ rows whose target is missing (NaN) are the shared instances, and a mask (rows ×
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,12 @@ def _positions(view: Any, names: Any) -> Any:
         if names is None:
             raise ValueError("it has no column names. Use positions, or a data frame (a transformer's set_output)")
         order = {name: j for j, name in enumerate(names)}
+        if missing := [name for name in wanted if name not in order]:
+            close = get_close_matches(str(missing[0]), map(str, names), 1)
+            asked = f"Did you mean {close[0]!r}? " if close else ""
+            raise ValueError(
+                f"no column {missing[0]!r}. {asked}The columns are {', '.join(map(repr, map(str, names)))}"
+            )
         return [order[name] for name in wanted]
     return np.array(wanted) if wanted else np.zeros(0, np.int64)
 

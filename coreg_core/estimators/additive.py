@@ -25,7 +25,7 @@ from coreg_core.numerics.threads import one_thread
 # All views are in one process and the parameter names its disclosure, so the caller consents for every site.
 _ALLOWED = ResidualPolicy(grouped_at_least=3, open_residuals=True)
 _EVERY_LABEL = (
-    "no label_mask, or one that hides nothing: every view sees all labels, and sites of a federation see fewer. Give "
+    "Every view sees all labels, because label_mask is missing or all true. In a federation each site sees only its own. Give "
     "label_mask (rows by views), or rows='common' if the sites really have the same labelled rows."
 )
 
@@ -202,8 +202,8 @@ class AdditiveRegressor(ViewsRegressor, AdditiveViews):
     $\sum_v r_v^\top N_v^{-1} r_v + \sum_v \tau_v^{-2}\|w_v\|^2 + a^2/c$, $r_v = y_v - a - \Psi_v w_v - S_v s$. Noise and priors
     maximise the evidence.
 
-    If every view has the *same* labelled rows (``label_mask=None``), use ``rows="common"``: private rows are then no better than
-    views alone.
+    If every view has the *same* labelled rows (``label_mask=None``), ``rows="common"`` tunes the joint score by folds. For the
+    views' own models "private" is as good (docs/concepts/methods.md).
 
     Source: docs/research/mathematics.md, "The additive objective". What to expect: docs/research/benefit.md.
 

@@ -52,7 +52,7 @@ def conformal_factor(residuals: Float64[Arr, " n"], deviations: Float64[Arr, " n
     n, least = len(residuals), least_rows(coverage)
     if n < least:
         raise UsageError(
-            f"{n} left-out rows say nothing of an interval that covers {100 * coverage:g} %: that takes {least}. "
+            f"an interval of {100 * coverage:g} % needs {least} left-out labels; this model has {n}. "
             f"Ask for at most {100 * n / (n + 1):.0f} %."
         )
     if not np.all(deviations > 0.0):

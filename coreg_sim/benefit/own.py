@@ -62,7 +62,7 @@ class OwnTable:
         sources = [date.get(column.name, column.name) for column in known.columns for _ in column.feature_names]
         attributes = tuple(tuple(i for i, s in enumerate(sources) if s == name) for name in dict.fromkeys(sources))
         warnings = known.notes + tuple(
-            f"column {name!r} has another whole number in each row. Add --drop {name} if it is an id."
+            f"column {name!r} has a different whole number in every row. Add --drop {name} if it is an id."
             for name, values in zip(names, X.T, strict=True)
             if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
         )

@@ -225,8 +225,8 @@ def _of_blend(blend: Blend) -> str:
             "scoring together is a separate choice"
         )
     return (
-        f"own model: {blend.weight:.0%} joined model, {1.0 - blend.weight:.0%} local model, chosen by rows left out in turn; "
-        "the joined share is at most 80 %"
+        f"joined model: {blend.weight:.0%} learnt together, {1.0 - blend.weight:.0%} local model, chosen by rows left out "
+        "in turn; the first share is at most 80 %"
     )
 
 

@@ -4,12 +4,15 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from agent_files import agent, fitted, table
 from hypothesis import given
 from hypothesis import strategies as st
 
+import coreg_federation as coreg
 from coreg_core.agreement.views import KernelExpansion
+from coreg_core.errors import BadData
 from coreg_core.kernels.functions import Gaussian, Linear
 from site_agent.data.drift import Drift, look
 from site_agent.data.tables import read_table
@@ -83,3 +86,28 @@ def test_a_model_without_rows_keeps_no_ranges(folder, tmp_path, preprocessing):
     assert (without.ranges, without.columns) == (None, preprocessing.columns)
     seen = look(without, table(folder, "a,c\n100,x\n"))
     assert (seen.ranged, [d.column for d in seen.drifts]) == (False, ["c"])
+
+
+# --- the public model -------------------------------------------------------------------------------------------------
+
+
+def test_the_public_model_warns_as_the_command_does(folder):
+    model = coreg.load_model(folder / "m")
+    inside = pl.DataFrame({"a": [1.0, 2.0], "c": ["x", "z"]})
+    expected = model.predict(inside)  # a warning is an error here
+    with pytest.warns(UserWarning, match="column 'a': 2 of 2 cells .* outside the range of training"):
+        assert model.predict(inside.with_columns(pl.col("a") * 1000)).shape == expected.shape
+    with pytest.warns(UserWarning, match="1 cell.* a text that training never had"):
+        model.predict(inside.with_columns(pl.Series("c", ["x", "new"])))
+
+
+def test_faults_of_a_frame_are_told_by_row_without_advice_for_files(folder):
+    model = coreg.load_model(folder / "m")
+    with pytest.raises(BadData, match=r"^column 'a', row 1 \(counted from 0\): 'abc' is not a finite number\.$"):
+        model.predict(pl.DataFrame({"a": ["1", "abc"], "c": ["x", "z"]}))
+    with pytest.raises(BadData, match="no column 'c'"):
+        model.predict(pl.DataFrame({"a": [1.0]}))
+    with pytest.raises(BadData, match="DataFrame with named columns is needed, not a ndarray"):
+        model.predict(np.zeros((2, 2)))
+    with pytest.raises(BadData, match="no values for intervals"):
+        model.interval(pl.DataFrame({"a": [1.0], "c": ["x"]}))

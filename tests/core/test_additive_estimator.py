@@ -191,7 +191,7 @@ def test_tables_that_do_not_fit():
         model.fit(X, y, label_mask=mask[:5])
     with pytest.raises(BadData, match="no view may see a label"):
         model.fit(X, y, label_mask=np.zeros_like(mask))
-    with pytest.raises(BadData, match="every target is missing"):
+    with pytest.raises(BadData, match="All targets are NaN"):
         model.fit(X, np.full(60, np.nan))
     with pytest.raises(BadData, match="infinity"):
         model.fit(X, np.where(np.isnan(y), np.inf, y))
@@ -297,7 +297,7 @@ def test_columns_that_no_view_names_are_not_read():
 def test_a_view_without_a_mask_is_warned_about_and_a_model_of_a_view_takes_no_frame():
     X, y, mask = table()
     for nothing_hidden in (None, np.ones_like(mask)):
-        with pytest.warns(UserWarning, match="every view sees all labels"):
+        with pytest.warns(UserWarning, match="Every view sees all labels"):
             clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=nothing_hidden)
     unseen = mask.copy()
     unseen[np.flatnonzero(~np.isnan(y))[0]] = False

@@ -83,7 +83,7 @@ def test_a_row_without_a_target_is_unlabelled(cls):
         words = np.where(y > 0.5, "yes", "no").astype(object)
         words[30:] = None
         assert_array_equal(quick(cls).fit(X, words).predict(X), np.where(found > 0.5, "yes", "no"))
-    with pytest.raises(ValueError, match="every target is missing"):
+    with pytest.raises(ValueError, match="All targets are NaN"):
         quick(cls).fit(X, np.full(60, np.nan))
 
 
