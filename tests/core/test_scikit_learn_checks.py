@@ -172,7 +172,7 @@ def test_score_is_of_the_rows_with_a_target(cls):
     assert np.isnan(model.score(X, np.full(60, np.nan)))
 
 
-@pytest.mark.filterwarnings("ignore:no label_mask", "ignore:forecast_ is NaN")
+@pytest.mark.filterwarnings("ignore:Every view sees", "ignore:forecast_ is NaN")
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_a_parameter_that_does_not_fit_is_an_error_that_names_it(cls):
     X, _, missing = rows(cls)
