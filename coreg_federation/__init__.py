@@ -2,7 +2,7 @@
 
 `CoRLSR`, `AdditiveRegressor`, their classifiers and the methods of the literature are estimators with scikit-learn's
 conventions (extra ``estimators``). `LabelledFolds` are their folds for scikit-learn's searches, `load_model` reads the model
-file of a site, `simulate` runs a federation in one process. Each is imported when it is used first.
+file of a site, `simulate` runs a `Problem` under the plan of `plan_for` in one process. Each is imported when it is used first.
 """
 
 from importlib import import_module
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coreg_core.estimators import *  # noqa: F403
     from coreg_federation.model import Model, load_model
-    from coreg_sim.federation.simulate import simulate
+    from coreg_sim.federation.problems import Problem
+    from coreg_sim.federation.simulate import plan_for, simulate
 
 # Listed here, since importing the estimators takes a second and needs scikit-learn.
 ESTIMATORS = (
@@ -20,11 +21,13 @@ ESTIMATORS = (
     "MultiViewPegasosRegressor", "NystromSSSL", "OCAClassifier", "OCARegressor", "ParallelFieldRLS", "PegasosClassifier",
     "PegasosRegressor", "XKSClassifier", "XNVClassifier",
 )  # fmt: skip
-__all__ = [*ESTIMATORS, "Model", "__version__", "load_model", "simulate"]
+__all__ = [*ESTIMATORS, "Model", "Problem", "__version__", "load_model", "plan_for", "simulate"]
 _PLACES = {
     **dict.fromkeys(ESTIMATORS, "coreg_core.estimators"),
     "Model": "coreg_federation.model",
     "load_model": "coreg_federation.model",
+    "Problem": "coreg_sim.federation.problems",
+    "plan_for": "coreg_sim.federation.simulate",
     "simulate": "coreg_sim.federation.simulate",
 }
 DISTRIBUTION = "coreg-federation"

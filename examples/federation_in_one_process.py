@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from coreg_core.protocol.plan import Agreement
-from coreg_federation import simulate
+from coreg_federation import plan_for, simulate
 from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import closed_form, plan_for
+from coreg_sim.federation.simulate import closed_form
 from coreg_wire.terminal.svg import Plot, Series, draw
 
 couplings = (0.01, 1.0) if "--quick" in sys.argv else (0.001, 0.01, 0.1, 1.0)

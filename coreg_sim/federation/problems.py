@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """Each site's private data, by name; held-out rows of every view, and their targets."""
+    """Each site's private data (`site_agent.machine.site_data.PrivateData`) by name.
+
+    ``held_out`` has rows of every view, and ``held_out_y`` their targets.
+    """
 
     sites: dict[str, PrivateData]
     held_out: tuple[Arr, ...]

@@ -202,6 +202,7 @@ def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, hostin
     Simulated
         the outcome, each site's result, the steps, and what was sent.
 
+    >>> from coreg_federation import plan_for, simulate
     >>> from coreg_sim.federation.problems import generated
     >>> problem = generated(3, 20, 50, 2, seed=0)  # sites, labelled, unlabelled, columns of a site
     >>> simulate(problem, plan_for(problem)).outcome.name
