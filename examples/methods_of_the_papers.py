@@ -5,7 +5,8 @@ each measure both. 400 rows have no label. CoRLSR (2006) lets the two views agre
 the same with linear views from one row after another. XNV (2013) finds correlated features of two random views. SNF
 (2014) fits latent rows that explain columns and target. Kernel ridge regression (RLSR) and RidgeCV use the labels alone.
 
-How to read it: below is better; the bars are two standard errors over the draws. No method wins everywhere. Linear ones
+How to read it: below is better; the bars are two standard errors over the draws. With 10 labels SNF has the smallest
+error, within the bars. From 40 on RLSR is best, which ignores the unlabelled rows: they do not help here. Linear methods
 (RidgeCV, OCARegressor) stay above, since the target is curved. The printed lines are the paper of 2007: coupling the
 views makes the class of functions smaller, and this is known before any label is.
 
