@@ -42,7 +42,7 @@ class Model:
     def predict(self, frame: Any) -> Arr:
         """Predict f(x) for each row, in the units of the target, or the probability of a yes/no target, (n,).
 
-        A `UserWarning` tells of texts that training never had, and of values outside the range of training.
+        A `UserWarning` tells of texts and of missing cells that training never had, and of values outside its range.
 
         Parameters
         ----------
@@ -65,16 +65,16 @@ class Model:
         BadData
             as `predict`; or the model has no values for intervals.
         UsageError
-            the labels are too few for the level.
+            the labels are too few for the level, or the target is yes/no.
         """
         with _in_terms_of_frames():
             return self._model.interval(self._looked_at(frame), level)
 
     def _looked_at(self, frame: Any) -> Table:
-        table = _table(frame)
-        known = self._model.preprocessing
+        table, known = _table(frame), self._model.preprocessing
+        known.transform(table)  # names the faults of all columns
         for note in (*known.notes_on(table), *look(known, table).beyond):
-            warnings.warn(note, UserWarning, stacklevel=4)
+            warnings.warn(note, UserWarning, stacklevel=3)
         return table
 
 
@@ -112,12 +112,15 @@ def _in_terms_of_frames() -> Iterator[None]:
     try:
         yield
     except BadTable as error:
-        raise BadData("; ".join(_fault(fault) for fault in error.faults[:SHOWN])) from None
+        more = [f"{len(error.faults) - SHOWN} more faults"] * (len(error.faults) > SHOWN)
+        raise BadData("; ".join([*map(_fault, error.faults[:SHOWN]), *more])) from None
 
 
 def _fault(fault: Fault) -> str:
     column = "" if fault.column is None else f"column {fault.column!r}"
-    rows = "" if not fault.lines else f", row {fault.lines[0] - 1} (counted from 0)"
+    listed = ", ".join(str(line - 1) for line in fault.lines[:SHOWN])
+    more = f" and {len(fault.lines) - SHOWN} more" * (len(fault.lines) > SHOWN)
+    rows = f", row{'s' * (len(fault.lines) > 1)} {listed}{more} (counted from 0)" if fault.lines else ""
     return f"{column}{rows}: {fault.what}" if column else f"the frame: {fault.what}"
 
 

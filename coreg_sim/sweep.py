@@ -108,14 +108,14 @@ class Sweep:
         rows: list[tuple[Cell, ...]] = []
         lines: list[Series] = []
         best: tuple[float, str] | None = None
-        tried = len(self.sites) * len(self.splits) * sum(coupling > 0 for coupling in self.couplings)
+        tried = len(self.sites) * len(self.splits) * max(1, sum(coupling > 0 for coupling in self.couplings))
         for sites, split, draws in self._settings(results):
             gains = [_gains(draws, j) for j in range(len(self.couplings))]
             for coupling, gain in zip(self.couplings, gains, strict=True):
                 mean, half = interval(gain)
                 rows.append((sites, str(split), coupling, _signed(mean), _plus_minus(half), *_beside(draws, coupling)))
                 _, wide = interval(gain, 1.0 - (1.0 - CONFIDENCE) / tried)  # Bonferroni: the best of many settings
-                if wide is not None and mean + wide < 0 and (best is None or mean < best[0]):
+                if coupling > 0 and wide is not None and mean + wide < 0 and (best is None or mean < best[0]):
                     best = mean, f"{sites} sites, {split}, λ = {coupling:g}: {_signed(mean)} {_plus_minus(wide)}"
             means, halves = zip(*(interval(gain) for gain in gains), strict=True)
             x = tuple(coupling for coupling in self.couplings if coupling > 0)

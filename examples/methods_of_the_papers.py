@@ -62,7 +62,7 @@ for coupling in (0.0, 0.01, 0.1):
     _, bound = CoRegularisedClass(blocks, [0.1, 0.1], coupling).complexity_bounds
     print(f"coupling {coupling:g}: Rademacher complexity of 20 labelled rows at most {bound:.3f}")
 lines = tuple(
-    Series(name, tuple(map(float, sizes)), tuple(e.mean(axis=0)), "line", tuple(2 * e.std(axis=0) / np.sqrt(draws)))
+    Series(name, tuple(map(float, sizes)), tuple(e.mean(axis=0)), "line", tuple(2 * e.std(axis=0) / np.sqrt(draws - 1)))
     for name, e in found.items()
 )
 plot = Plot("papers", "Error on new rows", "labelled rows", "root mean square error", lines, log_x=True)

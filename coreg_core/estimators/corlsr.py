@@ -38,7 +38,7 @@ from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr
 
 _UNSURE_OF_Q = 1e-10  # the bound ρ is pessimistic: at ρ = 4e-8 the objective has 12 digits
-_ROUGH = 1e-6  # a tolerance of predictions, in largest labels, that asks for no further digits
+_ROUGH = 1e-6  # a tolerance of predictions, in largest labels, that asks for no further digits of Q
 _PRECISE_ENTRIES = 500_000  # 0.3 s
 
 
@@ -106,7 +106,8 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     predictions_unlabelled_
         (M, m).
     objective_
-        Q at the models, of targets less a. disagreement_: its last sum, without λ.
+        Q at the models, of targets less a. disagreement_: its last sum, without λ. Rounded by up to a relative 1e-10, or
+        1e-6 with a prediction_tol of 1e-6 · max|y| and more; gap_ does not contain this rounding.
     n_rounds_
         rounds taken (0 for the closed forms). stop_: how they ended, a `Stop`.
     gap_, prediction_bound_
@@ -213,7 +214,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """Q of the functions. Rounding moves it by at most ρ Q; where that can be much, in double-double."""
         typical = self._unit * max(float(np.abs(d.y).max()) for d in data)
         rough = self.prediction_tol is not None and self.prediction_tol >= _ROUGH * typical
-        unsure = fit.response_error > _UNSURE_OF_Q and not rough
+        unsure = fit.response_error > (_ROUGH if rough else _UNSURE_OF_Q)
         locals_, predictions = [], []
         for s, d in zip(fit.solutions, data, strict=True):
             f, entries = s.function, len(s.function.points) * (len(d.X) + len(d.Z))
@@ -272,7 +273,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             bounds=tuple(view.bound() for view in views),
             initial_objective=squares,
             tolerance=self.tol,
-            prediction_tolerance=1e-9 * largest if self.prediction_tol is None else self.prediction_tol / self._unit,
+            prediction_tolerance=1e-9 * largest if self.prediction_tol is None else float(self.prediction_tol) / self._unit,
             max_rounds=self.max_rounds,
             roundings=(max(view.response_error(weight) for view in views),),
             rounding_limit=GOOD_END * typical if self.prediction_tol is None else 0.0,

@@ -53,7 +53,7 @@ def conformal_factor(residuals: Float64[Arr, " n"], deviations: Float64[Arr, " n
     if n < least:
         raise UsageError(
             f"an interval of {100 * coverage:g} % needs {least} left-out labels; this model has {n}. "
-            f"Ask for at most {100 * n / (n + 1):.0f} %."
+            f"Ask for at most {math.floor(100 * n / (n + 1))} %."
         )
     if not np.all(deviations > 0.0):
         raise UsageError("a stated deviation is not positive; nothing can be scaled by it.")

@@ -83,19 +83,20 @@ class Rademacher:
             reading: {name: row for name, row in of_reading.items() if name not in SMALL}
             for reading, of_reading in rows.items()
         }
-        correlations, without = (
+        n_larger = len(larger["literal"])
+        correlations, *without = (
             {
                 (reading, measure): _correlations(sets[reading], measure)
                 for reading in READINGS
                 for measure in ("share", "difference")
             }
-            for sets in (rows, larger)
+            for sets in ((rows, larger) if 4 <= n_larger < len(results) else (rows,))
         )
         return Report(
             findings=tuple(_findings(rows, correlations)),
             tables=(
                 _correlation_table(correlations, len(results), ""),
-                _correlation_table(without, len(larger["literal"]), f", without {' and '.join(SMALL)}"),
+                *(_correlation_table(table, n_larger, f", without {' and '.join(SMALL)}") for table in without),
                 *(_sets_table(r, rows[r], practitioner) for r in READINGS),
             ),
             plots=tuple(_plot(reading, rows[reading]) for reading in READINGS),

@@ -379,7 +379,9 @@ def _set_table(errors: Errors, reading: str, n: int, sizes: tuple[int, ...]) -> 
 def _plot(task: str, of_task: Mapping[str, Arr], sizes: tuple[int, ...]) -> Plot:
     x = tuple(float(n) for n in sizes)
     series = tuple(
-        Series(m, x, tuple(map(float, e.mean(axis=0))), "line", tuple(map(float, e.std(axis=0))))
+        Series(
+            m, x, tuple(map(float, e.mean(axis=0))), "line", tuple(map(float, e.std(axis=0, ddof=min(1, len(e) - 1))))
+        )
         for m, e in of_task.items()
     )
     return Plot(f"xnv-{task.replace(' ', '-')}", f"{task}, tuned on n", "labels n", "test error", series)

@@ -193,7 +193,7 @@ async def _live(world: World, story: Story, told: Told, twins: Mapping[str, Any]
 
 
 async def _check_tasks(world: World, broken: list[str]) -> None:
-    """Nothing is left of faults and runs: each process has the tasks of its first second, soon and then for good."""
+    """Nothing is left of faults and runs: within 130 s each process has the tasks of a process without a run."""
     tasks: dict[str, int] = {}
     for _ in range(10):
         await asyncio.sleep(13.0)

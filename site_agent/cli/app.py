@@ -82,7 +82,7 @@ def root(
         labels = (
             f"{joined.label_bearing.messages} vectors among these, and some scalars, were computed from labels too"
             if "Answer" in sent
-            else "nothing was computed from labels"
+            else "no answer was computed from labels"
         )
         console.note(f"what left this machine: {listed}; {labels}; all entries are in {joined.ledger}")
         for path in joined.written:

@@ -122,7 +122,7 @@ class SiteModel:
             the coverage is not between 0 and 1, or the labels are too few for it.
         """
         if self.probability is not None:
-            raise UsageError("--interval is for a target of numbers. This model predicts a probability.")
+            raise UsageError("intervals are for a target of numbers. This model predicts a probability.")
         if self.intervals is None:
             raise BadData(
                 "this model has no values for intervals. Use the joined model of a run with forecast = true (additive "

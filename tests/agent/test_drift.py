@@ -95,8 +95,9 @@ def test_the_public_model_warns_as_the_command_does(folder):
     model = coreg.load_model(folder / "m")
     inside = pl.DataFrame({"a": [1.0, 2.0], "c": ["x", "z"]})
     expected = model.predict(inside)  # a warning is an error here
-    with pytest.warns(UserWarning, match="column 'a': 2 of 2 cells .* outside the range of training"):
+    with pytest.warns(UserWarning, match="column 'a': 2 of 2 cells .* outside the range of training") as heard:
         assert model.predict(inside.with_columns(pl.col("a") * 1000)).shape == expected.shape
+    assert [warning.filename for warning in heard] == [__file__], "it points at the call"
     with pytest.warns(UserWarning, match="1 cell.* a text that training never had"):
         model.predict(inside.with_columns(pl.Series("c", ["x", "new"])))
 
@@ -105,6 +106,8 @@ def test_faults_of_a_frame_are_told_by_row_without_advice_for_files(folder):
     model = coreg.load_model(folder / "m")
     with pytest.raises(BadData, match=r"^column 'a', row 1 \(counted from 0\): 'abc' is not a finite number\.$"):
         model.predict(pl.DataFrame({"a": ["1", "abc"], "c": ["x", "z"]}))
+    with pytest.raises(BadData, match=r"^column 'a', rows 0, 2 \(counted from 0\): 'p' and similar cells"):
+        model.predict(pl.DataFrame({"a": ["p", "1", "q"], "c": ["x", "z", "x"]}))
     with pytest.raises(BadData, match="no column 'c'"):
         model.predict(pl.DataFrame({"a": [1.0]}))
     with pytest.raises(BadData, match="DataFrame with named columns is needed, not a ndarray"):

@@ -232,7 +232,10 @@ def test_a_data_set_without_a_target_serves_scoring_and_is_no_fault(folder):
     write(folder, '[data.new]\ntable = "new.csv"\nid = "id"\n', "agent.toml")
     done = agent("check", "--config", "agent.toml", *INSECURE[:3])
     assert done.exit_code == 0, done.output
-    assert "ok     table new: 3 ids, no target: it serves scoring and alignment only" in done.stdout.splitlines()
+    assert (
+        "ok     table new: 3 ids, no target: for scoring and alignment; features not checked"
+        in done.stdout.splitlines()
+    )
 
 
 def test_ids_that_an_alignment_would_refuse_are_a_warning_with_their_lines(folder):

@@ -106,7 +106,7 @@ def test_the_command_writes_probabilities(tmp_path: Path) -> None:
     assert roc_auc_score(judged, p) > 0.6
     refused = agent("predict", *given, "--interval", "90")
     assert refused.returncode == 2
-    assert "--interval is for a target of numbers" in refused.stderr
+    assert "intervals are for a target of numbers" in refused.stderr
     told = agent("evaluate", "--model", "b.model", "--data", "b-judged.csv", "--json")
     [row] = json.loads(told.stdout)["models"]
     assert row["auc"] == pytest.approx(roc_auc_score(judged, p))
