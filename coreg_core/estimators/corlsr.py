@@ -273,7 +273,9 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             bounds=tuple(view.bound() for view in views),
             initial_objective=squares,
             tolerance=self.tol,
-            prediction_tolerance=1e-9 * largest if self.prediction_tol is None else float(self.prediction_tol) / self._unit,
+            prediction_tolerance=1e-9 * largest
+            if self.prediction_tol is None
+            else float(self.prediction_tol) / self._unit,
             max_rounds=self.max_rounds,
             roundings=(max(view.response_error(weight) for view in views),),
             rounding_limit=GOOD_END * typical if self.prediction_tol is None else 0.0,
