@@ -68,18 +68,28 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
     assert "are not pinned in [peers]" in (Policy(**allows).objection(plan) or "")
 
 
-def test_the_sample_read_with_the_keys_of_the_agreement_is_what_the_strict_preset_allows(tmp_path):
-    """Uncommented as its comments say."""
-    model, rest = SAMPLE.split('objective = "additive"')[1].split("[privacy]")
-    keys = re.findall(r"^# ((?:\w+ = |\[schedule\]).*)$", model, re.MULTILINE)
-    chosen = "\n".join(key for key in keys if not key.startswith("forecast"))
-    (tmp_path / "federation.toml").write_text(f"{SAMPLE.split('objective =')[0]}\n{chosen}\n[privacy]{rest}")
+def allowed_by_strict(tmp_path, model):
+    """The plan of the sample with this section [model], which the preset strict allows."""
+    before, rest = SAMPLE.split('objective = "additive"')[0], SAMPLE.split("[privacy]")[1]
+    (tmp_path / "federation.toml").write_text(f"{before}\n{model}\n[privacy]{rest}")
     plan = read_configuration(tmp_path / "federation.toml").plan()
-    assert (plan.objective, plan.iteration) == (Agreement(), Iteration())
     (tmp_path / "policy.toml").write_text(files_of("strict", "policy.toml")[1])
-    policy = read_policy(tmp_path / "policy.toml")
     pinned = {site: str(v) * 64 for v, site in enumerate(plan.sites)}
-    assert policy.model_copy(update={"peers": pinned}).objection(plan) is None
+    assert read_policy(tmp_path / "policy.toml").model_copy(update={"peers": pinned}).objection(plan) is None
+    return plan
+
+
+def test_the_sample_as_its_comments_say_is_what_the_strict_preset_allows(tmp_path):
+    additive, agreement = (
+        SAMPLE.split('objective = "additive"')[1].split("[privacy]")[0].split("# The agreement instead")
+    )
+    keys = re.findall(r"^# (\w+ = .*)$", additive, re.MULTILINE)
+    assert len(keys) == 2
+    plan = allowed_by_strict(tmp_path, "\n".join(['objective = "additive"', "forecast = false", *keys]))
+    assert (plan.objective.tuning_steps, plan.objective.probes) == (0, 1)
+    keys = re.findall(r"^# ((?:\w+ = |\[schedule\]).*)$", agreement, re.MULTILINE)
+    plan = allowed_by_strict(tmp_path, "\n".join(keys))
+    assert (plan.objective, plan.iteration) == (Agreement(), Iteration())
 
 
 @pytest.mark.parametrize("preset", ["strict", "partners"])

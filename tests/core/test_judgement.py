@@ -142,7 +142,7 @@ def test_a_conformal_factor_covers_what_is_exchangeable(coverage):
 def test_too_few_rows_have_no_interval():
     assert (least_rows(0.9), least_rows(0.95), least_rows(0.5)) == (9, 19, 1)
     assert conformal_factor(np.arange(9.0), np.ones(9), 0.9) == 8.0  # the largest of nine
-    with pytest.raises(UsageError, match="takes 9"):
+    with pytest.raises(UsageError, match=r"needs 9 left-out labels; this model has 8\. Ask for at most 88 %"):
         conformal_factor(np.ones(8), np.ones(8), 0.9)
     for coverage in (0.0, 1.0):
         with pytest.raises(UsageError, match="between 0 and 1"):

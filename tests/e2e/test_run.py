@@ -139,7 +139,7 @@ def test_an_agent_waits_for_a_late_coordinator_and_is_refused_with_other_data_or
         coordinator.send_signal(signal.SIGTERM)
         assert coordinator.wait() == 130
         agents = fed.all_join()
-        until(lambda: all("no session" in fed.said(site) for site in SITES))
+        until(lambda: all("not connected to" in fed.said(site) for site in SITES))
         coordinator = fed.run("endless")
         until(lambda: fed.answered() >= 10)
         code, _, why = run("coreg-coordinator", "run", "co/federation.toml", "--study", "endless.toml", cwd=tmp_path)
