@@ -17,7 +17,7 @@ from coreg_core.agreement.objective import ScheduleName
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Form, Iteration
-from coreg_sim.federation.problems import Problem, from_table, generated
+from coreg_sim.federation.problems import Problem, TableSource, from_table, generated
 from coreg_sim.federation.simulate import held_out_errors, plan_for, simulate
 from coreg_sim.study.jobs import JSON, Job
 from coreg_sim.study.report import Cell, Report, ReportTable
@@ -52,9 +52,7 @@ class Sweep:
     prediction_tolerance: float
     max_rounds: int
     features: int
-    data: str | None = None
-    target: str | None = None
-    drop: tuple[str, ...] = ()
+    table: TableSource | None = None
     views: str | None = None
     digest: str = ""  # of the files, so that another table gives other jobs
 
@@ -97,9 +95,9 @@ class Sweep:
             from coreg_sim.federation.views_file import partitioned, read_views  # polars takes a second to import
 
             return partitioned(read_views(Path(self.views)), labelled, unlabelled, seed)
-        if self.data is None or self.target is None:
+        if self.table is None:
             return generated(sites, labelled, unlabelled or 500, self.features, seed)
-        return from_table(Path(self.data), self.target, sites, labelled, unlabelled, seed, self.drop)
+        return from_table(self.table, sites, labelled, unlabelled, seed)
 
     # --- the report -------------------------------------------------------------------------------------------------
 

@@ -1,27 +1,20 @@
 """A table of the user's own, read as an agent reads it: every notation of numbers, dates, texts and empty cells."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import UsageError
 from coreg_sim.benefit.partition import AttributeTable, table_of
-from coreg_sim.federation.problems import labelled_rows
+from coreg_sim.federation.problems import TableSource, file_digest
 from coreg_sim.papers.pool import NumericDataSet
 from site_agent.data.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True)
-class OwnTable:
-    """A file, its target column, the columns that are no features, those that hold dates, and the value that means 1."""
-
-    path: str
-    target: str
-    drop: tuple[str, ...] = ()
-    dates: tuple[str, ...] = ()
-    positive: str = ""
+class OwnTable(TableSource):
+    """A table of the user's own, as a data set of the study."""
 
     @property
     def name(self) -> str:
@@ -30,10 +23,7 @@ class OwnTable:
 
     def digest(self) -> str:
         """Of the file: another table is another study."""
-        try:
-            return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()[:16]
-        except OSError as error:
-            raise BadData(f"{self.path}: cannot be read ({error.strerror}).") from None
+        return file_digest(self.path)
 
     def size(self) -> str:
         """Rows with a target and columns, in words."""
@@ -50,7 +40,7 @@ class OwnTable:
         UsageError
             No row has a target, or no column is left.
         """
-        features, y = labelled_rows(Path(self.path), self.target, self.drop, self.positive)
+        features, y = self.labelled()
         if not len(y) or not features.columns:
             raise UsageError(
                 f"{self.path}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features."

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from coreg_core.errors import UsageError, require_scikit_learn
-from coreg_sim.cli.options import Drop, JsonOption, Positive, Target, listed
+from coreg_sim.cli.options import Dates, Drop, JsonOption, Positive, Target
 from coreg_sim.study.jobs import JSON, Where, run_study, software
 from coreg_wire.terminal import output
 
@@ -22,10 +22,7 @@ def benefit(
     target: Target = None,
     positive: Positive = "",
     drop: Drop = None,
-    dates: Annotated[
-        list[str] | None,
-        typer.Option("--dates", callback=listed, help="A column of dates, made features; repeatable, or NAME,NAME."),
-    ] = None,
+    dates: Dates = None,
     sets: Annotated[
         str | None,
         typer.Option(

@@ -11,7 +11,7 @@ import typer
 from coreg_core.agreement.objective import ScheduleName
 from coreg_core.errors import UsageError
 from coreg_core.protocol.plan import Aggregation, Agreement, Form, Plan
-from coreg_sim.federation.problems import Problem, from_table, generated
+from coreg_sim.federation.problems import Problem, TableSource, from_table, generated
 from coreg_sim.federation.simulate import ClosedForm, Hosting, closed_form, in_process
 
 Sites = Annotated[int, typer.Option("--sites", min=1, help="Number of sites.")]
@@ -56,6 +56,10 @@ Drop = Annotated[
         "--drop", callback=listed, help="A column of the table to leave out, such as an id; repeatable, or NAME,NAME."
     ),
 ]
+Dates = Annotated[
+    list[str] | None,
+    typer.Option("--dates", callback=listed, help="A column of dates, made features; repeatable, or NAME,NAME."),
+]
 Target = Annotated[str | None, typer.Option("--target", help="The target column of the table.")]
 Positive = Annotated[
     str,
@@ -90,33 +94,37 @@ WITHOUT_RAY = "leave --on ray out"
 
 
 def problem_of(
-    data: Path | None,
-    target: str | None,
-    drop: list[str] | None,
-    sites: int,
-    labelled: int,
-    unlabelled: int | None,
-    views: str,
-    seed: int,
-    positive: str = "",
+    table: TableSource | None, sites: int, labelled: int, unlabelled: int | None, views: str, seed: int
 ) -> Problem:
     """The sites' data: generated, a table with its columns dealt to the sites in turn, or a table split by a views.toml."""
-    check_table(data, target, drop, views)
     if not views.isdigit():
         from coreg_sim.federation.views_file import partitioned, read_views  # polars takes one second to import
 
         return partitioned(read_views(Path(views)), labelled, unlabelled, seed)
-    if data is None or target is None:
+    if table is None:
         return generated(sites, labelled, unlabelled or 500, int(views), seed)
-    return from_table(data, target, sites, labelled, unlabelled, seed, drop or [], positive)
+    return from_table(table, sites, labelled, unlabelled, seed)
 
 
-def check_table(data: Path | None, target: str | None, drop: list[str] | None, views: str) -> None:
-    """Raise a UsageError if the options of a table contradict each other."""
-    if not views.isdigit() and (data is not None or target is not None or drop):
-        raise UsageError(f"--views {views} names table, target and columns. Leave out --data, --target and --drop.")
-    if data is not None and target is None:
-        raise UsageError("--data needs --target. Name the column to predict.")
+def table_of(
+    data: Path | None,
+    target: str | None,
+    drop: list[str] | None,
+    dates: list[str] | None,
+    views: str = "",
+    positive: str = "",
+) -> TableSource | None:
+    """The table that the options name, if they do; a UsageError if they contradict each other."""
+    given = data is not None or target or drop or dates or positive
+    if views and not views.isdigit() and given:
+        raise UsageError(
+            f"--views {views} names table, target and columns. Leave out --data, --target, --drop, --dates."
+        )
+    if not given:
+        return None
+    if data is None or not target:
+        raise UsageError("A table needs --data FILE and --target, the column to predict.")
+    return TableSource(str(data.resolve()), target, tuple(drop or ()), tuple(dates or ()), positive)
 
 
 @dataclass(frozen=True)

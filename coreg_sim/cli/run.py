@@ -56,6 +56,7 @@ def run(
     target: o.Target = None,
     positive: o.Positive = "",
     drop: o.Drop = None,
+    dates: o.Dates = None,
     seed: o.Seed = 0,
     threads: o.Threads = 1,
     objective: o.ObjectiveOption = "additive",
@@ -74,7 +75,9 @@ def run(
     ]
     if objective == "additive" and given:
         raise UsageError(f"--{given[0].replace('_', '-')} is an option of the agreement. Add --objective agreement.")
-    problem = o.problem_of(data, target, drop, sites, labelled, unlabelled, views, seed, positive)
+    problem = o.problem_of(
+        o.table_of(data, target, drop, dates, views, positive), sites, labelled, unlabelled, views, seed
+    )
     if objective == "additive":
         plan = plan_for(problem, Additive(), Iteration(threads=threads), aggregation=aggregation)
     else:

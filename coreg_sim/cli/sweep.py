@@ -1,6 +1,5 @@
 """coreg-sim sweep: compare couplings, splits, numbers of sites and seeds with the sites' own models."""
 
-import hashlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -8,7 +7,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import UsageError
 from coreg_core.protocol.plan import MOST_COLUMNS
 from coreg_sim.cli import options as o
 from coreg_sim.study.jobs import JSON, Where, run_study
@@ -39,6 +38,7 @@ def sweep(
     data: o.Data = None,
     target: o.Target = None,
     drop: o.Drop = None,
+    dates: o.Dates = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the results. An interrupted sweep resumes from it.")
     ] = Path("sweep-out"),
@@ -50,6 +50,7 @@ def sweep(
 
     With --on ray the draws run on all cores of Ray.
     """
+    from coreg_sim.federation.problems import file_digest
     from coreg_sim.federation.views_file import read_views
     from coreg_sim.study.terminal import show, waiting  # polars takes one second to import
     from coreg_sim.sweep import Split, Sweep
@@ -57,12 +58,12 @@ def sweep(
 
     if on == "process" and address is not None:
         raise UsageError("--address needs Ray. Add --on ray.")
-    o.check_table(data, target, drop, views)
+    table = o.table_of(data, target, drop, dates, views)
     lambdas = _several("couplings", couplings, float, 0)
     if len(lambdas) > MOST_COLUMNS:
         raise UsageError(f"--couplings: {len(lambdas)} values. At most {MOST_COLUMNS} fit in one run.")
     own = None if views.isdigit() else Path(views)
-    files = [own, read_views(own).data] if own is not None else [data] if data is not None else []
+    files = [own, read_views(own).data] if own is not None else [table.path] if table is not None else []
     asked = Sweep(
         couplings=lambdas,
         sites=(0,) if own is not None else _several("sites", sites, int, 1),
@@ -74,11 +75,9 @@ def sweep(
         prediction_tolerance=prediction_tolerance,
         max_rounds=max_rounds,
         features=5 if own is not None else int(views),
-        data=None if data is None else str(data.resolve()),
-        target=target,
-        drop=tuple(drop or ()),
+        table=table,
         views=None if own is None else str(own.resolve()),
-        digest=_digest(files),
+        digest=file_digest(*files),
     )
     where = Where(1 if on == "process" else None, address, o.WITHOUT_RAY)
 
@@ -93,16 +92,6 @@ def sweep(
         output.print_json(done.page)
     else:
         show(asked.report(done.results), f"{done.summary(len(done.results), 'draws')}, {out / 'sweep.svg'}")
-
-
-def _digest(files: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        try:
-            digest.update(file.read_bytes())
-        except OSError as error:
-            raise BadData(f"{file}: cannot be read ({error.strerror}).") from None
-    return digest.hexdigest()
 
 
 def _several(name: str, text: str, kind: type[N], least: N) -> tuple[N, ...]:

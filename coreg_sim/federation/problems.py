@@ -1,6 +1,7 @@
 """The data of a simulated federation: from a generator with a known answer, or from a table whose columns are partitioned."""
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,40 @@ class Problem:
         return len(next(iter(self.sites.values())).Z)
 
 
+@dataclass(frozen=True)
+class TableSource:
+    """A file, its target column, the columns that are no features, those that hold dates, and the target value that means 1."""
+
+    path: str
+    target: str
+    drop: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
+    positive: str = ""
+
+    def labelled(self) -> tuple["Table", Arr]:
+        """The features and the target of the rows that have a target; BadTable if a column is missing or no number."""
+        from site_agent.data.tables import read_table
+
+        table = read_table(Path(self.path))
+        table.require([self.target], "the target")
+        table.require(self.drop, "to be dropped")
+        table.require(self.dates, "to be read as dates")
+        y = table.with_classes(self.target, self.positive).numbers(self.target, target=True)
+        known = np.flatnonzero(~np.isnan(y))
+        return table.rows(known).select([n for n in table.columns if n not in (self.target, *self.drop)]), y[known]
+
+
+def file_digest(*paths: str | Path) -> str:
+    """Of the files' bytes: another table is another study. BadData if one cannot be read."""
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            digest.update(Path(path).read_bytes())
+        except OSError as error:
+            raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
+    return digest.hexdigest()[:16]
+
+
 def generated(
     n_sites: int, n_labelled: int, n_unlabelled: int, n_features: int, seed: int, n_held_out: int = 200
 ) -> Problem:
@@ -52,16 +87,7 @@ def generated(
     return _partition(views, n_sites, y, n_labelled, n_unlabelled)
 
 
-def from_table(
-    path: Path,
-    target: str,
-    n_sites: int,
-    n_labelled: int,
-    n_unlabelled: int | None,
-    seed: int,
-    drop: Sequence[str] = (),
-    positive: str = "",
-) -> Problem:
+def from_table(source: TableSource, n_sites: int, n_labelled: int, n_unlabelled: int | None, seed: int) -> Problem:
     """Partition a table: its columns go to the sites in turn, its rows are drawn as labelled, unlabelled and held-out.
 
     Raises
@@ -71,7 +97,8 @@ def from_table(
     """
     from site_agent.data.preprocessing import Preprocessing
 
-    table, y = labelled_rows(path, target, drop, positive)
+    path = source.path
+    table, y = source.labelled()
     columns = table.columns
     if len(columns) < n_sites:
         raise BadData(f"{path}: {len(columns)} feature columns for {n_sites} sites; every site needs at least one.")
@@ -84,23 +111,11 @@ def from_table(
             f"{path}: {len(y)} rows are too few for {n_sites} x {n_labelled} labelled, {shared} and 1 held out."
         )
     parts = (table.select(columns[v::n_sites]) for v in range(n_sites))
-    views = (Preprocessing.fit_columns(part).transform(part)[order] for part in parts)
+    views = (
+        Preprocessing.fit_columns(part, dates=[n for n in source.dates if n in part.columns]).transform(part)[order]
+        for part in parts
+    )
     return _partition(views, n_sites, y[order], n_labelled, m)
-
-
-def labelled_rows(path: Path, target: str, drop: Sequence[str], positive: str = "") -> tuple["Table", Arr]:
-    """The features and the target of the rows that have a target; BadTable if a column is missing or no number.
-
-    ``positive``: the value of a yes/no target that means 1.
-    """
-    from site_agent.data.tables import read_table
-
-    table = read_table(path)
-    table.require([target], "the target")
-    table.require(drop, "to be dropped")
-    y = table.with_classes(target, positive).numbers(target, target=True)
-    known = np.flatnonzero(~np.isnan(y))
-    return table.rows(known).select([n for n in table.columns if n != target and n not in drop]), y[known]
 
 
 def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int) -> Problem:

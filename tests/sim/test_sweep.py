@@ -169,3 +169,17 @@ def test_the_other_commands_take_a_views_file_too(tmp_path, command):
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout.splitlines()[-1])
     assert told.get("rounds") or told["closed_form"]
+
+
+def test_dates_become_features_in_run_and_sweep(tmp_path):
+    # y is the year, so a site that reads the date predicts it.
+    lines = [f"{2000 + i % 20}-03-{1 + i % 28:02d},{i % 7},{2000 + i % 20}" for i in range(90)]
+    (tmp_path / "t.csv").write_text("\n".join(["when,a,y", *lines]) + "\n")
+    named = ["--data", tmp_path / "t.csv", "--target", "y", "--sites", "2"]
+    result = CliRunner().invoke(app, ["run", *map(str, named), "--labelled", "20", "--dates", "when", "--json"])
+    assert result.exit_code == 0, result.output
+    assert min(json.loads(result.stdout.splitlines()[-1])["rmse_sites_alone"]) < 1.0  # of years; their spread is 5.8
+    swept = sweep(*named, "--splits", "20:", "--seeds", "1", "--out", tmp_path, "--dates", "when", "--couplings", "0")
+    assert swept.exit_code == 0, swept.output
+    wrong = sweep(*named, "--splits", "20:", "--seeds", "1", "--out", tmp_path, "--dates", "whn")
+    assert "no column 'whn' (to be read as dates)" in str(wrong.exception)
