@@ -34,7 +34,7 @@ from coordinator.config.federation_toml import (
     ScoringSection,
 )
 from coordinator.config.study_toml import StudySection
-from coordinator.machine.phases import state_diagram
+from coordinator.machine.phases import TRANSITIONS, Phase, Transition
 from coordinator.store.schema import SCHEMA_VERSION
 from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code
@@ -111,6 +111,17 @@ def messages() -> str:
         for t in get_args(union)
     ]
     return table("| from | message | meaning |", rows)
+
+
+def phases() -> str:
+    """The table of the transitions: a row for each phase, a column for each event."""
+    ways = [t for t in Transition if any(t in row for row in TRANSITIONS.values())]
+    heading = f"| phase | meaning | {' | '.join(way.name for way in ways)} |"
+    rows = [
+        f"| {phase.name} | {phase.value} | {' | '.join(row[way].name if way in row else '' for way in ways)} |"
+        for phase, row in TRANSITIONS.items()
+    ]
+    return "\n".join([table(heading, rows), "", *(f"- {way.name}: {way.value}." for way in ways)])
 
 
 def plain(value: object) -> str:
@@ -287,7 +298,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reference/agent-toml.md": {"agent.toml": agent, "serving": serving},
     "docs/reference/policy-toml.md": {"policy.toml": lambda: section(Policy, "policy")},
     "docs/reference/exit-codes.md": {"exit codes": exit_codes, "stops": stops},
-    "docs/reference/protocol.md": {"messages": messages, "phases": lambda: f"```mermaid\n{state_diagram()}```"},
+    "docs/reference/protocol.md": {"messages": messages, "phases": phases},
 }
 
 

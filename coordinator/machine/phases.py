@@ -1,4 +1,4 @@
-"""The phases of a run and the table of their transitions. docs/reference/protocol.md shows the table as a diagram.
+"""The phases of a run and the table of their transitions. docs/reference/protocol.md shows the table.
 
 A handler (membership.py, steps.py, delivery.py) turns an event into at most one `Transition`, and the table gives the next
 phase. A transition that the table does not have is a defect of ours and raises `InvalidTransition`.
@@ -82,12 +82,3 @@ class Timeouts:
     round: float = 60.0
     stall: float = 600.0
     min_bandwidth: float = 10_000.0
-
-
-def state_diagram(transitions: Mapping[Phase, Mapping[Transition, Phase]] = TRANSITIONS) -> str:
-    """The table as a Mermaid diagram, for docs/reference/protocol.md."""
-    lines = ["stateDiagram-v2"]
-    lines += [f"    [*] --> {phase.name}" for phase in (Phase.ENROLLING, Phase.RETURNING, Phase.DELIVERING)]
-    for phase, row in transitions.items():
-        lines += [f"    {phase.name} --> {target.name}: {turn.name}" for turn, target in row.items()]
-    return "\n".join([*lines, "    DONE --> [*]"]) + "\n"
