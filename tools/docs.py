@@ -34,7 +34,7 @@ from coordinator.config.federation_toml import (
     ScoringSection,
 )
 from coordinator.config.study_toml import StudySection
-from coordinator.machine.phases import TRANSITIONS, Phase, Transition
+from coordinator.machine.phases import TRANSITIONS, Transition
 from coordinator.store.schema import SCHEMA_VERSION
 from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code
