@@ -33,19 +33,25 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
             own, pick = figure(part, "additive"), figure(part, "together-own-pick")
             if own is None or pick is None:
                 continue
-            sentence = (
-                f"{heading}: joined models {percent(own.mean)} on average, {share(own.harmed, 1)} of {len(part)} sites harmed; "
-                f"scored together, used only where a site's own cross-validation prefers it, {percent(pick.mean)}, "
-                f"{share(pick.harmed, 1)} harmed."
+            default, checked = (
+                figure(part, "together-private"),
+                "used only where a site's own cross-validation prefers it,",
             )
-            if name == OTHER and (default := figure(part, "together-private")) is not None:
-                sentence += (
-                    f' These scores need rows = "common" in the study. With the default, "private": {percent(default.mean)}, '
-                    f"{share(default.harmed, 1)} harmed."
+            scores = f"scored together, {checked} {_told(pick)}"
+            if name == OTHER and default is not None:
+                scores = (
+                    f'scored together with the default rows = "private" {_told(default)}; with rows = "common", {checked} '
+                    f"{_told(pick)}"
                 )
-            if (mean := figure(part, "mean-of-labels")) is not None:
-                sentence += f" Predicting the mean of the labels: {percent(mean.mean)}. {_beside_mean(mean, own, pick)}"
-            out.append(sentence)
+            out.append(
+                f"{heading}: joined models {percent(own.mean)} on average, {share(own.harmed, 1)} of {len(part)} sites harmed; "
+                f"{scores}."
+            )
+            if name == OTHER and default is not None and default.mean > 0.0:
+                out[-1] += (
+                    ' With the default, scoring together is worse here than each site alone: set rows = "common".'
+                )
+            out += [*_beside_ridge(part, own), *_beside_mean(part, own)]
             if name == JUDGED:
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
                 words = tuple("reached" if each else "missed" for each in fine)
@@ -69,20 +75,41 @@ def _parts(name: str, among: list[SiteOutcome]) -> Iterator[tuple[str, list[Site
         yield f"{regime.name} ({regime.about})", [site for site in among if site.regime == regime]
 
 
-def _beside_mean(mean: Figure, own: Figure, pick: Figure) -> str:
-    better = own.mean < mean.mean - HARM, pick.mean < mean.mean - HARM
-    by = f"by more than {100 * HARM:.0f} %"
-    match better:
-        case (True, True):
-            return f"Joined models and scores made together are both better than that mean {by}."
-        case (True, False):
-            return f"Joined models are better than that mean {by}, scores made together are not."
-        case (False, True):
-            return f"Scores made together are better than that mean {by}, joined models are not."
-        case _:
-            return (
-                f"No model is better than that mean {by}. Joining brings nothing here: the columns predict too little."
-            )
+def _told(scores: Figure) -> str:
+    return f"{percent(scores.mean)}, {share(scores.harmed, 1)} harmed"
+
+
+def _beside_ridge(part: list[SiteOutcome], own: Figure) -> Iterator[str]:
+    """A linear model that every site can have alone."""
+    if (ridge := figure(part, "ridge-alone")) is None:
+        return
+    beats = np.mean([site.change["ridge-alone"] < site.change["additive"] for site in part])
+    yield (
+        f"A linear ridge regression (scikit-learn's RidgeCV) on the site's own columns: {percent(ridge.mean)}. It is better than "
+        f"the joined model, {percent(own.mean)}, at {share(float(beats))} of the sites: compare with it."
+    )
+
+
+def _beside_mean(part: list[SiteOutcome], own: Figure) -> Iterator[str]:
+    """The mean of the labels, which needs no column."""
+    if (mean := figure(part, "mean-of-labels")) is None:
+        return
+    scores = [f for name in ("together-private", "together-own-pick") if (f := figure(part, name)) is not None]
+    models = own.mean, min(score.mean for score in scores)
+    joined, together = ((1.0 + change) / (1.0 + mean.mean) < 1.0 - HARM for change in models)
+    told, by = f"Predicting the mean of the labels: {percent(mean.mean)}.", f"by more than {100 * HARM:.0f} %"
+    if joined or together:
+        which = (
+            "Joined models and scores" if joined and together else "Joined models" if joined else "Scores made together"
+        )
+        yield f"{told} {which} are better than that mean {by}."
+        return
+    pooled = figure(part, "pooled")
+    beside = "" if pooled is None else f" (with pooled data: {percent(pooled.mean)})"
+    yield (
+        f"{told} Neither joined models nor scores are better than that mean {by}{beside}. Try more labels before you conclude "
+        "that the columns predict too little."
+    )
 
 
 def limits(found: Sequence[SiteOutcome]) -> list[str]:

@@ -2,16 +2,17 @@ r"""One federation: the error of each method on test rows at each site, and each
 
 | method | predictor | compared with alone |
 |---|---|---|
-| alone | the site's own kernel ridge, width and ridge by leave-one-out | the baseline |
+| alone | the site's own Gaussian kernel ridge, width and ridge by leave-one-out | the baseline |
 | agreement-0.01, -0.1, -loo, -exact | coRLSR; -loo with each site's own choice of λ (0 included) | own model |
 | additive-joined, -blended | private rows; blended with the model alone by the site's labels | own model |
 | additive-common | common rows, blended | own model |
-| hgb-alone, extra-trees-alone | scikit-learn's, on the site's rows and columns | own model |
+| ridge-alone | scikit-learn's RidgeCV (linear) on the site's rows and standardised columns | own model |
+| hgb-alone, extra-trees-alone | scikit-learn's trees, on the site's rows and columns (first draw only) | own model |
 | together | common rows, smoothed residuals | joint score |
 | together-private, -grouped-3, -open | private rows; residuals as means of three; open residuals | joint score |
 | mean-of-labels | the mean of the site's own labels; of the federation's where it has none | own model |
 | mean-of-sites, best-site | mean of the models alone; the one with the least leave-one-out error | joint score |
-| pooled, hgb-pooled, extra-trees-pooled | all labelled rows and columns in one place, for reference | joint score |
+| pooled, ridge-, hgb-, extra-trees-pooled | all labelled rows and columns in one place, for reference | joint score |
 
 `summary` derives "additive", "together-own-pick" and "together-else-own" from these and the sites' verdicts. Errors are mean
 squares, in units of the target's variance. A site without labels is compared with the federation's mean label.
@@ -53,8 +54,7 @@ def trial(partition: Partition, seed: int, *, trees: bool = True) -> dict[str, J
     methods = federation.methods()
     if partition.yes_no:
         federation.judge_probabilities()
-    if trees:
-        methods |= _trees(partition, seed)
+    methods |= _peers(partition, seed, trees=trees)
     return {"alone": federation.alone, "methods": methods, "sites": federation.record}
 
 
@@ -281,9 +281,15 @@ def _pooled_rows(partition: Partition) -> tuple[Arr, Ints, Arr]:
     return X[:, np.sort(first)], rows[kept], labels[kept]
 
 
-def _trees(partition: Partition, seed: int) -> dict[str, list[float]]:
-    """Errors of boosted and extremely randomised trees, at each site alone and pooled; mean label for a site without labels."""
+def _peers(partition: Partition, seed: int, *, trees: bool) -> dict[str, list[float]]:
+    """Errors of scikit-learn's models, at each site alone and pooled; mean label for a site without labels."""
     from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+    from sklearn.linear_model import RidgeCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    def ridge(_n: int) -> Any:
+        return make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2.0, 4.0, 13)))
 
     def boosted(n: int) -> Any:
         leaf = int(np.clip(n // 10, 2, 20))  # with scikit-learn's 20 rows per leaf most sites would predict a constant
@@ -298,7 +304,7 @@ def _trees(partition: Partition, seed: int) -> dict[str, list[float]]:
 
     mean, out = float(np.concatenate(partition.labels).mean()), {}
     extra = lambda _n: ExtraTreesRegressor(n_estimators=100, random_state=seed, n_jobs=1)  # noqa: E731
-    for name, make in (("hgb", boosted), ("extra-trees", extra)):
+    for name, make in (("ridge", ridge), *((("hgb", boosted), ("extra-trees", extra)) if trees else ())):
         sites = zip(partition.columns, partition.labelled, partition.labels, strict=True)
         out[f"{name}-alone"] = [float(errors(make, *site)[v]) for v, site in enumerate(sites)]
         out[f"{name}-pooled"] = errors(make, *_pooled_rows(partition)).tolist()
