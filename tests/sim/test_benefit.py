@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from benefit_table import table
 from numpy.testing import assert_allclose
+from sklearn.linear_model import RidgeCV
+from sklearn.preprocessing import StandardScaler
 from stand_in import stand_in
 from typer.testing import CliRunner
 
@@ -19,7 +21,7 @@ from coreg_sim.benefit.partition import REGIMES, partition
 from coreg_sim.benefit.report import calibration, report
 from coreg_sim.benefit.study import study
 from coreg_sim.benefit.summary import OWN, TOGETHER, SiteOutcome, figure, headline, site_outcomes
-from coreg_sim.benefit.trial import trial
+from coreg_sim.benefit.trial import _peers, trial
 from coreg_sim.cli.app import app
 from coreg_sim.study.jobs import Where, run_study
 
@@ -279,10 +281,11 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
     assert made.findings[0].startswith("Harmed: ")
     assert "1 set (judged on)" in made.findings[1]
-    assert re.search(r"Predicting the mean of the labels: [+-]\d", made.findings[1])
-    assert "Targets on these sets" in made.findings[2]
-    assert made.findings[3].startswith("This is based on only 6 simulated sites")
-    assert "3 sites of 10 labels" in made.findings[4]
+    assert re.search(r"RidgeCV\) on the site's own columns: [+-]\d.*at \d+ % of the sites", made.findings[2])
+    assert re.search(r"Predicting the mean of the labels: [+-]\d", made.findings[3])
+    assert "Targets on these sets" in made.findings[4]
+    assert made.findings[5].startswith("This is based on only 6 simulated sites")
+    assert "3 sites of 10 labels" in made.findings[6]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles
     assert "Forecasts: rank correlation with the result" in titles
@@ -328,3 +331,13 @@ def test_a_rare_class_ends_no_study():
             assert all(("yes_no" in told) == drawn.yes_no for told in found[f"a/n10/{draw}"]["sites"])
         json.dumps(found, allow_nan=False)
     assert any("yes_no" in told for out in found.values() for told in out["sites"])
+
+
+def test_the_linear_ridge_of_a_site_is_the_one_that_scikit_learn_fits():
+    drawn = partition(table(500), REGIMES["n20"], (0,))
+    found = _peers(drawn, 0, trees=False)
+    for v, (X, rows, y) in enumerate(zip(drawn.columns, drawn.labelled, drawn.labels, strict=True)):
+        scaler = StandardScaler().fit(X[rows])
+        model = RidgeCV(np.logspace(-2.0, 4.0, 13)).fit(scaler.transform(X[rows]), y)
+        error = np.mean((drawn.y_test[v] - model.predict(scaler.transform(X[drawn.test]))) ** 2)
+        assert found["ridge-alone"][v] == pytest.approx(error)
