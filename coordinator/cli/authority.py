@@ -92,7 +92,7 @@ def sign(
         typer.echo(f"  {peers}. The old certificate works until it expires, or until `sign` without --renew.")
     if _listed(identity, signed.name) == "":
         typer.echo(
-            f"  {identity / 'federation.toml'} does not list {signed.name} in sites: it can connect, and joins no run"
+            f"  {identity / 'federation.toml'} does not list {signed.name} in sites: it cannot join before you add it and reload"
         )
     typer.echo(
         f"next: send {signed.certificate_path} to the site, which runs `coreg-agent enroll --install "

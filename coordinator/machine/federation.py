@@ -222,7 +222,10 @@ def _objection(federation: Federation, hello: Hello) -> str | None:
         return f"{site}: run {', '.join(federation.runs)} is over."
     listed = sorted({s for run in federation.runs.values() for s in run.plan.sites} | set(federation.sites))
     if site not in listed:
-        return f"{site}: not in this federation's list of sites ({', '.join(listed)}). Add it to federation.toml."
+        return (
+            f"{site}: not in this federation's list of sites ({', '.join(listed)}). The coordinator's operator adds it to "
+            "`sites` of federation.toml, and reloads."
+        )
     return None
 
 

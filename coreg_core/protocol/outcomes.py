@@ -37,7 +37,7 @@ _ADVICE = {
     Outcome.MAX_ROUNDS: "Raise max_rounds, or loosen the tolerances.",
     Outcome.STAGNATED: "Loosen the tolerances, lower the coupling, or raise the ridge.",
     Outcome.NOTHING_SHARED: "Compare how the sites write their ids: `coreg-agent check` prints the first ones.",
-    Outcome.REFUSED: "Change the plan, or ask that site's operator to change its policy.toml.",
+    Outcome.REFUSED: "Change the plan, or ask that site's operator to change its policy or table. Then submit again.",
     Outcome.TOO_FEW_SITES: (f"{_AGAIN}: a run that has begun resumes. Or lower min_sites, which makes another plan."),
     Outcome.STALLED: (
         "Start every agent again. The run resumes by itself under `coreg-coordinator serve`, or after the command is repeated."

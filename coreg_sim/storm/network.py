@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from coordinator.machine.events import Revoked
 from coordinator.transports import Emit
 from coordinator.transports.sessions import Sessions
+from coreg_core.errors import Refused
 from coreg_core.protocol.messages import Answer
 from coreg_sim.storm.loop import Process, VirtualLoop
 from coreg_wire.transport.codec import Assembler
@@ -17,6 +19,7 @@ from site_agent.session.dial import NoAnswer
 
 KEEPALIVE = 5.0
 PACKET = 4096  # bytes
+REVOKED = "its certificate is revoked"
 FETCHED = "Fetched"  # the first site's: the others have not fetched their models yet
 NOTICED = 3 * KEEPALIVE  # seconds after which pings end a silent connection
 _NOBODY = contextvars.Context()  # frames under way belong to no process
@@ -90,8 +93,8 @@ class Link:
 class CoordinatorEnd:
     """The coordinator's `FrameStream` of a link."""
 
-    def __init__(self, link: Link):
-        self._link, self.address = link, f"{link.site}:1"
+    def __init__(self, link: Link, revoked: set[str]):
+        self._link, self._revoked, self.address = link, revoked, f"{link.site}:1"
 
     async def frames(self) -> AsyncIterator[bytes]:
         while (frame := await self._link.up.receive()) is not None:
@@ -101,7 +104,8 @@ class CoordinatorEnd:
         self._link.down.send(frame)
 
     def peer(self) -> None:
-        return None
+        if self._link.site in self._revoked:
+            raise Refused(REVOKED)
 
 
 class Network:
@@ -113,6 +117,7 @@ class Network:
         self.host: Process | None = None  # the process of the listener
         self.links: dict[str, list[Link]] = {}
         self.cut_off: set[str] = set()  # sites without a network
+        self.revoked: set[str] = set()  # sites whose certificate is revoked at the moment
         self.runs: set[str] = set()
         self.armed: list[
             tuple[str, str, Callable[[], None]]
@@ -146,7 +151,7 @@ class Network:
         return link
 
     async def _serve(self, server: "Server", link: Link) -> None:
-        await server.serve(CoordinatorEnd(link))
+        await server.serve(CoordinatorEnd(link, self.revoked))
         try:
             link.down.send(None)
         except ConnectionError:
@@ -208,6 +213,10 @@ class Server(Sessions):
     async def start(self, emit: Emit) -> None:
         self.emit = emit
         self._network.server, self._network.host = self, self._host
+
+    def check_again(self) -> None:
+        for site in self._network.revoked & self._sessions.keys():
+            self.emit(Revoked(site, REVOKED))
 
     async def close(self) -> None:
         self._network.server = None

@@ -38,6 +38,8 @@ KINDS = {
     "cancel": 1, "refuse": 0.5, "old store": 1, "old site": 0.5,
 }  # fmt: skip
 GOOD = {"CONVERGED", "CONVERGED_TO_ROUNDING", "MAX_ROUNDS"}  # outcomes with models
+# A second stream: SIGHUP, a certificate revoked for a while, a site off the list for a while; and the coordinator's power.
+OPERATED = ("reload", "revoke", "unlist", "power cut")
 AT_A_MESSAGE = ("kill", "power cut", "break", "full disk", "noise", "lie", "old store", "old site")
 AT_A_SITE = ("power cut", "break", "full disk", "noise", "lie", "cut off", "stall", "old site")
 STORM = 90.0  # seconds in which studies are submitted and faults begin
@@ -122,6 +124,12 @@ def story_of(seed: int) -> Story:
             seconds = chance.uniform(LONG, 5 * LONG)
             faults.append(Fault(at + chance.uniform(0, seconds), "kill", "coordinator", chance.expovariate(0.1)))
         faults.append(Fault(at, kind, where, seconds, moment))
+    chance = random.Random(f"operators of {seed}")  # noqa: S311 - a stream of its own: the draws above stay as they are
+    for _ in range(chance.choice((0, 0, 1, 2))):
+        kind = chance.choice(OPERATED)
+        where = chance.choice({"reload": ("coordinator", *SITES), "power cut": ("coordinator",)}.get(kind, SITES))
+        at = chance.choice(runs)[0] + chance.expovariate(0.3)
+        faults.append(Fault(at, kind, where, min(chance.expovariate(0.05), 120.0)))
     return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)), asks)
 
 
@@ -241,8 +249,7 @@ def _happens(world: World, fault: Fault) -> None:
             world.kill(fault.where)
             loop.call_later(fault.seconds, world.start, fault.where)
         case "power cut":
-            world.kill(fault.where)
-            world.durable.power_cut(world.folder / fault.where, world.chance)
+            world.power_cut(fault.where)
             loop.call_later(fault.seconds, world.start, fault.where)
         case "old store":
             world.back_up()
@@ -266,6 +273,14 @@ def _happens(world: World, fault: Fault) -> None:
             loop.call_later(fault.seconds, world.durable.full.discard, fault.where)
         case "noise" | "lie":
             world.network.damage(fault.where, lie=fault.kind == "lie")
+        case "reload":
+            world.reload(fault.where, limit=1 + int(fault.seconds) % 3)
+        case "revoke":
+            world.network.revoked.add(fault.where)
+            loop.call_later(fault.seconds, world.network.revoked.discard, fault.where)
+        case "unlist":
+            world.reload("coordinator", [site for site in SITES if site != fault.where])
+            loop.call_later(fault.seconds, world.reload, "coordinator")
         case "cancel":
             world.cancel(fault.where)
         case "refuse":

@@ -5,6 +5,7 @@ import contextvars
 import json
 import random
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ class _Access:
 
     def __init__(self, network: Network, host: Process):
         self.warnings: list[str] = []
-        self._network, self._host = network, host
+        self._network, self._host, self._known = network, host, set(network.revoked)
 
     def transport(self, _listen: str, _timeouts: Any) -> Server:
         return Server(self._network, self._host)
@@ -103,7 +104,8 @@ class _Access:
         return []
 
     def list_changed(self) -> bool:
-        return False
+        before, self._known = self._known, set(self._network.revoked)
+        return self._known != before
 
     def reload(self) -> None: ...
 
@@ -122,6 +124,7 @@ class World:
         self.sites_restored: set[str] = set()  # sites whose older ledger came back
         self.network = Network(loop, random.Random(chance.random()))  # noqa: S311 - a simulation
         self.processes: dict[str, Process] = {}
+        self.reloads: dict[str, Callable[[], None]] = {}  # what SIGHUP does to a process
         self.ends: list[str] = []  # how processes ended of themselves
         self.graves: list[Any] = []  # tasks of the dead: collecting them would run their `finally`
         (folder / "federation.toml").write_text(FEDERATION, encoding="utf-8")
@@ -154,6 +157,17 @@ class World:
         self.graves += asyncio.all_tasks(self.loop)
         process.kill()
         self.network.break_links(None if name == "coordinator" else name)
+
+    def power_cut(self, name: str) -> None:
+        """Kill a process, and take from its disk what was not synced."""
+        store = self.folder / "runs.sqlite"
+        open_store = name == "coordinator" and name in self.processes
+        left = self.durable.left_of(store, self.chance) if open_store else None
+        self.kill(name)
+        if left is not None:  # closing the connections has merged the log: back to how the disk was
+            for path, content in zip((store, store.with_name("runs.sqlite-wal")), left, strict=True):
+                path.write_bytes(content)
+        self.durable.power_cut(self.folder / name, self.chance)
 
     # --- the coordinator's store ----------------------------------------------------------------------------------
 
@@ -199,10 +213,12 @@ class World:
         store, history, status = StoredRuns(path), History(path), Status(path)
         process.files += [store.close, history.close, status.close]
         access: Any = _Access(self.network, process)
+        listed = self.folder / "federation.toml"
         daemon = Daemon(
-            self.folder / "federation.toml", self.configuration, ServiceOptions(insecure=True), access,
+            listed, read_configuration(listed), ServiceOptions(insecure=True), access,
             store, history, status, [_Unheard()],
         )  # fmt: skip
+        self.reloads["coordinator"] = daemon._reload
         await daemon.drive(None)
 
     async def _agent(self, site: str, process: Process) -> None:
@@ -213,7 +229,8 @@ class World:
         state = StateDir(folder / "service")
         state.open()
         new = Inputs(table=self.folder / f"{site}-new.csv", id="id")  # to score
-        sets = DataSets({"patients": inputs_of(self.folder, site), "new": new}, salt_of(site), _prepared)
+        tables = {"patients": inputs_of(self.folder, site), "new": new}
+        sets = DataSets(tables, salt_of(site), _prepared)
         policy = Policy(
             objectives=("agreement", "additive"), members_may_learn="operators", convergence_report="exact",
             scoring=True, alignment=True,
@@ -222,7 +239,21 @@ class World:
         parts = ModelStore(site, folder / "models"), sets, ledger, RunLogs(folder / "runs"), _unheard
         workers = RunWorkers(site, policy, simulated_keys(site), *parts)
         daemon = AgentDaemon(Agent(ask_first=self.asks), workers, ledger, state, _unheard)
+
+        def reload() -> None:
+            sets.relist(tables)
+            daemon.notify(Notice("reloaded"))
+
+        self.reloads[site] = reload
         await daemon.live(Dial(SimulatedDialler(self.network, site), float("inf"), jitter=self.chance.uniform))
+
+    def reload(self, name: str, sites: Sequence[str] = SITES, limit: int = 2) -> None:
+        """Send SIGHUP to a process; to the coordinator with this list of sites and limit of concurrent runs."""
+        if name == "coordinator":
+            text = FEDERATION.replace("= 2", f"= {limit}").replace(json.dumps(SITES), json.dumps(sites))
+            (self.folder / "federation.toml").write_text(text, encoding="utf-8")
+        if (process := self.processes.get(name)) is not None and name in self.reloads:
+            process.start(self.loop, _called(self.reloads[name]))
 
     # --- the operator ---------------------------------------------------------------------------------------------
 
@@ -272,6 +303,10 @@ class World:
         folder = ModelStore(site, self.folder / site / "models").folder_of(plan)
         files = [folder / model["file"] for model in json.loads((folder / MANIFEST).read_text())["models"]]
         return [_held(path) for path in files]
+
+
+async def _called(function: Callable[[], None]) -> None:
+    function()
 
 
 def _held(path: Path) -> Any:

@@ -13,7 +13,7 @@ from coreg_wire.terminal import command_line
 from coreg_wire.terminal.output import print_json
 from site_agent.cli import identity, ledger, models, service
 from site_agent.cli.service import JsonOption
-from site_agent.config.settings import read_settings, with_settings
+from site_agent.config.settings import ONLY, read_settings, with_settings
 
 # polars, SciPy and gRPC take one or two seconds to import, so each command imports them when it runs.
 
@@ -58,7 +58,8 @@ def root(
 
     console = OperatorConsole(as_json=as_json)
     try:
-        joined = join(read_settings(config, given, NEEDED), console)
+        settings = read_settings(config, given, NEEDED)
+        joined = join(settings, console)
     finally:
         console.close()
     sent = {kind: {"messages": s.messages, "numbers": s.numbers} for kind, s in sorted(joined.sent.items())}
@@ -89,7 +90,8 @@ def root(
             console.note(f"model: {path}")
         if joined.written:
             console.note(
-                f"next: coreg-agent predict --model {joined.written[0]} --data new.csv --output predictions.csv"
+                f"next: coreg-agent predict --model {joined.written[0]} --data new.csv --id {settings.data[ONLY].id} "
+                "--output predictions.csv"
             )
     raise typer.Exit(exit_code(joined.outcome))
 

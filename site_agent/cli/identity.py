@@ -123,6 +123,7 @@ def peers(
     pinned = read_policy(policy or (write if write is not None and write.exists() else None)).peers
     paths = {path.resolve(): path for path in (identity / "site.pem", *(certificates or ()))}
     found = {peer.name: peer for peer in (peer_of(path, pinned) for path in paths.values())}
+    own = next(iter(found))
     if write is not None:
         added = write_pins(write, list(found.values()))
         typer.echo(f"{write}: pinned {', '.join(added) or 'no new site'}")
@@ -134,7 +135,7 @@ def peers(
     if pin:
         typer.echo(pins(list(found.values())))
         return
-    for name in sorted(found.keys() | pinned.keys()):
+    for name in (own, *sorted((found.keys() | pinned.keys()) - {own})):
         peer = found.get(name)
         fingerprint, verdict = (pinned[name], "pinned") if peer is None else (peer.fingerprint, peer.verdict)
         if policy is None:
@@ -143,7 +144,8 @@ def peers(
             told = {"site": name, "fingerprint": fingerprint, "words": words(fingerprint), "verdict": verdict}
             print_json({"event": "peer", **told})
         else:
-            typer.echo(f"{name}: {verdict}\n  {words(fingerprint)}\n  {fingerprint}")
+            who = "this site: you read these words" if name == own else "its operator reads these words"
+            typer.echo(f"{name} ({who}): {verdict}\n  {words(fingerprint)}\n  {fingerprint}")
     if changed := [name for name, peer in found.items() if policy is not None and peer.another_key]:
         who = ", ".join(changed)
         typer.echo(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreg_core.errors import Unreachable
 from coreg_wire.terminal.output import print_json
 
 if TYPE_CHECKING:
@@ -170,8 +169,6 @@ def _store(config: Path) -> "ModelStore":
     from site_agent.models.store import ModelStore
 
     settings = read_settings(config, {})
-    if not settings.models.is_dir():
-        raise Unreachable(f"{settings.models}: no model was written with {config}. Go to the folder of the service.")
     return ModelStore("", settings.models, settings.keep_models)
 
 
@@ -180,7 +177,7 @@ def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = F
     """List this agent's models by study. A star marks the current run (models/STUDY/current)."""
     found = list(_store(config).manifests())
     if not found and not as_json:
-        typer.echo("no models yet")
+        typer.echo(f"no models yet in {_store(config).folder}: a run that ends well writes them")
     for manifest in found:
         if as_json:
             print_json(manifest)

@@ -66,10 +66,13 @@ def state_of(config: Path) -> "StateDir":
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     """List the plans that wait for approval. For each: method, what leaves this machine, deadline (approval = "ask")."""
-    state = state_of(config)
-    found = list(state.pending())
+    from coreg_wire.files.locks import is_held
+    from site_agent.config.settings import read_settings
+
+    found = list(state_of(config).pending())
     if not found and not as_json:
-        typer.echo("no run waits for approval")
+        up = is_held(read_settings(config, {}).ledger_path)
+        typer.echo("no run waits for approval" + ("" if up else "; the agent is not running: see `coreg-agent status`"))
     for entry in found:
         if as_json:
             print_json(entry)

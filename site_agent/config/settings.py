@@ -130,8 +130,8 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
         beside = config is None and Path("agent.toml").is_file()
         unread = " To use the agent.toml of this folder, give --config agent.toml." if beside else ""
         raise UsageError(
-            f"missing: {', '.join('--' + name for name in missing)}. Give them as options, as keys of agent.toml, or as the "
-            f"environment variables {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
+            f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of agent.toml, or the "
+            f"environment variable {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
         )
     data = sections if sections is not None else {ONLY: table} if "table" in table else {}
     settings = _validated(config, {**plain, "data": data})

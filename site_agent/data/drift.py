@@ -59,7 +59,7 @@ class Looked:
         """One sentence for each numeric column with values outside the range of training."""
         return tuple(
             f"{self.source}, column {d.column!r}: {d.outside} of {d.cells} cells ({100 * d.share:.0f} %) are outside the "
-            f"range of training ({d.low:g} to {d.high:g}). The model extrapolates there"
+            f"range of training ({d.low:g} to {d.high:g}). The model extrapolates there: compare the units"
             for d in self.drifts
             if d.kind == "numeric" and d.is_above(self.above)
         )

@@ -20,6 +20,7 @@ from site_agent.data.errors import BadTable, Fault, Faults, some
 from site_agent.data.sources import Source
 from site_agent.data.tables import NA_VALUES, Table, read_table
 
+MANY_REPEATED = 5  # ids that occur more than once: with more, the column is no id
 UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
 
 
@@ -257,7 +258,24 @@ def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]
     if empty := [int(table.lines[i]) for i, text in enumerate(ids) if not text]:
         what = f"a shared instance without an id in {column!r}."
         found.add(Fault(table.source, what, kind="missing", lines=tuple(empty), about=column))
-    for text, lines in _repeated(ids, table.lines).items():
+    repeated = _repeated(ids, table.lines)
+    if len(repeated) > MANY_REPEATED:
+        what = f"{column!r} is no id of these rows: {len(ids)} shared instances have {len(set(ids))} different values."
+        unique = [n for n in table.columns if n != column and len(set(table.ids(n))) == len(ids)]
+        found.add(
+            Fault(
+                table.source,
+                what,
+                f"All values of {some(unique, 3)} are different: give that column as the id."
+                if unique
+                else "Name the id column.",
+                kind="duplicate",
+                lines=tuple(line for lines in repeated.values() for line in lines)[:MANY_REPEATED],
+                about=column,
+            )
+        )
+        repeated = {}
+    for text, lines in repeated.items():
         often = "twice" if len(lines) == 2 else f"{len(lines)} times"
         what = f"the id {text!r} occurs {often} among the shared instances."
         found.add(Fault(table.source, what, "Keep each instance once.", kind="duplicate", lines=lines, about=column))

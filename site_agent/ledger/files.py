@@ -18,6 +18,7 @@ from coreg_core.errors import StorageError
 GENESIS = "0" * 64
 CONTINUED = "Continued"  # the first line of a file that continues another
 TORN = "torn"
+MARK = b" #torn"  # at the end of a torn line that an agent has found and closed
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Line:
     entry: dict[str, Any]
     torn: bool = False
     whole: bool = True  # it ends with a newline
+    marked: bool = False  # torn, and closed by an agent
 
 
 @contextmanager
@@ -121,7 +123,7 @@ def read_lines(path: Path, *, only_last: bool = False) -> Iterator[Line]:
             files = opened(path, ends)
             if only_last and len(files) > 1:
                 *_, (before, _), (name, file) = files
-                if (_continued(file) or {}).get("previous") != _last_hash(before):
+                if (_continued(file) or {}).get("previous") != last_hash(before):
                     raise StorageError(f"{name}: does not continue {before.name}; one of the two was changed.")
                 files = files[-1:]
             for first, (name, file) in enumerate(files):
@@ -136,8 +138,7 @@ def read_lines(path: Path, *, only_last: bool = False) -> Iterator[Line]:
                 for line in _chained(name, file, previous, since):
                     previous, since = line.sha256, line.since
                     yield line
-            # An agent that closes a torn line with a newline writes the next entry immediately.
-            if line is not None and line.torn and line.whole:
+            if line is not None and line.torn and line.whole and not line.marked:
                 raise StorageError(
                     f"{line.path}, line {line.number}: not a ledger entry, and no line follows it; it was changed."
                 )
@@ -163,7 +164,8 @@ def _chained(path: Path, file: IO[bytes], previous: str, since: int) -> Iterator
             # Torn by a crash or a full disk: its message was not sent. The next line contains its hash, so the torn line
             # cannot be changed later.
             entry = {"at": "", "kind": TORN, "line": number, "previous": "", "text": "not an entry; nothing was sent"}
-            yield Line(path, number, since + number, sha256, entry, torn=True, whole=whole)
+            marked = line.endswith(MARK)
+            yield Line(path, number, since + number, sha256, entry, torn=True, whole=whole, marked=marked)
         else:
             if not isinstance(entry, dict) or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
                 raise StorageError(
@@ -179,7 +181,7 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
         yield line.entry
 
 
-def _last_hash(path: Path) -> str:
+def last_hash(path: Path) -> str:
     """The hash of the last line of a file."""
     with path.open("rb") as file:
         size, reach = file.seek(0, os.SEEK_END), 65536

@@ -24,10 +24,12 @@ from site_agent.ledger.entries import Disclosed, countersigned, entry_for
 from site_agent.ledger.files import (
     CONTINUED,
     GENESIS,
+    MARK,
     archive_of,
     archives,
     carried_bytes,
     entry_of,
+    last_hash,
     read_lines,
     readable,
 )
@@ -102,21 +104,22 @@ class Ledger:
     def _opened(self) -> AppendFile:
         """Open the current file and verify its chain; remove remnants of an interrupted rotation."""
         self._disk.remove(_next(self.path))
-        whole = True
+        end = b""
         if not self.new:
             for archive in archives(self.path).values():
                 if archive.samefile(self.path):
                     self._disk.remove(archive)
-            whole = self._read()
+            end = self._read()
             self._bytes = self.path.stat().st_size - carried_bytes(self.path)
         file = self._disk.append_to(self.path)
-        if not whole:  # a line torn by a crash gets a newline and stays in the chain: no line is ever removed
-            file.write(b"\n")
+        if end:  # a line torn by a crash is marked and stays in the chain: no line is ever removed
+            file.write(end)
+            self._previous = last_hash(self.path)
         return file
 
-    def _read(self) -> bool:
-        """Verify the chain, and load memory and quota from the lines. Returns whether the last line is complete."""
-        begun, whole, now = False, True, self._now()
+    def _read(self) -> bytes:
+        """Verify the chain, and load memory and quota from the lines. Returns what the last line lacks."""
+        begun, end, now = False, b"", self._now()
         carried = carried_memory(self.path)
         if carried is not None:
             count_files(self._quota, reversed(archives(self.path).values()), now)
@@ -129,9 +132,10 @@ class Ledger:
                 if not line.torn:
                     self._quota.add(line.entry)
             begun = True
-            self._previous, self._lines, whole = line.sha256, line.since, line.whole
+            self._previous, self._lines = line.sha256, line.since
+            end = b"" if line.whole else MARK * line.torn + b"\n"
         self._quota.forget_before(now)
-        return whole
+        return end
 
     # --- writing --------------------------------------------------------------------------------------------------
 

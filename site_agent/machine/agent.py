@@ -124,6 +124,8 @@ def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
             return agent, [Exit(Refused(text)) if final or agent.once else EndSession(text)]
         case Countersigned():
             return agent, [Countersign(message)]
+        case Proposal(run, _, plan) if run != plan.run:
+            return agent, [_breach(f"proposed run {run} with the plan of run {plan.run}.")]
         case Proposal():
             return _proposed(agent, message)
         case Finished() | Dismissed() | Step() if _is_known(agent, message.run):

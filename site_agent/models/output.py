@@ -26,6 +26,8 @@ class Results(Protocol):
 
     def has(self, plan: Plan) -> bool: ...
 
+    def columns_of(self, data: str) -> tuple[str, ...]: ...
+
     def model_of(self, run: str) -> SiteModel: ...
 
     def put_models(
@@ -48,6 +50,9 @@ class OneModel:
 
     def has(self, plan: Plan) -> bool:  # noqa: ARG002
         return False
+
+    def columns_of(self, data: str) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
 
     def model_of(self, run: str) -> SiteModel:
         raise Refused(f"this agent was started for training. `coreg-agent score` scores with the models of run {run}.")
@@ -80,6 +85,9 @@ class OneScoring:
     def has(self, plan: Plan) -> bool:  # noqa: ARG002
         return False
 
+    def columns_of(self, data: str) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
     def model_of(self, run: str) -> SiteModel:
         if run != self.model.run:
             raise Refused(
@@ -110,6 +118,9 @@ class OneAlignment:
 
     def has(self, plan: Plan) -> bool:  # noqa: ARG002
         return False
+
+    def columns_of(self, data: str) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
 
     def model_of(self, run: str) -> SiteModel:
         raise Refused(f"this agent was started to align ids. `coreg-agent score` scores with the models of run {run}.")

@@ -26,7 +26,7 @@ def check_predictions(path: Path, id_column: str | None = None, column: str = "p
         the suffix is neither .csv nor .parquet, or the id column has the name of the predictions.
     """
     if not path.resolve().parent.is_dir():
-        raise StorageError(f"{path.resolve().parent}: no such folder.")
+        raise StorageError(f"{path.resolve().parent}: no such folder. Make it, or give another --output.")
     if path.suffix.lower() not in TABLES:
         raise _no_table(path)
     if id_column == column:

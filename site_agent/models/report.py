@@ -43,8 +43,8 @@ def report(models: Sequence[Path]) -> list[RunFindings]:
             runs.setdefault(model.run, RunFindings(model.run, path, model.target, model.found))
     if not runs:
         raise BadData(
-            f"{', '.join(map(str, models))}: no findings are in there. A joined model has them, a local one does not, if its "
-            "run had forecast = true (additive objective) or a path of couplings."
+            f"{', '.join(map(str, models))}: no report is in there. A local model has none: give the joined model of the "
+            "same run (model.coreg). It has a report if the run had forecast = true (additive objective) or a path of couplings."
         )
     return list(runs.values())
 

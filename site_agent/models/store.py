@@ -6,7 +6,7 @@ A run's folder appears atomically. No file is overwritten.
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ class ModelStore:
         def write(folder: Path) -> tuple[Path, ...]:
             return Models(self.site, prepared, target, folder / MODEL, folder / LOCAL).write(result, note)
 
-        written = self._put(plan, result, write)
+        written = self._put(plan, result, write, prepared.preprocessing.sources)
         self._make_current(plan, good=result.outcome.good)
         return written
 
@@ -134,7 +134,9 @@ class ModelStore:
             plan, result, lambda folder: scored.write(scores, {n: folder / f"{n or 'scores'}.csv" for n in scored.ids})
         )
 
-    def _put(self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]]) -> tuple[Path, ...]:
+    def _put(
+        self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]], columns: Sequence[str] = ()
+    ) -> tuple[Path, ...]:
         place = self.folder_of(plan)
         partial = place.parent / f".{place.name}.partial"
         try:
@@ -149,6 +151,7 @@ class ModelStore:
             "run": plan.run,
             "study": plan.study,
             "data": plan.data,
+            "columns": list(columns),
             "federation": plan.federation,
             "site": self.site,
             "plan": plan.digest,
@@ -181,6 +184,16 @@ class ModelStore:
             for folder in _runs_of(study)
         ]
 
+    def columns_of(self, data: str) -> tuple[str, ...]:
+        """The columns of the newest model of that data set; () without one."""
+        found = [m for m in self.manifests() if m.get("data") == data and m.get("columns")]
+        return tuple(max(found, key=lambda m: str(m["at"]))["columns"]) if found else ()
+
+    def alignment_of(self, data: str) -> str | None:
+        """The study whose current run aligned the ids of that data set."""
+        aligned = (m for m in self.manifests() if m["current"] and (Path(m["folder"]) / FILE).exists())
+        return next((f"models/{m['study']}" for m in aligned if m.get("data") == data), None)
+
     def prune(self, study: str, keep: int) -> list[str]:
         """Remove a study's runs except the last ``keep``, and return the names of the removed runs.
 
@@ -208,6 +221,16 @@ class ModelStore:
         except OSError as error:
             raise StorageError(f"{folder}: cannot be removed ({error.strerror}).") from None
         return [run.name for run in gone]
+
+
+def other_columns(prepared: Prepared, before: Sequence[str], data: str) -> str | None:
+    """A warning if the table has other columns than the newest model of this data set: perhaps it is another file."""
+    now = prepared.preprocessing.sources
+    if not before or set(before) == set(now):
+        return None
+    gone, new = [n for n in before if n not in now], [n for n in now if n not in before]
+    parts = [f"without {', '.join(gone)}"] * bool(gone) + [f"with {', '.join(new)}"] * bool(new)
+    return f"{data}: other columns than the last model had ({'; '.join(parts)}). Is this the right file?".lstrip(": ")
 
 
 def _runs_of(study: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scori
 from site_agent.machine.site_data import PrivateData
 
 FEWEST = 3  # in a sum of two sites, each can compute the other's part
-_KEY = '(this policy has members_may_learn = "sums"; "operators" allows it; federation.toml or the study has the key of the plan)'
+_KEY = '(this policy has members_may_learn = "sums"; with "operators" another member can compute your predictions)'
 
 
 def against_one_operator(plan: Plan, data: PrivateData | None) -> list[tuple[bool, str]]:
@@ -72,16 +72,17 @@ def _of_additive(terms: Additive) -> list[tuple[bool, str]]:
     return [
         (
             terms.tuning_steps > 0,
-            f"{terms.tuning_steps} tuning steps would disclose as many more response operators; set tuning_steps = 0 {_KEY}",
+            f"{terms.tuning_steps} tuning steps would each tell members more about each site; the study needs tuning_steps = 0 "
+            f"{_KEY}",
         ),
         (
             terms.probes > 1,
-            f"probes={terms.probes} would disclose more directions of each site than one probe; set 1 {_KEY}",
+            f"probes={terms.probes} would tell members more about each site than one probe; the study needs probes = 1 {_KEY}",
         ),
         (
             terms.forecast or terms.rows == "common",
-            f"forecast={terms.forecast}, rows={terms.rows!r}: each fold is another response operator; set forecast = false "
-            f"{_KEY}",
+            f"forecast={terms.forecast}, rows={terms.rows!r}: each fold trains again, and members would learn from it; "
+            f"the study needs forecast = false {_KEY}",
         ),
         (terms.residuals != "smoothed", f"residuals={terms.residuals!r} {_KEY}"),
         (

@@ -19,6 +19,7 @@ from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare, site_salt
 from site_agent.data.shared_set import UNSHARED
 from site_agent.machine.site_data import PrivateData
+from site_agent.models.store import ModelStore, other_columns
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
 from site_agent.policy.policy import Policy, as_written, read_policy
@@ -49,7 +50,7 @@ def check(
     plan_file
         a plan to check against the policy and these rows.
     """
-    code = 0
+    code, results = 0, ModelStore("", settings.models)
 
     def step(title: str, work: Callable[[], str]) -> bool:
         nonlocal code
@@ -93,6 +94,11 @@ def check(
             )
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
+        if inputs.shared is None and (aligned := results.alignment_of(name)) is not None:
+            text = f"{aligned} has aligned ids, and this data set does not use them. Add shared to it, then reload the agent"
+            note(f"table {name}: {text}", True, {"check": "table", "warning": True})
+        if (other := other_columns(prepared, results.columns_of(name), name)) is not None:
+            note(other, True, {"check": "table", "warning": True})
         before = ", unless an alignment finds the shared ids first" if inputs.shared is None else ""
         return (
             f"{len(d.X)} labelled and {shared_rows(prepared)} instances, {d.X.shape[1]} features from the columns "

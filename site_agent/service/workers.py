@@ -37,6 +37,7 @@ from site_agent.machine.site_data import PrivateData
 from site_agent.models import findings
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.output import Results
+from site_agent.models.store import other_columns
 from site_agent.policy.guards import rules_of
 from site_agent.policy.policy import Policy
 from site_agent.service.run_logs import RunLogs
@@ -268,6 +269,8 @@ class RunWorkers:
         if fresh:
             d = prepared.data
             self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
+            if (other := other_columns(prepared, self.results.columns_of(name), name)) is not None:
+                self._notify(Notice("other_columns", other, warning=True, private=True))
         data = prepared.data
         if self.policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))

@@ -1,5 +1,7 @@
 """The agent as a function: a table of cases, and a state machine of whatever a coordinator and an operator can do."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -166,6 +168,8 @@ CASES = {
     "a step of an unknown run": ([step()], {}, f"{BROKE}sent a step of run r without a plan.{NOTHING}"),
     "a step before the consent": (
         [*ASKED, step()], ASKS, f"{BROKE}sent a step of run r, whose plan this site did not accept.{NOTHING}"),
+    "the plan of another run": (
+        [replace(PLAN, run="s")], {}, f"{BROKE}proposed run s with the plan of run r.{NOTHING}"),
     "an unknown run that converged": (
         [finished(Outcome.CONVERGED)], {},
         f"{BROKE}ended run r with a model, but this site did not accept its plan.{NOTHING}"),

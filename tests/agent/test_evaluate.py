@@ -171,7 +171,7 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
     found = json.loads(agent("report", "--model", one, "--model", two, "--plot", folder / "r.svg", "--json").stdout)
     assert [(run["run"], run["alone"]["rmse"]) for run in found["runs"]] == [("one", 10.0), ("two", 8.0)]
     assert (folder / "r.svg").read_text().count("<circle") == 4
-    with pytest.raises(BadData, match="no findings are in there"):
+    with pytest.raises(BadData, match="no report is in there"):
         agent("report", "--model", "good.model")
 
 

@@ -262,7 +262,22 @@ def test_torn_at_any_byte_the_agent_writes_on_and_the_rest_can_be_read(tmp_path)
         assert read[-1]["text"] == "later"
         if torn := [e["line"] for e in read if e["kind"] == "torn"]:
             assert (torn, len(lines)) == ([2], 3), "marked, and the next line is chained to it as it stands"
-            assert whole[first:].startswith(lines[1].rstrip(b"\n"))
+            assert whole[first:].startswith(lines[1].removesuffix(b" #torn\n"))
+
+
+def test_an_agent_that_restarts_twice_on_a_torn_line_starts(tmp_path):
+    path = tmp_path / "l"
+    write(path, EVERYTHING[:2])
+    whole = path.read_bytes()
+    for kept in range(whole.index(b"\n") + 2, len(whole)):
+        path.write_bytes(whole[:kept])
+        write(path, [])  # it starts, and is stopped before it sends a message
+        closed = path.read_bytes()
+        for again in range(kept, len(closed) + 1):  # the power fails while it closes the line
+            path.write_bytes(closed[:again])
+            write(path, [])
+        write(path, [Leaving("later")])
+        assert [e["kind"] for e in read_ledger(path)][-1] == "Leaving"
 
 
 # --- files --------------------------------------------------------------------------------------------------------

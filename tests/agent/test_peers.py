@@ -66,10 +66,10 @@ def test_the_command_pins_and_compares(tmp_path) -> None:
     forged = certificate(tmp_path / "forged.pem", "b", "the coordinator")
     asked = ["peers", "--policy", str(policy), "--identity", str(own.parent), str(forged)]
     lines = CliRunner().invoke(app, asked).output.splitlines()
-    assert lines[0] == "a: pinned"
+    assert lines[0] == "a (this site: you read these words): pinned"
     assert lines[1].strip() == words(fingerprint_of("a"))
-    assert "b: ANOTHER KEY THAN THE ONE THAT IS PINNED" in lines
-    assert "c: pinned" in lines
+    assert "b (its operator reads these words): ANOTHER KEY THAN THE ONE THAT IS PINNED" in lines
+    assert "c (its operator reads these words): pinned" in lines
     with pytest.raises(UsageError, match="cannot be read"):
         peer_of(tmp_path / "none.pem", {})
 

@@ -128,8 +128,8 @@ OPERATORS = {
     "every column": (make_plan, {"form": "linear", "max_rounds": 3}, "max_rounds=3 answers of a linear form"),
     "tuning": (additive_plan, ADDITIVE | {"tuning_steps": 1}, "1 tuning steps"),
     "probes": (additive_plan, ADDITIVE | {"probes": 2}, "probes=2"),
-    "forecast": (additive_plan, ADDITIVE | {"forecast": True}, "fold is another response operator"),
-    "common rows": (additive_plan, ADDITIVE | {"rows": "common"}, "fold is another response operator"),
+    "forecast": (additive_plan, ADDITIVE | {"forecast": True}, "fold trains again"),
+    "common rows": (additive_plan, ADDITIVE | {"rows": "common"}, "fold trains again"),
     "open": (additive_plan, ADDITIVE | {"rows": "common", "residuals": "open"}, "residuals='open'"),
     "linear kernel": (additive_plan, ADDITIVE | {"kernel": "linear"}, "a linear kernel"),
 }

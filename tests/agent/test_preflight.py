@@ -248,3 +248,29 @@ def test_ids_that_an_alignment_would_refuse_are_a_warning_with_their_lines(folde
     assert "an alignment would refuse this table" in warning
     assert "occurs 2 times" in warning
     assert "no id in 'id'" in out
+
+
+def test_a_column_that_is_no_id_is_one_fault_and_the_id_is_suggested(folder):
+    rows = "".join(f"{i % 6},p{i},{i},{i if i < 4 else ''}\n" for i in range(40))
+    write(folder, "group,patient,u,y\n" + rows, "north.csv")
+    code, found = check("--data", "north.csv", "--target", "y", "--id", "group", *INSECURE)
+    wrong = [each["text"] for each in found if each["ok"] is False and each["check"].startswith("table")]
+    assert code == 6
+    assert any("'group' is no id of these rows: 36 shared instances have 6 different values" in text for text in wrong)
+    assert any("'patient'" in text and "give that column as the id" in text for text in wrong)
+    assert not any("occurs" in text for text in wrong)
+
+
+def test_an_alignment_that_a_data_set_does_not_use_and_another_table_are_warnings(folder):
+    write(folder, '[data.new]\ntable = "north.csv"\nid = "id"\ntarget = "y"\n', "agent.toml")
+    manifest = {"run": "r1", "study": "people", "data": "new", "at": "2026-01-01", "stop": "CONVERGED", "models": []}
+    for study, more in (("people", {}), ("waits", {"study": "waits", "columns": ["u", "w"]})):
+        run = folder / "models" / study / "r1"
+        run.mkdir(parents=True)
+        (run / "manifest.json").write_text(json.dumps(manifest | more))
+        (run.parent / "current").symlink_to("r1")
+    (folder / "models" / "people" / "r1" / "aligned.json").write_text("{}")
+    _, found = check("--config", "agent.toml", *INSECURE)
+    warned = [each["text"] for each in found if each.get("warning")]
+    assert any("models/people has aligned ids, and this data set does not use them. Add shared" in w for w in warned)
+    assert any("other columns than the last model had (without w; with v). Is this the right file?" in w for w in warned)

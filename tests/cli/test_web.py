@@ -344,7 +344,7 @@ def test_a_failed_run_says_why_and_what_to_do():
     state = states.state_of(run, "", parked=False, up=True)
     assert (
         state.text == "north: the policy allows no coupling above 0.5. Change the plan, or ask that site's operator to "
-        "change its policy.toml."
+        "change its policy or table. Then submit again."
     )
 
 

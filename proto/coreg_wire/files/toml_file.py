@@ -28,7 +28,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file.") from None
+        raise UsageError(
+            f"{path}: no such file in {path.resolve().parent}. Go to its folder, or correct the path."
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from None
     except tomllib.TOMLDecodeError as error:
