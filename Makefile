@@ -39,7 +39,7 @@ define locked
 	@{ $(BIN)/uv --version >/dev/null 2>&1 && $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(LOCKED) $(1); } \
 	|| { echo "without uv: pip takes a minute or two" && $(BIN)/python $(PIP) install $(LOCKED) $(1); }
 endef
-# What running needs: 47 packages. Tests and checks need more, in $(STAMP).
+# What running needs. Tests and checks need more, in $(STAMP).
 $(RUNTIME): requirements-build.lock requirements-estimators.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
@@ -92,9 +92,9 @@ site: $(SITE)/.installed
 bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
 	$(BIN)/python benchmarks/rounds.py
-	for each in performance round_trip directions installation connected preconditioner neumann sizing; do \
+	for each in performance round_trip installation connected preconditioner neumann sizing; do \
 	  $(BIN)/python benchmarks/$$each.py --write || exit 1; done
-	for each in additive_service scoring masking xnv online scaling; do $(BIN)/python benchmarks/$$each.py || exit 1; done
+	for each in additive_service masking xnv online scaling alignment diabetes; do $(BIN)/python benchmarks/$$each.py || exit 1; done
 	$(BIN)/python tools/docs.py --write
 
 # Hours on two cores. DATA is a folder of data sets with manifest.json (docs/research/experiments.md, docs/research/benefit.md).
@@ -103,6 +103,7 @@ JOBS ?= 2
 papers: setup
 	$(BIN)/coreg-sim paper all --data $(DATA) --jobs $(JOBS) --out paper-out
 	$(BIN)/coreg-sim benefit --data $(DATA) --sets chosen-on,judged-on --draws 2 --jobs $(JOBS) --out paper-out
+	$(BIN)/python benchmarks/strict.py --data $(DATA) --write
 	$(BIN)/python tools/docs.py --collect paper-out
 
 # Fresh problems with FIRST=; two processes, minutes. The result is committed: benchmarks/results/certify.json.

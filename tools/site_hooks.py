@@ -19,6 +19,7 @@ LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 COPIED = (
     "deploy/**/*",
     "docs/research/attacks/*.py",
+    "examples/*.py",
     "LICENSE",
     "CONTRIBUTING.md",
     "benchmarks/results/*.json",
@@ -92,7 +93,9 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
-    """Convert links of the repository to links of the site."""
+    """Convert links of the repository to links of the site; the search shows pages on concepts first."""
+    if page.file.src_uri.startswith("concepts/"):
+        page.meta.setdefault("search", {})["boost"] = 2
     made = {there: here for here, there in PAGES.items()}
     here = made.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     known = {file.src_uri for file in files}

@@ -165,6 +165,14 @@ def test_the_two_commands_are_make_targets():
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
 
 
+def test_make_runs_only_benchmarks_that_exist():
+    rules = (ROOT / "Makefile").read_text()
+    loops = re.findall(r"for each in ([\w ]+); do", rules)
+    named = [*" ".join(loops).split(), *re.findall(r"benchmarks/(\w+)\.py", rules)]
+    assert len(named) > 12
+    assert [name for name in named if not (ROOT / "benchmarks" / f"{name}.py").exists()] == []
+
+
 def test_every_page_is_in_the_site():
     named = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     made = {"changes.md", "examples/index.md", "research/attacks/index.md"}  # by tools/site_hooks.py
