@@ -260,6 +260,31 @@ class ViewTables:
                 raise BadData(f"{where}: no row.")
         return out
 
+    def _of_view(self, view: int, X: Any) -> Any:
+        """One view's own columns as they were fitted: an array, or a data frame that has them by name.
+
+        Raises
+        ------
+        BadData
+            no such view, a column is missing, or another number of columns.
+        """
+        check_is_fitted(self)
+        if not 0 <= view < self.n_views_:
+            raise BadData(f"view {view}: the model has views 0 to {self.n_views_ - 1}.")
+        names = getattr(self, "feature_names_in_views_", [None] * self.n_views_)[view]
+        if self.one_table_ and (known := getattr(self, "feature_names_in_", None)) is not None:
+            names = [str(known[j]) for j in columns_of(self.views, len(known), known)[view]]
+        if names is not None and hasattr(X, "columns"):
+            if missing := [name for name in names if name not in list(X.columns)]:
+                raise BadData(f"view {view}: no column {missing[0]!r}. The view was fitted with {names}.")
+            X = X[names]
+        table = self._list([X], "X", 0)[0]
+        if table.shape[1] != self.n_features_in_views_[view]:
+            raise BadData(
+                f"X: {table.shape[1]} columns; view {view} was fitted with {self.n_features_in_views_[view]}."
+            )
+        return table
+
     def _columns(self, table: Any) -> list[Any]:
         columns = columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None))
         return [_rows(table, (slice(None), c)) for c in columns]

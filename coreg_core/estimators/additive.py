@@ -104,7 +104,7 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         if where is None:
             where = _places(positions, ys, len(Zs[0])) if common else None
         elif not common and len(Xs) > 1 and all(np.array_equal(rows, where[0]) for rows in where):
-            warnings.warn(_EVERY_LABEL, UserWarning, stacklevel=2)
+            warnings.warn(_EVERY_LABEL, UserWarning, stacklevel=3)
         places: list[Any] = where if common and where is not None else [None] * len(Xs)
         width = len(str(len(Xs)))
         sites = [
@@ -194,8 +194,8 @@ class AdditiveRegressor(ViewsRegressor, AdditiveViews):
     r"""Several sites or views with different columns train one model each; the target is the sum of their parts.
 
     `predict` scores together, from the columns of all views: a + Σ h_v(x_v), with h_v the part of view v. `predict_views` has
-    each view's own model, which needs only its own columns: its part, plus what its columns predict of the others' parts. Columns
-    are standardised. The fit uses the messages of the service, which are sums of vectors on the shared rows.
+    each view's own model: its part, plus what its columns predict of the others' parts. `predict_view` needs the columns of one
+    view alone. Columns are standardised. The fit uses the messages of the service, which are sums of vectors on the shared rows.
 
     Each view has the model y_v = a + a_v + h_v(X_v) + S_v Σ_{u≠v} h_u(Z) + ε_v. The smoother S_v predicts the others' parts from
     the view's columns, without labels. With s = Σ Z_v w_v and N_v = σ_v²I + κ11ᵀ the fit minimises
@@ -291,6 +291,11 @@ class AdditiveRegressor(ViewsRegressor, AdditiveViews):
         """The joint score a + Σ_v h_v(x_v), (n,), from the columns of every view."""
         return self._joint(X)
 
+    def predict_view(self, view: int, X: Any) -> Arr:
+        """The view's own model, from the view's columns alone, (n,). ``X``: an array or a data frame."""
+        table = self._of_view(view, X)
+        return np.asarray(self.models_[view].own.predict(table))
+
     def predict_views(self, X: Any) -> Any:
-        """Each view's own model, which needs only its own columns, (M, n)."""
+        """Each view's own model, (M, n)."""
         return self._own(X)

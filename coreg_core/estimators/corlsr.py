@@ -206,6 +206,11 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         tables = self._tables(X_views)
         return self.intercept_ + np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
 
+    def predict_view(self, view: int, X: Any) -> Any:
+        """The view's own prediction, from the view's columns alone, (n,). ``X``: an array or a data frame."""
+        table = self._of_view(view, X)
+        return self.intercept_ + self.functions_[view].predict(table)
+
     def predict(self, X_views: Any) -> Any:
         """The mean of the views' predictions, (n,)."""
         return self.predict_views(X_views).mean(axis=0)

@@ -36,6 +36,7 @@ def compare(
     max_rounds: o.MaxRounds = 10_000,
     data: o.Data = None,
     target: o.Target = None,
+    positive: o.Positive = "",
     drop: o.Drop = None,
     dates: o.Dates = None,
     seed: o.Seed = 0,
@@ -51,7 +52,9 @@ def compare(
     With --objective additive the command compares training by messages with the dense oracle, at the default tolerance and at
     1e-10.
     """
-    problem = o.problem_of(o.table_of(data, target, drop, dates, views), sites, labelled, unlabelled, views, seed)
+    problem = o.problem_of(
+        o.table_of(data, target, drop, dates, views, positive), sites, labelled, unlabelled, views, seed
+    )
     with o.place(on, address, sites_per_actor) as there:
         if objective == "additive":
             raise typer.Exit(_additive(problem, there, threads, as_json=as_json))

@@ -37,6 +37,7 @@ def sweep(
     views: o.Views = "5",
     data: o.Data = None,
     target: o.Target = None,
+    positive: o.Positive = "",
     drop: o.Drop = None,
     dates: o.Dates = None,
     out: Annotated[
@@ -58,7 +59,7 @@ def sweep(
 
     if on == "process" and address is not None:
         raise UsageError("--address needs Ray. Add --on ray.")
-    table = o.table_of(data, target, drop, dates, views)
+    table = o.table_of(data, target, drop, dates, views, positive)
     lambdas = _several("couplings", couplings, float, 0)
     if len(lambdas) > MOST_COLUMNS:
         raise UsageError(f"--couplings: {len(lambdas)} values. At most {MOST_COLUMNS} fit in one run.")

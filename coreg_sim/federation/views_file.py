@@ -7,6 +7,7 @@
     [sites.clinic]
     columns = ["age", "sex", "bmi"]
     categorical = ["sex"]       # optional, as the agent's --categorical
+    dates = ["admitted"]        # optional, as the agent's --dates
 
 Without ``labelled_at`` the labelled rows of each site are drawn. With it, a row without a site is shared, and "held-out"
 marks a test row. Where no row is marked, a third of the shared rows with a target become test rows. Columns are encoded as
@@ -38,6 +39,7 @@ class SiteViews(_Strict):
 
     columns: tuple[str, ...] = Field(min_length=1)
     categorical: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
 
 
 class ViewsFile(_Strict):
@@ -96,7 +98,9 @@ def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: i
     for name in names:
         its = views.sites[name]
         mine = table.select(its.columns)
-        encoding = Preprocessing.fit_columns(mine.rows(own[name]), mine.rows(shared), categorical=its.categorical)
+        encoding = Preprocessing.fit_columns(
+            mine.rows(own[name]), mine.rows(shared), categorical=its.categorical, dates=its.dates
+        )
         X, Z = encoding.transform(mine.rows(own[name])), encoding.transform(mine.rows(shared))
         sites[name] = PrivateData(X, y[own[name]], Z, "simulated")
         judged.append(encoding.transform(mine.rows(held_out)))

@@ -96,7 +96,8 @@ class Told:
     answers: int = 0
 
 
-def story_of(seed: int) -> Story:
+def story_of(seed: int, *, operated: bool = True) -> Story:
+    """The story of a seed; ``operated``: with the second stream of faults too."""
     chance = random.Random(seed)  # noqa: S311 - a simulation
     runs: list[tuple[float, str]] = []
     for _ in range(chance.choice((1, 1, 2, 3))):
@@ -125,7 +126,7 @@ def story_of(seed: int) -> Story:
             faults.append(Fault(at + chance.uniform(0, seconds), "kill", "coordinator", chance.expovariate(0.1)))
         faults.append(Fault(at, kind, where, seconds, moment))
     chance = random.Random(f"operators of {seed}")  # noqa: S311 - a stream of its own: the draws above stay as they are
-    for _ in range(chance.choice((0, 0, 1, 2))):
+    for _ in range(chance.choice((0, 0, 1, 2)) if operated else 0):
         kind = chance.choice(OPERATED)
         where = chance.choice({"reload": ("coordinator", *SITES), "power cut": ("coordinator",)}.get(kind, SITES))
         at = chance.choice(runs)[0] + chance.expovariate(0.3)

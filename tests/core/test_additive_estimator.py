@@ -310,3 +310,25 @@ def test_a_view_without_a_mask_is_warned_about_and_a_model_of_a_view_takes_no_fr
         model.models_[0].own.predict(X)
     with pytest.raises(UsageError, match="several target vectors need Z_views"):
         clone(QUICK).fit([X[:, :2], X[:, 2:]], [y, y])
+
+
+@pytest.mark.parametrize("make", [AdditiveRegressor, CoRLSR])
+def test_one_view_predicts_from_its_own_columns_by_name(make):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    X = pandas.DataFrame(rng.normal(size=(60, 4)), columns=["a", "b", "c", "d"])
+    y = X.sum(axis=1).where(np.arange(60) < 40)
+    mask = np.zeros((60, 2), dtype=bool)
+    mask[:20, 0] = mask[20:40, 1] = True
+    model = make(views=[["c", "a"], ["b", "d"]]).fit(X, y, label_mask=mask)
+    whole = model.predict_views(X)
+    for v, names in enumerate((["c", "a"], ["b", "d"])):
+        own = X[names[::-1]]  # in another order: names count
+        np.testing.assert_array_equal(model.predict_view(v, own), whole[v])
+        np.testing.assert_array_equal(model.predict_view(v, X[names].to_numpy()), whole[v])
+    with pytest.raises(BadData, match=r"view 0: no column 'c'"):
+        model.predict_view(0, X[["a", "b"]])
+    with pytest.raises(BadData, match=r"views 0 to 1"):
+        model.predict_view(2, X)
+    with pytest.raises(BadData, match="X: 3 columns; view 1 was fitted with 2"):
+        model.predict_view(1, rng.normal(size=(3, 3)))

@@ -183,3 +183,19 @@ def test_dates_become_features_in_run_and_sweep(tmp_path):
     assert swept.exit_code == 0, swept.output
     wrong = sweep(*named, "--splits", "20:", "--seeds", "1", "--out", tmp_path, "--dates", "whn")
     assert "no column 'whn' (to be read as dates)" in str(wrong.exception)
+
+
+def test_dates_and_a_yes_no_target_of_a_views_file_and_of_a_sweep(tmp_path):
+    lines = [
+        f"{2000 + i % 20}-03-{1 + i % 28:02d},{i % 7},{2000 + i % 20},{'yes' if i % 20 > 9 else 'no'}"
+        for i in range(90)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["when,a,y,late", *lines]) + "\n")
+    sites = '[sites.one]\ncolumns = ["when"]\ndates = ["when"]\n[sites.two]\ncolumns = ["a"]\n'
+    (tmp_path / "views.toml").write_text(f'data = "t.csv"\ntarget = "y"\n{sites}')
+    parts = partitioned(read_views(tmp_path / "views.toml"), 20, None, 0)
+    one = parts.sites["one"]
+    assert np.corrcoef(one.X[:, 0], one.y)[0, 1] > 0.99  # the days since some day, and the year
+    named = ["--data", tmp_path / "t.csv", "--target", "late", "--positive", "yes", "--drop", "y", "--dates", "when"]
+    swept = sweep(*named, "--sites", "2", "--splits", "20:", "--seeds", "1", "--out", tmp_path, "--couplings", "0")
+    assert swept.exit_code == 0, swept.output
