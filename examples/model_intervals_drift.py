@@ -12,6 +12,7 @@ extrapolates. On the command line, `coreg-agent predict --interval 90` writes th
 
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +20,10 @@ import polars as pl
 from sklearn.datasets import load_diabetes
 
 from coreg_core.protocol.plan import Additive
-from coreg_federation import load_model, simulate
-from coreg_sim.federation.problems import Problem
-from coreg_sim.federation.simulate import plan_for
+from coreg_federation import Problem, load_model, plan_for, simulate
 from coreg_wire.terminal.svg import Plot, Series, draw
-from site_agent.data.drift import look
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
-from site_agent.data.tables import read_table
-from site_agent.models.file import load_model as load_site_model
 from site_agent.models.writer import Models
 
 study = load_diabetes(scaled=False)
@@ -50,18 +46,22 @@ with tempfile.TemporaryDirectory() as name:
     run = simulate(problem, plan_for(problem, terms))
     Models("clinic", prepared["clinic"], "progression", folder / "clinic.model", None).write(run.results[0], print)
 
-    prediction = load_model(folder / "clinic.model").predict(held_out)  # a pandas frame works too
-    held_out.write_csv(folder / "new.csv")
-    held_out.with_columns(bmi=pl.col("bmi") * 0.2048).write_csv(folder / "pounds.csv")  # lb/ft² in place of kg/m²
-    model, new = load_site_model(folder / "clinic.model"), read_table(folder / "new.csv")
-    low, high = model.interval(new, 0.9)
-    warnings = [look(model.preprocessing, read_table(folder / f"{t}.csv")).beyond for t in ("new", "pounds")]
+    model = load_model(folder / "clinic.model")  # everything below needs this file alone
+
+prediction = model.predict(held_out)  # a pandas frame works too
+low, high = model.interval(held_out, 0.9)
+drifts = []
+for table in (held_out, held_out.with_columns(bmi=pl.col("bmi") * 0.2048)):  # lb/ft² in place of kg/m²
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.predict(table)
+    drifts.append([str(each.message) for each in told if "range of training" in str(each.message)])
 
 y = held_out["progression"].to_numpy()
 covered = (low <= y) & (y <= high)
 print(f"intervals of 90 % cover {100 * covered.mean():.0f} % of {len(y)} new patients")
-print(f"columns that drift: {len(warnings[0])} in the same unit, {len(warnings[1])} in another unit")
-print(*warnings[1], sep="\n")
+print(f"columns that drift: {len(drifts[0])} in the same unit, {len(drifts[1])} in another unit")
+print(*drifts[1], sep="\n")
 lines = [
     Series(name, tuple(y[rows]), tuple(prediction[rows]), "points", tuple((high - low)[rows] / 2))
     for name, rows in (("label inside", covered), ("label outside", ~covered))

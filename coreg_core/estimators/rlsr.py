@@ -17,7 +17,8 @@ from coreg_core.kernels.leave_one_out import kernel_rule
 class RLSR(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""$\min_f \|y - f(X)\|^2 + \nu\|f\|^2$ over kernels at X: f(x) = k(x, X)(K + νI)⁻¹ y.
 
-    The targets are less their mean, which predictions contain (``fit_intercept``).
+    The targets are less their mean, which predictions contain (``fit_intercept``). Columns are not standardised: put a
+    StandardScaler before it.
 
     Source: Saunders et al. (1998), as cited by Brefeld et al. (2006), section 3.
 

@@ -10,6 +10,7 @@ from coreg_sim.benefit.partition import AttributeTable, table_of
 from coreg_sim.federation.problems import TableSource, file_digest
 from coreg_sim.papers.pool import NumericDataSet
 from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.tables import read_table
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,16 @@ class OwnTable(TableSource):
         date = {date.called(part): date.name for date in known.dates for part in date.parts}
         sources = [date.get(column.name, column.name) for column in known.columns for _ in column.feature_names]
         attributes = tuple(tuple(i for i, s in enumerate(sources) if s == name) for name in dict.fromkeys(sources))
-        warnings = known.notes + tuple(
-            f"column {name!r} has a different whole number in every row. Add --drop {name} if it is an id."
-            for name, values in zip(names, X.T, strict=True)
-            if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
+        size = len(read_table(Path(self.path)))
+        missing = (f"{size - len(y)} of {size} rows have no target and are left out.",) * (size > len(y))
+        warnings = (
+            missing
+            + known.notes
+            + tuple(
+                f"column {name!r} has a different whole number in every row. Add --drop {name} if it is an id."
+                for name, values in zip(names, X.T, strict=True)
+                if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
+            )
         )
         data = NumericDataSet(self.name, X, y, names, attributes, "regression")
         return table_of(data, most_levels=None), warnings
