@@ -130,7 +130,8 @@ def story_of(seed: int, *, operated: bool = True) -> Story:
         kind = chance.choice(OPERATED)
         where = chance.choice({"reload": ("coordinator", *SITES), "power cut": ("coordinator",)}.get(kind, SITES))
         at = chance.choice(runs)[0] + chance.expovariate(0.3)
-        faults.append(Fault(at, kind, where, min(chance.expovariate(0.05), 120.0)))
+        moment = chance.choice(("Offer", "Answer", "Fetched", "Fetched")) if kind == "power cut" else ""
+        faults.append(Fault(at, kind, where, min(chance.expovariate(0.05), 120.0), moment))
     return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)), asks)
 
 
