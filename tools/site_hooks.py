@@ -22,6 +22,7 @@ COPIED = (
     "examples/*.py",
     "LICENSE",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "benchmarks/results/*.json",
     "docker-compose.yml",
 )
@@ -84,11 +85,12 @@ def examples() -> dict[str, str]:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Draw formulas of docstrings as MathML, which browsers show without a script."""
+    """Draw formulas of docstrings as MathML, which browsers show without a script; the keyboard reaches tables, to scroll."""
 
     def drawn(found: re.Match[str]) -> str:
         return convert(unescape(found[1]))
 
+    html = html.replace("<table>", '<table tabindex="0">')
     return re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', drawn, html, flags=re.DOTALL)
 
 
