@@ -73,6 +73,14 @@ Ledger._write = _write
 """,
         8,
     ),
+    "the end of a run is not synced to the run store": (
+        """
+from coordinator.store.runs import RunStore
+from coordinator.store.schema import Tables
+RunStore.transaction = lambda self, *, durable=True: Tables.transaction(self, durable=False)
+""",
+        174,
+    ),
     "a session leaves a task behind": (
         """
 import asyncio

@@ -181,8 +181,8 @@ def test_dates_become_features_in_run_and_sweep(tmp_path):
     assert min(json.loads(result.stdout.splitlines()[-1])["rmse_sites_alone"]) < 1.0  # of years; their spread is 5.8
     swept = sweep(*named, "--splits", "20:", "--seeds", "1", "--out", tmp_path, "--dates", "when", "--couplings", "0")
     assert swept.exit_code == 0, swept.output
-    wrong = sweep(*named, "--splits", "20:", "--seeds", "1", "--out", tmp_path, "--dates", "whn")
-    assert "no column 'whn' (to be read as dates)" in str(wrong.exception)
+    wrong = sweep(*named, "--splits", "20:", "--seeds", "1", "--out", tmp_path, "--dates", "wen")
+    assert "no column 'wen' (to be read as dates)" in str(wrong.exception)
 
 
 def test_dates_and_a_yes_no_target_of_a_views_file_and_of_a_sweep(tmp_path):
