@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from coordinator.machine.events import (
     QueueChanged,
     ReadQueue,
     Reconfigured,
+    SiteJoined,
 )
 from coordinator.machine.federation import Federation
 from coordinator.machine.records import HeadSigned
@@ -140,6 +142,7 @@ class Daemon:
         self._attendance: list[Callable[[], None]] = []  # written by the next flush
         self._dirty = asyncio.Event()
         self._draining, self._started = False, utc_now()
+        self._greetings: set[asyncio.Task[None]] = set()
         self._deadlines = Deadlines()
         self._failure: Exception | None = None
 
@@ -238,15 +241,25 @@ class Daemon:
     def _heard(self, federation: Federation, event: Event) -> None:
         if self._recorder.heard(federation, event):
             self._dirty.set()
+        if isinstance(event, SiteJoined):
+            task = asyncio.create_task(self._guarded(partial(self._show_last_head, event.hello.site)))
+            self._greetings.add(task)
+            task.add_done_callback(self._greetings.discard)
+
+    async def _show_last_head(self, site: str) -> None:
+        """Send a site the last head of its ledger that was countersigned, so that it finds out if its ledger is older."""
+        last = await asyncio.to_thread(self._store.last_checkpoint, site)
+        if last is not None:
+            await self._transport.send(site, last)
 
     def _countersign(self, site: str, certificate: bytes, fetched: Fetched) -> HeadSigned:
         """`Notary.countersign`, with a reason if this ledger is shorter than at its last signature."""
         signed, last = self._access.countersign(site, certificate, fetched), self._store.last_checkpoint(site)
-        if last is None or fetched.head.lines >= last[1] or not signed.receipt.signature:
+        if last is None or fetched.head.lines >= last.head.lines or not signed.receipt.signature:
             return signed
         reason = (
-            f"the ledger of {site} has {fetched.head.lines} lines, and had {last[1]} at the end of run {last[0]}: lines were "
-            "removed, or it was replaced"
+            f"the ledger of {site} has {fetched.head.lines} lines, and had {last.head.lines} at the end of run {last.run}: "
+            "lines were removed, or it was replaced"
         )
         return replace(signed, receipt=replace(signed.receipt, reason=reason))
 

@@ -24,7 +24,7 @@ from coordinator.machine.scheduler import Undelivered
 from coordinator.store.checksums import UNREADABLE, add_json_checksum, row_checksum, verify_json_checksum
 from coordinator.store.schema import Tables
 from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import Head
+from coreg_core.protocol.messages import Countersigned, Head, LedgerHead
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_from_dict
 
@@ -99,13 +99,16 @@ class RunStore(Tables):
             with self._in_turn, suppress(sqlite3.Error):
                 self._db.execute("pragma wal_checkpoint(passive)")
 
-    def last_checkpoint(self, site: str) -> tuple[str, int] | None:
-        """The last run with a signed head of this site's ledger, and the ledger's number of lines at its end."""
+    def last_checkpoint(self, site: str) -> Countersigned | None:
+        """The last receipt for a head of this site's ledger."""
         with self.reading():
             row = self._db.execute(
-                "select run, lines from checkpoints where site = ? order by rowid desc limit 1", (site,)
+                "select checkpoint from checkpoints where site = ? order by rowid desc limit 1", (site,)
             ).fetchone()
-            return None if row is None else (row["run"], row["lines"])
+            if row is None:
+                return None
+            receipt = verify_json_checksum(row["checkpoint"])["receipt"]
+            return Countersigned(**{**receipt, "head": LedgerHead(**receipt["head"])})
 
     def _write_step(self, run: str, step: StepDone, measured: Timing, at: str) -> None:
         report = step.report

@@ -29,6 +29,7 @@ from site_agent.ledger.files import (
     archives,
     carried_bytes,
     entry_of,
+    hash_of,
     last_hash,
     read_lines,
     readable,
@@ -172,6 +173,31 @@ class Ledger:
             self._write(entry)
             self._count(type(message).__name__, entry)
             return message
+
+    def awaits(self, run: str) -> bool:
+        """Whether a head of that run was sent and is not countersigned yet."""
+        with self._lock:
+            return run in self._signed
+
+    def compare(self, head: LedgerHead) -> bool:
+        """Compare with the last head of this ledger that the coordinator countersigned.
+
+        Raises
+        ------
+        StorageError
+            this ledger is an older copy, or another one.
+        """
+        with self._lock:
+            lines = self._lines
+        fault = f"it has {lines} lines, and the coordinator countersigned {head.lines}" if head.lines > lines else ""
+        if not fault and head.lines and hash_of(self.path, head.lines) not in (None, head.last):
+            fault = f"its line {head.lines} is not the one that the coordinator countersigned"
+        if fault:
+            raise StorageError(
+                f"{self.path}: an older copy of this site's ledger, or another one: {fault}. This site would not know what it "
+                "has answered. Do not answer with it: see docs/how-to/back-up-and-restore.md."
+            )
+        return True
 
     def countersigned(self, receipt: Countersigned) -> str | None:
         """Write the countersignature of a head. Returns the reason if it is not valid and was not written.

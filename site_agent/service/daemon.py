@@ -90,6 +90,7 @@ class AgentDaemon:
         self._ended: asyncio.Future[Exit | EndSession] | None = None
         self._failed: asyncio.Future[None] | None = None  # the error of a task
         self._countersigned = asyncio.Event()
+        self._compared = False  # whether the ledger holds the last head that the coordinator countersigned
         self._status_changed = asyncio.Event()
         self._writing: list[asyncio.Future[None]] = []
 
@@ -339,6 +340,10 @@ class AgentDaemon:
         self._apply(await asyncio.to_thread(self.workers.judge, plan))
 
     async def _countersign(self, receipt: Countersigned) -> None:
+        if not self._ledger.awaits(receipt.run):
+            if not self._compared:  # once: this process alone writes the ledger
+                self._compared = await asyncio.to_thread(self._ledger.compare, receipt.head)
+            return
         fault = await asyncio.to_thread(self._ledger.countersigned, receipt)
         if fault is not None:
             self.notify(notices.not_countersigned(receipt.run, fault))
