@@ -10,7 +10,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from coordinator.machine.events import (
     QueueChanged,
     ReadQueue,
     Reconfigured,
-    SiteJoined,
 )
 from coordinator.machine.federation import Federation
 from coordinator.machine.records import HeadSigned
@@ -37,8 +35,8 @@ from coordinator.store.history import History, HistoryRecorder
 from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
-from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Fetched
+from coreg_core.errors import CoregError, StorageError
+from coreg_core.protocol.messages import Countersigned, Fetched
 from coreg_core.protocol.plan import Plan
 from coreg_wire.files.wake_up import WakeUp
 from coreg_wire.terminal.signals import on_signals
@@ -137,12 +135,13 @@ class Daemon:
         self._recorder = HistoryRecorder()
         self._observer = FanOut(*observers, self.metrics, self)
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
+        # Before any plan, so that a site finds out that its ledger is an older copy before it answers.
+        self._transport.greeting = self._last_head
         self._federation = Federation()
         self._emit: Callable[[Event], None] = lambda _event: None
         self._attendance: list[Callable[[], None]] = []  # written by the next flush
         self._dirty = asyncio.Event()
         self._draining, self._started = False, utc_now()
-        self._greetings: set[asyncio.Task[None]] = set()
         self._deadlines = Deadlines()
         self._failure: Exception | None = None
 
@@ -241,16 +240,6 @@ class Daemon:
     def _heard(self, federation: Federation, event: Event) -> None:
         if self._recorder.heard(federation, event):
             self._dirty.set()
-        if isinstance(event, SiteJoined):
-            task = asyncio.create_task(self._guarded(partial(self._show_last_head, event.hello.site)))
-            self._greetings.add(task)
-            task.add_done_callback(self._greetings.discard)
-
-    async def _show_last_head(self, site: str) -> None:
-        """Send a site the last head of its ledger that was countersigned, so that it finds out if its ledger is older."""
-        last = await asyncio.to_thread(self._store.last_checkpoint, site)
-        if last is not None:
-            await self._transport.send(site, last)
 
     def _countersign(self, site: str, certificate: bytes, fetched: Fetched) -> HeadSigned:
         """`Notary.countersign`, with a reason if this ledger is shorter than at its last signature."""
@@ -262,6 +251,12 @@ class Daemon:
             "lines were removed, or it was replaced"
         )
         return replace(signed, receipt=replace(signed.receipt, reason=reason))
+
+    def _last_head(self, site: str) -> Countersigned | None:
+        try:
+            return self._store.last_checkpoint(site)
+        except StorageError:  # the next write or reading of the store reports it
+            return None
 
     def _notify(self, notice: notices.Notice) -> None:
         self._observer.notice(notice, Timing())

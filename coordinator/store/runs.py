@@ -100,15 +100,16 @@ class RunStore(Tables):
                 self._db.execute("pragma wal_checkpoint(passive)")
 
     def last_checkpoint(self, site: str) -> Countersigned | None:
-        """The last receipt for a head of this site's ledger."""
+        """The last receipt for a head of this site's ledger; None if it is damaged, which `verify` reports."""
         with self.reading():
             row = self._db.execute(
                 "select checkpoint from checkpoints where site = ? order by rowid desc limit 1", (site,)
             ).fetchone()
-            if row is None:
-                return None
+        try:
             receipt = verify_json_checksum(row["checkpoint"])["receipt"]
             return Countersigned(**{**receipt, "head": LedgerHead(**receipt["head"])})
+        except (ValueError, LookupError, TypeError):  # no row, or a damaged one
+            return None
 
     def _write_step(self, run: str, step: StepDone, measured: Timing, at: str) -> None:
         report = step.report

@@ -141,6 +141,9 @@ class Sessions:
         self._closing = False
         self._encoded: tuple[ToSite, dict[int, list[bytes]]] | None = None  # by piece size
         self.emit: Emit = lambda _event, _handled=None: None
+        self.greeting: Callable[[str], ToSite | None] = lambda _site: (
+            None
+        )  # the first message of a session, before any plan
 
     # --- as a transport -------------------------------------------------------------------------------------------
 
@@ -242,6 +245,8 @@ class Sessions:
         reader = asyncio.create_task(self._read(frames, session.assembler, session))
         message: ToSite | None = None
         try:
+            if (greeting := self.greeting(session.site)) is not None:
+                await self._write(stream, greeting, session)
             while (following := await session.outbox.get()) is not None:
                 message, session.spoke = following, False
                 await self._write(stream, message, session)

@@ -260,7 +260,7 @@ class ViewTables:
                 raise BadData(f"{where}: no row.")
         return out
 
-    def _of_view(self, view: int, X: Any) -> Any:
+    def _of_view(self, view: Any, X: Any) -> Any:
         """One view's own columns as they were fitted: an array, or a data frame that has them by name.
 
         Raises
@@ -269,7 +269,7 @@ class ViewTables:
             no such view, a column is missing, or another number of columns.
         """
         check_is_fitted(self)
-        if not 0 <= view < self.n_views_:
+        if not isinstance(view, (int, np.integer)) or not 0 <= view < self.n_views_:
             raise BadData(f"view {view}: the model has views 0 to {self.n_views_ - 1}.")
         names = getattr(self, "feature_names_in_views_", [None] * self.n_views_)[view]
         if self.one_table_ and (known := getattr(self, "feature_names_in_", None)) is not None:

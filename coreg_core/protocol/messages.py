@@ -267,9 +267,9 @@ class Dismissed:
 
 @dataclass(frozen=True)
 class Countersigned:
-    """The coordinator signs the head of this site's ledger with its own key: the answer to `Fetched`.
+    """The coordinator signs the head of a ledger: the answer to `Fetched`, and the last one again when a session begins.
 
-    A session begins with the last one of that site, so that an agent finds out if its ledger is an older copy.
+    The latter shows an agent that its ledger is an older copy.
     ``at`` is its clock. If ``signature`` is empty, ``reason`` gives the cause; beside a signature it names the problem.
     """
 

@@ -118,10 +118,12 @@ def table_of(
     given = data is not None or target or drop or dates or positive
     if views and not views.isdigit() and given:
         raise UsageError(
-            f"--views {views} names table, target and columns. Leave out --data, --target, --drop, --dates."
+            f"--views {views} names table, target and columns. Leave out --data, --target, --positive, --drop and --dates."
         )
     if not given:
         return None
+    if both := sorted({*(drop or ())} & {*(dates or ())}):
+        raise UsageError(f"--drop and --dates both name {both[0]!r}.")
     if data is None or not target:
         raise UsageError("A table needs --data FILE and --target, the column to predict.")
     return TableSource(str(data.resolve()), target, tuple(drop or ()), tuple(dates or ()), positive)

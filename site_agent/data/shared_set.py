@@ -20,7 +20,6 @@ from site_agent.data.errors import BadTable, Fault, Faults, some
 from site_agent.data.sources import Source
 from site_agent.data.tables import NA_VALUES, Table, read_table
 
-MANY_REPEATED = 5  # ids that occur more than once: with more, the column is no id
 UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
 
 
@@ -259,9 +258,10 @@ def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]
         what = f"a shared instance without an id in {column!r}."
         found.add(Fault(table.source, what, kind="missing", lines=tuple(empty), about=column))
     repeated = _repeated(ids, table.lines)
-    if len(repeated) > MANY_REPEATED:
+    if 2 * len(set(ids)) < len(ids):
         what = f"{column!r} is no id of these rows: {len(ids)} shared instances have {len(set(ids))} different values."
-        unique = [n for n in table.columns if n != column and len(set(table.ids(n))) == len(ids)]
+        columns = {name: table.ids(name) for name in table.columns if name != column}
+        unique = [n for n, v in columns.items() if len(set(v)) == len(v) and not any("." in text for text in v)]
         found.add(
             Fault(
                 table.source,
@@ -270,7 +270,7 @@ def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]
                 if unique
                 else "Name the id column.",
                 kind="duplicate",
-                lines=tuple(line for lines in repeated.values() for line in lines)[:MANY_REPEATED],
+                lines=tuple(line for lines in repeated.values() for line in lines),
                 about=column,
             )
         )

@@ -183,15 +183,13 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
 
 def hash_of(path: Path, number: int) -> str | None:
     """The hash of a line, counted since the ledger's first one; None if the files that are here do not have it."""
-    carried = _first_of(path)
-    lines = read_lines(path, only_last=number > carried)
+    try:
+        with path.open("rb") as file:
+            earlier = int((_continued(file) or {"lines": 0})["lines"])
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
+    lines = read_lines(path, only_last=number > earlier)
     return next((line.sha256 for line in lines if line.since == number), None)
-
-
-def _first_of(path: Path) -> int:
-    """The number of lines in earlier files."""
-    with path.open("rb") as file:
-        return int((_continued(file) or {"lines": 0})["lines"])
 
 
 def last_hash(path: Path) -> str:

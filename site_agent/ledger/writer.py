@@ -174,12 +174,12 @@ class Ledger:
             self._count(type(message).__name__, entry)
             return message
 
-    def awaits(self, run: str) -> bool:
-        """Whether a head of that run was sent and is not countersigned yet."""
-        with self._lock:
-            return run in self._signed
+    def awaits(self, run: str, head: LedgerHead) -> bool:
+        """Whether that head was sent and is not countersigned yet. It takes no lock: another thread can be at the disk."""
+        sent = self._signed.get(run)
+        return sent is not None and sent.head == head
 
-    def compare(self, head: LedgerHead) -> bool:
+    def compare(self, head: LedgerHead) -> None:
         """Compare with the last head of this ledger that the coordinator countersigned.
 
         Raises
@@ -197,7 +197,6 @@ class Ledger:
                 f"{self.path}: an older copy of this site's ledger, or another one: {fault}. This site would not know what it "
                 "has answered. Do not answer with it: see docs/how-to/back-up-and-restore.md."
             )
-        return True
 
     def countersigned(self, receipt: Countersigned) -> str | None:
         """Write the countersignature of a head. Returns the reason if it is not valid and was not written.

@@ -184,14 +184,21 @@ class ModelStore:
             for folder in _runs_of(study)
         ]
 
+    def _readable(self) -> list[dict[str, Any]]:
+        """`manifests`, for remarks only: none if one is damaged."""
+        try:
+            return self.manifests()
+        except StorageError:
+            return []
+
     def columns_of(self, data: str) -> tuple[str, ...]:
         """The columns of the newest model of that data set; () without one."""
-        found = [m for m in self.manifests() if m.get("data") == data and m.get("columns")]
+        found = [m for m in self._readable() if m.get("data") == data and m.get("columns")]
         return tuple(max(found, key=lambda m: str(m["at"]))["columns"]) if found else ()
 
     def alignment_of(self, data: str) -> str | None:
         """The study whose current run aligned the ids of that data set."""
-        aligned = (m for m in self.manifests() if m["current"] and (Path(m["folder"]) / FILE).exists())
+        aligned = (m for m in self._readable() if m["current"] and (Path(m["folder"]) / FILE).exists())
         return next((f"models/{m['study']}" for m in aligned if m.get("data") == data), None)
 
     def prune(self, study: str, keep: int) -> list[str]:

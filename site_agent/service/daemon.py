@@ -90,7 +90,9 @@ class AgentDaemon:
         self._ended: asyncio.Future[Exit | EndSession] | None = None
         self._failed: asyncio.Future[None] | None = None  # the error of a task
         self._countersigned = asyncio.Event()
-        self._compared = False  # whether the ledger holds the last head that the coordinator countersigned
+        self._comparing: asyncio.Task[None] | None = (
+            None  # the ledger with the last head that the coordinator countersigned
+        )
         self._status_changed = asyncio.Event()
         self._writing: list[asyncio.Future[None]] = []
 
@@ -288,8 +290,11 @@ class AgentDaemon:
                 case Work(_, message):
                     if self._session is not None:
                         self._spawn(self._work(self._session, message))
-                case Countersign(receipt):
+                case Countersign(receipt) if self._ledger.awaits(receipt.run, receipt.head):
                     self._spawn(self._countersign(receipt))
+                case Countersign(receipt):
+                    if self._comparing is None:  # once: this process alone writes the ledger
+                        self._comparing = self._spawn(asyncio.to_thread(self._ledger.compare, receipt.head))
                 case Forget(run, keep_consent):
                     self.workers.forget(run)
                     if self._session is not None:
@@ -308,10 +313,16 @@ class AgentDaemon:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(end)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
+
+    async def _whole(self) -> None:
+        """Wait until the ledger is known to be no older copy: nothing is answered before."""
+        if self._comparing is not None:
+            await asyncio.shield(self._comparing)
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -320,6 +331,7 @@ class AgentDaemon:
             self._failed.set_exception(error)
 
     async def _work(self, session: Session, message: RunMessage) -> None:
+        await self._whole()
         work = asyncio.to_thread(self.workers.work, message, listening=session.listening, piece=session.pace.piece)
         frames, worked = await self._reported(work, message.run, describe_work(message))
         if isinstance(message, Proposal) and (room := self.workers.room(message.run)) is not None:
@@ -337,13 +349,10 @@ class AgentDaemon:
         return task.result()
 
     async def _judge(self, plan: Plan) -> None:
+        await self._whole()
         self._apply(await asyncio.to_thread(self.workers.judge, plan))
 
     async def _countersign(self, receipt: Countersigned) -> None:
-        if not self._ledger.awaits(receipt.run):
-            if not self._compared:  # once: this process alone writes the ledger
-                self._compared = await asyncio.to_thread(self._ledger.compare, receipt.head)
-            return
         fault = await asyncio.to_thread(self._ledger.countersigned, receipt)
         if fault is not None:
             self.notify(notices.not_countersigned(receipt.run, fault))

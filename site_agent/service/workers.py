@@ -269,8 +269,9 @@ class RunWorkers:
         if fresh:
             d = prepared.data
             self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
-            if (other := other_columns(prepared, self.results.columns_of(name), name)) is not None:
-                self._notify(Notice("other_columns", other, warning=True, private=True))
+            if other_columns(prepared, self.results.columns_of(name), name) is not None:
+                text = f"{name}: other columns than the last model had; see `coreg-agent check`".lstrip(": ")
+                self._notify(Notice("other_columns", text, warning=True))
         data = prepared.data
         if self.policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))

@@ -402,8 +402,8 @@ def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_he
     whole = path.read_bytes().splitlines(keepends=True)
     head = LedgerHead(2, hashlib.sha256(whole[1].rstrip(b"\n")).hexdigest(), "2026-01-01T00:00:00.000+00:00")
     ledger = Ledger(path)
-    assert ledger.compare(head)
-    assert ledger.compare(dataclasses.replace(head, lines=0, last=""))
+    ledger.compare(head)
+    ledger.compare(dataclasses.replace(head, lines=0, last=""))
     with pytest.raises(StorageError, match=r"it has 3 lines, and the coordinator countersigned 4"):
         ledger.compare(dataclasses.replace(head, lines=4))
     with pytest.raises(StorageError, match=r"its line 2 is not the one that the coordinator countersigned"):

@@ -80,6 +80,7 @@ def test_nothing_is_written_over_and_a_killed_agents_partial_folder_is_no_run(st
     (study / "r2" / "manifest.json").write_text("{")
     with pytest.raises(StorageError, match=r"manifest\.json: cannot be read"):
         store.manifests()
+    assert (store.columns_of("patients"), store.alignment_of("patients")) == ((), None), "no remark, and no refused run"
 
 
 def test_old_models_go_by_retention_and_by_the_command(store, tmp_path, monkeypatch):

@@ -276,3 +276,12 @@ def test_an_alignment_that_a_data_set_does_not_use_and_another_table_are_warning
     assert any(
         "other columns than the last model had (without w; with v). Is this the right file?" in w for w in warned
     )
+
+
+def test_some_ids_that_repeat_among_many_are_named_one_by_one(folder):
+    rows = "".join(f"p{max(i, 6)},{i / 7},{i if i < 4 else ''}\n" for i in range(40))
+    write(folder, "patient,u,y\n" + rows, "north.csv")
+    code, found = check("--data", "north.csv", "--target", "y", "--id", "patient", *INSECURE)
+    wrong = [each["text"] for each in found if each["ok"] is False]
+    assert code == 6
+    assert any("the id 'p6' occurs 3 times among the shared instances" in text for text in wrong)

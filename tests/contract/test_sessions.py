@@ -86,6 +86,18 @@ async def test_a_session_opens_with_hello_or_is_rejected_with_the_reason(frames:
 
 
 @within(30)
+async def test_a_greeting_comes_first_and_delays_no_end() -> None:
+    receipt = m.Countersigned(RUN, m.LedgerHead(3, "ab", "now"), "now", "05", "06")
+    async with serving() as (sessions, events):
+        sessions.greeting = lambda _site: receipt
+        client = await joined(sessions, events)
+        assert await client.receive() == receipt
+        began = asyncio.get_running_loop().time()
+        await sessions.close()
+        assert asyncio.get_running_loop().time() - began < 0.1, "the site owes no answer to it"
+
+
+@within(30)
 async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_at_every_join() -> None:
     listed = {"a"}
 

@@ -103,3 +103,9 @@ def test_signed_heads_are_read_by_run_and_by_site(store: Summaries) -> None:
     assert found == [("a", "one"), ("b", "one"), ("a", "two"), ("b", "two")]
     assert [c["receipt"]["run"] for c in store.checkpoints(site="b")] == ["one", "two"]
     assert [c["site"] for c in store.checkpoints(run="two", site="a")] == ["a"]
+    last = store.last_checkpoint("a")
+    assert last is not None
+    assert (last.run, last.head) == ("two", LedgerHead(7, "ab", NOW))
+    assert store.last_checkpoint("c") is None
+    store._db.execute("update checkpoints set checkpoint = replace(checkpoint, '03', '30')")
+    assert store.last_checkpoint("a") is None, "damaged: `verify` reports it, and sites can connect"
