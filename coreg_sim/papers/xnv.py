@@ -304,10 +304,13 @@ def _findings(averages: Mapping[str, Averages], sizes: tuple[int, ...]) -> Itera
     printed = [n for n in sizes if n in AVERAGED]
     for reading, name in READINGS.items():
         for comparison in ("XNV against SSSL", "XKS against RFF", "XNV against kernel ridge"):
-            ours = ", ".join(f"{100 * averages[reading][comparison, n]:.0f} %" for n in printed)
-            paper = ", ".join(f"{100 * COMPARISONS[comparison][2][AVERAGED.index(n)]:.0f} %" for n in printed)
+            ours = ", ".join(f"{round(100 * averages[reading][comparison, n])} %" for n in printed)
+            paper = ", ".join(f"{round(100 * COMPARISONS[comparison][2][AVERAGED.index(n)])} %" for n in printed)
             at = ", ".join(map(str, printed))
-            yield f"{name}: the error falls, {comparison}, by {ours} on average at n = {at} (paper: {paper})."
+            yield (
+                f"{name}: reduction of the error by {comparison.replace(' against ', ', against ')}, below 0 if the error is "
+                f"larger: {ours} at n = {at} (paper: {paper})."
+            )
 
 
 def _swapped(errors: Errors, sizes: tuple[int, ...]) -> Iterator[str]:
