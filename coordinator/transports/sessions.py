@@ -141,9 +141,8 @@ class Sessions:
         self._closing = False
         self._encoded: tuple[ToSite, dict[int, list[bytes]]] | None = None  # by piece size
         self.emit: Emit = lambda _event, _handled=None: None
-        self.greeting: Callable[[str], ToSite | None] = lambda _site: (
-            None
-        )  # the first message of a session, before any plan
+        # The first message of a session, before any plan.
+        self.greeting: Callable[[str], ToSite | None] = lambda _site: None
 
     # --- as a transport -------------------------------------------------------------------------------------------
 

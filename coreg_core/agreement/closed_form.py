@@ -15,7 +15,7 @@ from jaxtyping import Float64
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
 from coreg_core.agreement.objective import consensus_weight
-from coreg_core.agreement.views import FunctionSpaceView, SpectralView, View
+from coreg_core.agreement.views import FunctionSpaceView, Solution, SpectralView, View
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.kernels.functions import Kernel
 from coreg_core.numerics.arrays import Arr
@@ -34,6 +34,12 @@ def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr
         return _reduced_stacked_system(spectral, coupling)
     known = [view for view in views if isinstance(view, FunctionSpaceView | SpectralView)]
     return _precision_weighted_mean(known, coupling)
+
+
+def solved(views: Sequence[View], coupling: float) -> list[Solution]:
+    """Every view's function at the optimum, from one set-up of the views for any number of couplings."""
+    mean, weight = consensus_closed_form(views, coupling), consensus_weight(coupling, len(views))
+    return [view.solve(mean, weight) for view in views]
 
 
 Kind: TypeAlias = Literal["exact", "exact on a finite span", "finite"]

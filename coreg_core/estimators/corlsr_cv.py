@@ -9,8 +9,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from coreg_core.agreement.closed_form import consensus_closed_form
-from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.closed_form import solved
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import all_or_nothing, checked_targets
 from coreg_core.estimators._parameters import check_parameters
@@ -166,9 +165,8 @@ class CoRLSRCV(CoRLSR):
         views = self._views(self._data(self._split(part, targets[train], None, None if mask is None else mask[train])))
         tables, out = self._tables(_rows_of(X, test)), []
         for coupling in self.couplings_:
-            z = consensus_closed_form(views, float(coupling))
-            functions = [view.solve(z, consensus_weight(float(coupling), len(views))).function for view in views]
-            found = np.mean([f.predict(table) for f, table in zip(functions, tables, strict=True)], axis=0)
+            solutions = solved(views, float(coupling))
+            found = np.mean([s.function.predict(table) for s, table in zip(solutions, tables, strict=True)], axis=0)
             out.append(float(np.mean((targets[test] - self.intercept_ - self._unit * found) ** 2)))
         return out
 

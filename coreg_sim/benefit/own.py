@@ -10,7 +10,6 @@ from coreg_sim.benefit.partition import AttributeTable, table_of
 from coreg_sim.federation.problems import TableSource, file_digest
 from coreg_sim.papers.pool import NumericDataSet
 from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.tables import read_table
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class OwnTable(TableSource):
         UsageError
             No row has a target, or no column is left.
         """
-        features, y = self.labelled()
+        features, y, without = self.labelled()
         if not len(y) or not features.columns:
             raise UsageError(
                 f"{self.path}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features."
@@ -52,8 +51,7 @@ class OwnTable(TableSource):
         date = {date.called(part): date.name for date in known.dates for part in date.parts}
         sources = [date.get(column.name, column.name) for column in known.columns for _ in column.feature_names]
         attributes = tuple(tuple(i for i, s in enumerate(sources) if s == name) for name in dict.fromkeys(sources))
-        size = len(read_table(Path(self.path)))
-        missing = (f"{size - len(y)} of {size} rows have no target and are left out.",) * (size > len(y))
+        missing = (f"{without} of {len(y) + without} rows have no target and are left out.",) * (without > 0)
         warnings = (
             missing
             + known.notes

@@ -42,8 +42,11 @@ class TableSource:
     dates: tuple[str, ...] = ()
     positive: str = ""
 
-    def labelled(self) -> tuple["Table", Arr]:
-        """The features and the target of the rows that have a target; BadTable if a column is missing or no number."""
+    def labelled(self) -> tuple["Table", Arr, int]:
+        """Features and target of the rows that have a target, and how many rows have none.
+
+        BadTable if a column is missing or no number.
+        """
         from site_agent.data.tables import read_table
 
         table = read_table(Path(self.path))
@@ -52,7 +55,8 @@ class TableSource:
         table.require(self.dates, "to be read as dates")
         y = table.with_classes(self.target, self.positive).numbers(self.target, target=True)
         known = np.flatnonzero(~np.isnan(y))
-        return table.rows(known).select([n for n in table.columns if n not in (self.target, *self.drop)]), y[known]
+        features = table.rows(known).select([n for n in table.columns if n not in (self.target, *self.drop)])
+        return features, y[known], len(y) - len(known)
 
 
 def file_digest(*paths: str | Path) -> str:
@@ -98,7 +102,7 @@ def from_table(source: TableSource, n_sites: int, n_labelled: int, n_unlabelled:
     from site_agent.data.preprocessing import Preprocessing
 
     path = source.path
-    table, y = source.labelled()
+    table, y, _ = source.labelled()
     columns = table.columns
     if len(columns) < n_sites:
         raise BadData(f"{path}: {len(columns)} feature columns for {n_sites} sites; every site needs at least one.")

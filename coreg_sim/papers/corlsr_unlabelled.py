@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.agreement.closed_form import consensus_closed_form
-from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.closed_form import solved
 from coreg_core.agreement.views import make_view
 from coreg_core.estimators import RLSR
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints
@@ -94,8 +93,7 @@ class CorlsrUnlabelled:
                 errors = []
                 for coupling in COUPLINGS:
                     since = time.thread_time()
-                    mean, weight = consensus_closed_form(views, coupling), consensus_weight(coupling, len(views))
-                    functions = [view.solve(mean, weight).function for view in views]
+                    functions = [solution.function for solution in solved(views, coupling)]
                     if coupling == 0.1:
                         out["seconds"][f"{form}/{m}"] = once + time.thread_time() - since
                     predicted = [f.predict(X) for f, X in zip(functions, test_views, strict=True)]

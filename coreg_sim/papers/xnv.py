@@ -374,8 +374,9 @@ def _set_table(errors: Errors, reading: str, n: int, sizes: tuple[int, ...]) -> 
         f"n = {n}, {READINGS[reading]}",
         ("set", *paper, *METHODS),
         tuple(rows),
-        "Mean squared error over the targets' variance; of adult the share of wrong classes: mean ± standard deviation over "
-        "the draws (median). abalone is another problem in the paper (two classes), and sarcos has a tenth of its rows here.",
+        "Mean squared error over the targets' variance, and for adult the share of wrong classes. A cell has the mean ± the "
+        "standard deviation over the draws, and the median. The paper's abalone has two classes. Of sarcos a tenth of the rows "
+        "is used.",
     )
 
 

@@ -38,6 +38,7 @@ from site_agent.machine.agent_events import (
 )
 from site_agent.machine.notices import Notice, describe_work
 from site_agent.service.state_dir import StateDir, now
+from site_agent.service.status import status_of
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Connection, Dial, LostSession, SessionRefused, keep_dialling
 from site_agent.session.stream import CLOSE_GRACE, Session
@@ -137,7 +138,7 @@ class AgentDaemon:
             self.waiting = "stopped"
             await asyncio.gather(*self._writing, return_exceptions=True)  # otherwise it could overwrite the last status
             if self._state is not None:
-                await asyncio.to_thread(self._state.write_status, self._status())
+                await asyncio.to_thread(self._state.write_status, status_of(self))
 
     def ask_first(self, ask: bool) -> None:
         """Set whether the operator approves each run from now on."""
@@ -393,20 +394,5 @@ class AgentDaemon:
             await self._status_changed.wait()
             self._status_changed.clear()
             if self._state is not None:
-                self._writing = [asyncio.ensure_future(asyncio.to_thread(self._state.write_status, self._status()))]
+                self._writing = [asyncio.ensure_future(asyncio.to_thread(self._state.write_status, status_of(self)))]
                 await asyncio.shield(self._writing[0])
-
-    def _status(self) -> dict[str, Any]:
-        runs = self.agent.runs.values()
-        return {
-            "site": self.workers.name,
-            "release": release(),
-            "connected_since": self.connected_since,
-            "waiting": self.waiting,
-            "certificate_until": self.certificate_until,
-            "runs": {
-                run.plan.run: {"study": run.plan.study, "data": run.plan.data, "doing": run.stage.value} for run in runs
-            },
-            "troubles": dict(self.workers.troubles),
-            "unresolved": list(self.unresolved.values()),
-        }
