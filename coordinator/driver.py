@@ -5,7 +5,6 @@ coordinator can resume its runs. A finished step is an exception: it is written 
 """
 
 import asyncio
-import datetime as dt
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ from coreg_core.errors import CoregError, StorageError
 from coreg_core.protocol.messages import Answer, Fetched, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_wire.clock import timestamp
 
 # An answer of this many words can complete a sum that takes milliseconds, which would block the event loop.
 MANY_WORDS = 1 << 16
@@ -93,11 +93,6 @@ class RunQueue(Protocol):
 Countersigner = Callable[[str, bytes, Fetched], HeadSigned]
 
 
-def utc_now() -> str:
-    """ISO 8601, to the millisecond."""
-    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-
-
 async def drive(
     begun: tuple[Federation, list[Action]],
     transport: Transport,
@@ -107,7 +102,7 @@ async def drive(
     queue: RunQueue | None = None,
     countersign: Countersigner | None = None,
     report: str | None = None,
-    now: Callable[[], str] = utc_now,
+    now: Callable[[], str] = timestamp,
     on_start: Callable[[Callable[[Event], None]], None] = lambda emit: None,  # noqa: ARG005
     on_change: Callable[[Federation], None] = lambda federation: None,  # noqa: ARG005
     on_event: Callable[[Federation, Event], None] = lambda federation, event: None,  # noqa: ARG005

@@ -3,11 +3,10 @@
 It signs with the key of the server's certificate, since the authority's key can be on another machine.
 """
 
-import datetime as dt
-
 from coordinator.authority.pki import ServerFiles
 from coordinator.machine.records import HeadSigned
 from coreg_core.protocol.messages import Countersigned, Fetched
+from coreg_wire.clock import timestamp
 from coreg_wire.identity.checkpoints import said_by_coordinator, said_by_site
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import is_signed, private_key, sign, to_hex
@@ -29,7 +28,7 @@ class Notary:
         The site's signature must be by the key of its session's certificate. Otherwise only the countersignature is refused:
         the site keeps its models, and both sides receive the reason.
         """
-        at = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        at = timestamp()
         shown = load_certificates(certificate_pem, f"The certificate of {site!r}")[0]
         receipt = Countersigned(fetched.run, fetched.head, at, "", self._certificate)
         if is_signed(shown.public_key(), fetched.signature, said_by_site(site, fetched.run, fetched.head)):

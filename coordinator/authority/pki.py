@@ -10,7 +10,7 @@ Must not know gRPC, the federation's plan, or any site's private key.
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -37,6 +37,7 @@ from coordinator.authority.folder import (
     signed_by,
 )
 from coreg_core.errors import BadData, Refused, UsageError
+from coreg_wire.clock import utc_now
 from coreg_wire.files import files
 from coreg_wire.identity.keys import Passphrase, ask, key_pem
 from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates, request_name
@@ -98,7 +99,7 @@ def create_authority(
     StorageError
         The directory cannot be written; then no file is left.
     """
-    directory, now = Path(directory), now or datetime.now(UTC)
+    directory, now = Path(directory), now or utc_now()
     served = served_names(hostnames)
     key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca = authority_certificate(key, days, now)
@@ -125,7 +126,7 @@ def reissue_server(
 
     `hostnames` replace the names of the certificate; None keeps them.
     """
-    directory, now = Path(directory), now or datetime.now(UTC)
+    directory, now = Path(directory), now or utc_now()
     ca, ca_key = _authority_of_the_server(directory, now)
     server_key, _ = load_private(directory / "coordinator.key")
     served = served_names(server_names(directory) if hostnames is None else hostnames)
@@ -190,7 +191,7 @@ def load_server(directory: Path | str, *, passphrase: Passphrase = ask, now: dat
         The key is readable by other users, or belongs to another certificate; the certificate is not signed by the
         authority, or has expired.
     """
-    directory, now = Path(directory), now or datetime.now(UTC)
+    directory, now = Path(directory), now or utc_now()
     key, secret = load_private(directory / "coordinator.key", passphrase)
     authorities, server = load_authorities(directory), load_certificate(directory / "coordinator.pem")
     if server.public_key() != key.public_key():
@@ -245,7 +246,7 @@ def sign_request(
     Refused
         The request is not signed by its own key, has another name or key than allowed, or contains a private key.
     """
-    directory, request_path, now = Path(directory), Path(request_path), now or datetime.now(UTC)
+    directory, request_path, now = Path(directory), Path(request_path), now or utc_now()
     ca, ca_key = authority_pair(directory, now)
     request, key = _load_request(request_path)
     site = request_name(request, f"The request {request_path}")
@@ -290,7 +291,7 @@ def _vouching(directory: Path, request_path: Path, site: str) -> Renewal:
 def days_left(certificate_pem: bytes, *, now: datetime | None = None) -> float:
     """Days until the first certificate in the text expires; negative after that."""
     end = load_certificates(certificate_pem, "The certificate")[0].not_valid_after_utc
-    return (end - (now or datetime.now(UTC))) / timedelta(days=1)
+    return (end - (now or utc_now())) / timedelta(days=1)
 
 
 def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: datetime | None = None) -> list[str]:

@@ -10,7 +10,7 @@ Must not know gRPC, the plan, or any site's private key.
 
 import contextlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -28,6 +28,7 @@ from coordinator.authority.folder import (
 )
 from coordinator.authority.pki import authority_pair, reissue_server
 from coreg_core.errors import UsageError
+from coreg_wire.clock import utc_now
 from coreg_wire.files import files
 from coreg_wire.identity.keys import ask_twice, is_encrypted, key_pem
 from coreg_wire.identity.names import fingerprint
@@ -64,7 +65,7 @@ def renew_authority(
     Refused, BadData, StorageError
         The old authority is damaged, or has expired (without ``lost``); the folder cannot be written.
     """
-    directory, now = Path(directory), now or datetime.now(UTC)
+    directory, now = Path(directory), now or utc_now()
     old, *others = load_authorities(directory)
     if others:
         raise UsageError(

@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +25,7 @@ from coordinator.cli.options import (
     warn_of_unsigned,
 )
 from coreg_core.errors import Unreachable, UsageError
+from coreg_wire.clock import utc_now
 from coreg_wire.terminal import output
 
 WebOption = Annotated[
@@ -191,7 +192,7 @@ def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False)
 
 def _soon(until: str) -> str:
     """How many days a certificate still has, if they are few."""
-    days = (datetime.fromisoformat(until) - datetime.now(UTC)).days
+    days = (datetime.fromisoformat(until) - utc_now()).days
     return f" (in {days} days: renew it; a renewed one is shown from the next connection on)" if days < 30 else ""
 
 
@@ -220,7 +221,7 @@ def status(
     queue.close()
     age = None
     if "updated_at" in service:
-        age = (datetime.now(UTC) - datetime.fromisoformat(service["updated_at"])).total_seconds()
+        age = (utc_now() - datetime.fromisoformat(service["updated_at"])).total_seconds()
     ready = up and service.get("state") == "ready" and age is not None and age < 6 * HEARTBEAT_SECONDS
     found = {
         "ready": ready,

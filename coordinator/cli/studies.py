@@ -52,8 +52,8 @@ def submit(
 ) -> None:
     """Queue a run of a study. A coordinator that serves the store starts it; it need not run yet."""
     from coordinator.config.federation_toml import with_service
-    from coordinator.driver import utc_now
     from coordinator.store.queue import Queue
+    from coreg_wire.clock import timestamp
 
     configuration = with_service(federation, None, store, None)
     path = configuration.service.store
@@ -62,7 +62,7 @@ def submit(
     plan = planned(configuration, study)
     warn_of_unsigned(plan, configuration.service.identity)
     queue = Queue(path)
-    before = queue.submit(plan, utc_now())
+    before = queue.submit(plan, timestamp())
     queue.close()
     up = _ring(path)
     if as_json:
@@ -114,11 +114,11 @@ def cancel(
     ] = "cancelled by the operator",
 ) -> None:
     """End a run, queued or under way. A cancelled run is not resumed."""
-    from coordinator.driver import utc_now
     from coordinator.store.queue import Queue
+    from coreg_wire.clock import timestamp
 
     queue = Queue(existing(store))
-    whole, begun = queue.cancel(run, reason, utc_now())
+    whole, begun = queue.cancel(run, reason, timestamp())
     queue.close()
     when = "now" if _ring(store) else "when a coordinator serves again"
     typer.echo(f"run {whole} {'ends ' + when if begun else 'will not begin'}")

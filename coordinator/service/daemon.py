@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config.federation_toml import Configuration, read_configuration
-from coordinator.driver import Observer, Timing, drive, utc_now
+from coordinator.driver import Observer, Timing, drive
 from coordinator.machine import notices
 from coordinator.machine.events import (
     Draining,
@@ -38,6 +38,7 @@ from coordinator.store.status import Status
 from coreg_core.errors import CoregError, StorageError
 from coreg_core.protocol.messages import Countersigned, Fetched
 from coreg_core.protocol.plan import Plan
+from coreg_wire.clock import timestamp
 from coreg_wire.files.wake_up import WakeUp
 from coreg_wire.terminal.signals import on_signals
 from coreg_wire.transport.release import release
@@ -141,13 +142,13 @@ class Daemon:
         self._emit: Callable[[Event], None] = lambda _event: None
         self._attendance: list[Callable[[], None]] = []  # written by the next flush
         self._dirty = asyncio.Event()
-        self._draining, self._started = False, utc_now()
+        self._draining, self._started = False, timestamp()
         self._deadlines = Deadlines()
         self._failure: Exception | None = None
 
     async def drive(self, only: Plan | None) -> Finish | None:
         service = self._configuration.service
-        unfinished, damaged = await asyncio.to_thread(self._store.unfinished, utc_now())
+        unfinished, damaged = await asyncio.to_thread(self._store.unfinished, timestamp())
         if only is not None:
             unfinished = [plan for plan in unfinished if plan.run == only.run]
         damaged += await asyncio.to_thread(self._store.remove_damaged)
@@ -202,7 +203,7 @@ class Daemon:
             self._notify(notices.Stopped())
             with suppress(CoregError):  # the store may be what failed
                 self._flush()
-                self._status.all_ended(utc_now())
+                self._status.all_ended(timestamp())
                 self._set_status("stopped")
         if self._failure is not None:
             raise self._failure
@@ -212,7 +213,7 @@ class Daemon:
 
     def notice(self, notice: notices.Notice, _measured: Timing) -> None:
         """Record the notice, and update the sites' status."""
-        at, listed = utc_now(), self._federation.sites
+        at, listed = timestamp(), self._federation.sites
         self._recorder.add(notice, at)
         match notice:
             case notices.SessionOpened(site, told, until):
@@ -315,7 +316,7 @@ class Daemon:
             "awaited": {name: list(run.awaited) for name, run in federation.runs.items()},
             "waits": self._deadlines.status(federation),
         }
-        self._status.set_service(status, utc_now())
+        self._status.set_service(status, timestamp())
 
     # --- signals --------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from math import isinf
 from typing import Any
 
@@ -10,6 +10,7 @@ from coordinator.machine.federation import Federation
 from coordinator.machine.notices import StillWaiting
 from coordinator.machine.run import Run
 from coordinator.machine.waits import waiting_text, waits_of
+from coreg_wire.clock import utc_now
 
 REMINDER_SECONDS = 60.0  # between two notices about the same wait
 
@@ -59,5 +60,5 @@ class Deadlines:
 
 def _deadline(run: Run, now: float) -> _Deadline:
     seconds = run.live.deadline
-    until = None if isinf(seconds) else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+    until = None if isinf(seconds) else (utc_now() + timedelta(seconds=seconds)).isoformat(timespec="seconds")
     return _Deadline(run.live.token, now + seconds, until, now)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from coordinator.config.federation_toml import Configuration
 from coordinator.config.study_toml import Trained
-from coordinator.driver import Observer, utc_now
+from coordinator.driver import Observer
 from coordinator.machine.events import Finish
 from coordinator.machine.records import AttemptBegan, Ended
 from coordinator.service.daemon import ServiceOptions, serve
@@ -15,6 +15,7 @@ from coordinator.store.summaries import RunSummary, Summaries
 from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_from_dict
+from coreg_wire.clock import timestamp
 
 ABANDONED = "abandoned: a new run was requested (--new)"
 
@@ -87,8 +88,8 @@ def choose_run(store: Summaries, queue: Queue, plan: Plan, *, new: bool) -> Plan
             # A run without an attempt has nothing to lose and nothing to resume.
             if not new and store.has_begun(summary.run):
                 raise UsageError(_unfinished(store, summary))
-            store.close_run(plan_from_dict(summary.plan), Outcome.INTERRUPTED, ABANDONED, utc_now())
-    queue.submit(plan, utc_now())
+            store.close_run(plan_from_dict(summary.plan), Outcome.INTERRUPTED, ABANDONED, timestamp())
+    queue.submit(plan, timestamp())
     return plan
 
 

@@ -15,6 +15,7 @@ from coordinator.store.checksums import Damaged, row_checksum, verify_json_check
 from coordinator.store.runs import ROUND_COLUMNS
 from coordinator.store.schema import Tables, open_database
 from coreg_core.errors import StorageError
+from coreg_wire.clock import utc_now
 
 _TEXTS = (("attempts", "began"), ("queue", "plan"), ("checkpoints", "checkpoint"))
 # Every table with a column `run`; `prune` removes a run's rows from those that are history.
@@ -130,7 +131,7 @@ def prune(path: Path, days: float, *, models: bool) -> StoreCheck:
 class _Pruned(Tables):
     def prune(self, days: float, *, models: bool) -> StoreCheck:
         before = self._pages()
-        now = dt.datetime.now(dt.UTC)
+        now = utc_now()
         until = (now - dt.timedelta(days=days)).isoformat(timespec="milliseconds")
         at = now.isoformat(timespec="milliseconds")
         with self.reading():

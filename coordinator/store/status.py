@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from math import inf
 from typing import Any
 
 from coordinator.machine.waits import Wait, waiting_text
 from coordinator.store.schema import Tables
+from coreg_wire.clock import utc_now
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class RunWait:
 
 def waits_in(service: Mapping[str, Any]) -> dict[str, RunWait]:
     """The waits of the runs, by name, from `Status.service` of a running coordinator. Runs that do not wait are left out."""
-    found, now = dict[str, RunWait](), datetime.now(UTC)
+    found, now = dict[str, RunWait](), utc_now()
     for run, stored in service.get("waits", {}).items():
         waits = [Wait(**{**wait, "sites": tuple(wait["sites"])}) for wait in stored["waits"]]
         until = stored["until"]

@@ -18,6 +18,7 @@ from coordinator.store.summaries import RunSummary, Summaries
 from coordinator.web import charts
 from coordinator.web.states import GROUPS, QUEUED, Progress, State, progress_of, state_of
 from coreg_core.errors import UsageError
+from coreg_wire.clock import utc_now
 from coreg_wire.files.locks import is_held
 
 LATEST = 40  # rounds of a run's table, and runs of a page
@@ -144,7 +145,7 @@ def _site(db: SimpleNamespace, name: str, sent: Sent | None, rows: list[Row]) ->
         "seen": seen,
         "last": seen.seen(db.service.get("updated_at")),
         "listed": name in db.service.get("sites", ()),
-        "days": _days_left(seen.until, dt.datetime.now(dt.UTC)),
+        "days": _days_left(seen.until, utc_now()),
         "sent": sent or Sent(name, {}, 0),
         "awaited": [row for row in rows if row.state.kind != "running" and row.run in awaited],
     }

@@ -4,13 +4,14 @@ All commands but `serve` read and write the agent's folders. They work while the
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coreg_core.errors import Unreachable
+from coreg_wire.clock import utc_now
 from coreg_wire.terminal.output import print_json
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
 
 
 def _days_until(moment: str) -> int:
-    return (datetime.fromisoformat(moment) - datetime.now(UTC)).days
+    return (datetime.fromisoformat(moment) - utc_now()).days
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (serve, pending, approve, refuse, runs, status)

@@ -7,7 +7,7 @@ most failures of TLS as "Socket closed".
 
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_wire.clock import utc_now
 from coreg_wire.files.files import read, write_whole
 from coreg_wire.identity.keys import Passphrase, ask, key_pem, load_key, mode_beyond
 from coreg_wire.identity.names import (
@@ -68,7 +69,7 @@ class Identity:
 
     def days_left(self, *, now: datetime | None = None) -> float:
         """Days until the certificate or its authority expires."""
-        return (self.not_after - (now or datetime.now(UTC))) / timedelta(days=1)
+        return (self.not_after - (now or utc_now())) / timedelta(days=1)
 
     def expiry_warning(self, *, within_days: int = 30, now: datetime | None = None) -> str | None:
         """A sentence if the certificate expires soon, else None."""
@@ -163,7 +164,7 @@ def install(
         It is for another key or site, not signed by its authority, out of date, or from another authority than
         the one trusted so far, which did not sign it.
     """
-    directory, bundle_path, now = Path(directory), Path(bundle_path), now or datetime.now(UTC)
+    directory, bundle_path, now = Path(directory), Path(bundle_path), now or utc_now()
     bundle = load_certificates(_read(bundle_path, "Name the file that the operator sent."), str(bundle_path))
     authorities, _ = authorities_and_links(bundle[1:])
     if not authorities:
@@ -207,7 +208,7 @@ def check_identity(directory: Path | str, *, passphrase: Passphrase = ask, now: 
         The key is readable by others; key, certificate and authority do not belong together; the certificate is not
         valid today, is not a client's, or names no site.
     """
-    directory, now = Path(directory), now or datetime.now(UTC)
+    directory, now = Path(directory), now or utc_now()
     key, secret = _load_key(directory / KEY, passphrase)
     [certificate, *_], trusted = (
         load_certificates(_read(directory / name), str(directory / name)) for name in (CERTIFICATE, AUTHORITY)

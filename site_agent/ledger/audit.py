@@ -247,7 +247,7 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
     try:
         plain = [json.loads(line) for line in text.splitlines() if line.strip()]
         told = [one for each in plain for one in each.get("checkpoints", each.get("heads", [each]))]
-        heads = [_from_plain(one) for one in told]
+        heads = [head_of(one) for one in told]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadData(
             f"{path}: not checkpoints as `coreg-coordinator ledger-checkpoints --json` writes them."
@@ -265,7 +265,8 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
     return mine
 
 
-def _from_plain(told: dict[str, Any]) -> SignedHead:
+def head_of(told: dict[str, Any]) -> SignedHead:
+    """A checkpoint of the coordinator's record."""
     receipt = None
     if told["receipt"] is not None:
         receipt = Countersigned(**{**told["receipt"], "head": LedgerHead(**told["receipt"]["head"])})

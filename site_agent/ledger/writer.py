@@ -18,6 +18,7 @@ from typing import Any
 from coreg_core.errors import StorageError
 from coreg_core.protocol.messages import Countersigned, Fetched, FromSite, LedgerHead, Offer
 from coreg_core.protocol.plan import Plan
+from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import AppendFile, Disk
 from coreg_wire.files.locks import exclusive
 from site_agent.ledger.entries import Disclosed, countersigned, entry_for
@@ -44,10 +45,6 @@ from site_agent.machine.memory import Remembered, Told
 MAX_BYTES = 1 << 26  # of one file
 MAX_AWAITED = 256  # heads that can wait for a countersignature
 IN_USE = "another agent of this site is running and writes it. Keep that agent, or end it first."
-
-
-def utc_now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
 
 
 class Ledger:

@@ -3,7 +3,6 @@
 A run's folder appears atomically. No file is overwritten.
 """
 
-import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.protocol.plan import Plan
+from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import Disk
 from coreg_wire.identity.names import check_study_name
 from site_agent.data.aligned import FILE, SharedIds
@@ -157,7 +157,7 @@ class ModelStore:
             "plan": plan.digest,
             "stop": result.outcome.name,
             "reason": result.reason,
-            "at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
+            "at": timestamp(),
             "findings": list(result.findings),
             "models": [{"file": p.name, "sha256": hashlib.sha256(p.read_bytes()).hexdigest()} for p in written],
         }

@@ -4,13 +4,13 @@ A refusal leaves the site, so it holds no figure of the rows. The operator sees 
 units of these rows, and the largest share of one label in a sum.
 """
 
-import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 
 from coreg_core.agreement.question_rules import weight_of
 from coreg_core.errors import CoregError
 from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
+from coreg_wire.clock import utc_now
 from site_agent.ledger import operators_of, quota_of, remember
 from site_agent.machine.additive import task_fault
 from site_agent.machine.agreement import AgreementJob
@@ -49,7 +49,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     if isinstance(plan.objective, Additive):
         faults.append(task_fault(plan.objective, data))
     reasons += [fault for fault in faults if fault is not None]
-    now = dt.datetime.now(dt.UTC)
+    now = utc_now()
     if (rationed := quota_of(ledger, now).run_objection(plan.run, policy.max_runs_per_day, now)) is not None:
         reasons.append(rationed)
     told: list[str] = []

@@ -12,6 +12,7 @@ from typing import Any, assert_never
 from coreg_core.errors import Refused
 from coreg_core.protocol.messages import PROTOCOL_VERSION, Countersigned, Dismissed, Finished, Hello, Proposal, Rejected
 from coreg_core.protocol.plan import Plan
+from coreg_wire.clock import timestamp
 from coreg_wire.files.wake_up import WakeUp
 from coreg_wire.transport.fields import ProtocolError
 from coreg_wire.transport.release import release
@@ -37,7 +38,7 @@ from site_agent.machine.agent_events import (
     Work,
 )
 from site_agent.machine.notices import Notice, describe_work
-from site_agent.service.state_dir import StateDir, now
+from site_agent.service.state_dir import StateDir
 from site_agent.service.status import status_of
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Connection, Dial, LostSession, SessionRefused, keep_dialling
@@ -256,7 +257,7 @@ class AgentDaemon:
             self._apply(Heard(message))
 
     def _is_connected(self) -> None:
-        self.connected_since, self.waiting = now(), "for runs"
+        self.connected_since, self.waiting = timestamp(), "for runs"
         self.counters.sessions += 1
         self.notify(Notice("connected", "connected"))
 

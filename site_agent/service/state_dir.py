@@ -13,14 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import StorageError, UsageError
+from coreg_wire.clock import timestamp, utc_now
 from coreg_wire.files.disk import Disk
 from coreg_wire.files.wake_up import ring
 from coreg_wire.identity.names import check_study_name
-
-
-def now() -> str:
-    """ISO 8601, to the millisecond."""
-    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True)
@@ -56,8 +52,8 @@ class StateDir:
         self, run: str, plan: dict[str, Any], about: Mapping[str, str] | None = None, seconds: float = 0.0
     ) -> None:
         """Ask the operator. ``about`` describes the plan by heading; the request expires after ``seconds`` (0: never)."""
-        expires = None if seconds <= 0 else (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)).isoformat()
-        entry = {"asked": now(), "expires": expires, "about": dict(about or {}), "plan": plan}
+        expires = None if seconds <= 0 else (utc_now() + dt.timedelta(seconds=seconds)).isoformat()
+        entry = {"asked": timestamp(), "expires": expires, "about": dict(about or {}), "plan": plan}
         self._write(self._file("pending", run), entry)
 
     def decision(self, run: str) -> Decision | None:
@@ -77,7 +73,7 @@ class StateDir:
                 self.disk.remove(self._file(what, run))
 
     def write_status(self, status: dict[str, Any]) -> None:
-        self._write(self.folder / "status.json", {**status, "updated_at": now()})
+        self._write(self.folder / "status.json", {**status, "updated_at": timestamp()})
 
     def append_history(self, entry: dict[str, Any]) -> None:
         """Add a run that ended here."""
@@ -85,7 +81,7 @@ class StateDir:
         try:
             torn = path.exists() and not _ends_with_newline(path)  # the agent was killed during the last write
             file = self.disk.append_to(path)
-            file.write(b"\n" * torn + json.dumps({"at": now(), **entry}).encode() + b"\n")
+            file.write(b"\n" * torn + json.dumps({"at": timestamp(), **entry}).encode() + b"\n")
             file.close()
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be written ({error.strerror}).") from None
@@ -121,7 +117,7 @@ class StateDir:
         [run] = found
         if known[run]:
             return f"{run}: {known[run]}"
-        entry = {"approved": decision.approved, "reason": decision.reason, "at": now()}
+        entry = {"approved": decision.approved, "reason": decision.reason, "at": timestamp()}
         self._write(self._file("decisions", run), entry)
         ring(self.bell)
         return f"{run}: {'approved' if decision.approved else 'refused'}"

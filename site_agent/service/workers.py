@@ -14,6 +14,7 @@ from pathlib import Path
 from coreg_core.errors import CoregError, UsageError
 from coreg_core.protocol.messages import Fetched, Finished, FromSite, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.plan import Alignment, Plan, Scoring
+from coreg_wire.clock import timestamp
 from coreg_wire.identity.names import check_study_name
 from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
 from coreg_wire.transport.release import release
@@ -41,7 +42,6 @@ from site_agent.models.store import other_columns
 from site_agent.policy.guards import rules_of
 from site_agent.policy.policy import Policy
 from site_agent.service.run_logs import RunLogs
-from site_agent.service.state_dir import now
 from site_agent.session.counters import Counters
 
 
@@ -315,7 +315,7 @@ class RunWorkers:
         try:
             yield
         except CoregError as error:
-            self.troubles[name] = f"{error} (found {now()})"
+            self.troubles[name] = f"{error} (found {timestamp()})"
             self._notify(notices.data_unusable(name))
             named = f" {name!r}" if name else ""
             raise _Unusable(

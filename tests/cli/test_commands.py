@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from machine.tiny import make_plan
 
-from coordinator.driver import utc_now
 from coordinator.store.lock import store_of
 from coordinator.store.status import Status
 from coordinator.store.summaries import Summaries
 from coordinator.web.values import one_run, overview
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code, told
+from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import EXIT_CODES
 
 AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
@@ -227,9 +227,9 @@ def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_
     soon = datetime.now(UTC) + timedelta(seconds=7 * 60 + 20)
     wait = {"what": "approve", "sites": ["north"], "approved": 2, "of": 3}
     with closing(Summaries(store)) as summaries, closing(Status(store)) as status:
-        summaries.begin(make_plan(run="r1"), utc_now())
+        summaries.begin(make_plan(run="r1"), timestamp())
         waits = {"r1": {"until": soon.isoformat(), "waits": [wait]}}
-        status.set_service({"state": "ready", "runs": ["r1"], "waits": waits}, utc_now())
+        status.set_service({"state": "ready", "runs": ["r1"], "waits": waits}, timestamp())
     text = "waiting for approval by north (2 of 3 approved, expires in 7 min)"
     assert text not in command("coreg-coordinator", "runs")[1], "no coordinator serves: nobody waits"
     with store_of(store):

@@ -1,0 +1,19 @@
+"""The wall clock, for dates in records and for the validity of certificates. Nothing waits by it: it can jump.
+
+A storm (`coreg_sim.storm`) replaces ``source``, and moves it under a process.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+source: Callable[[], float] = time.time  # seconds since 1970
+
+
+def utc_now() -> datetime:
+    return datetime.fromtimestamp(source(), UTC)
+
+
+def timestamp() -> str:
+    """ISO 8601, to the millisecond."""
+    return utc_now().isoformat(timespec="milliseconds")
