@@ -9,7 +9,8 @@ import sys
 import traceback
 from dataclasses import asdict
 
-from coreg_sim.storm.story import calm_models, live_through, shrunk, story_of
+from coreg_sim.storm.simulation import calm_models, live_through, shrunk
+from coreg_sim.storm.story import story_of
 
 
 def main(first: int, count: int | None) -> None:

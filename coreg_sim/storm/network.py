@@ -5,21 +5,21 @@ import contextvars
 import hashlib
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
-from coordinator.machine.events import Revoked
+from coordinator.authority.authorised import Authorised
 from coordinator.transports import Emit
 from coordinator.transports.sessions import Sessions
-from coreg_core.errors import Refused
-from coreg_core.protocol.messages import Answer
+from coreg_core.protocol.messages import Answer, Hello
 from coreg_sim.storm.loop import Process, VirtualLoop
-from coreg_wire.transport.codec import Assembler
+from coreg_wire.identity.names import certificate_name, load_certificates
+from coreg_wire.transport.codec import Assembler, site_message_to_frames
 from site_agent.session.dial import NoAnswer
 
 KEEPALIVE = 5.0
 PACKET = 4096  # bytes
-REVOKED = "its certificate is revoked"
 FETCHED = "Fetched"  # the first site's: the others have not fetched their models yet
 NOTICED = 3 * KEEPALIVE  # seconds after which pings end a silent connection
 _NOBODY = contextvars.Context()  # frames under way belong to no process
@@ -67,8 +67,8 @@ class Lane:
 class Link:
     """A connection of a site: both lanes. It is the agent's `Connection`; `CoordinatorEnd` is the other end."""
 
-    def __init__(self, loop: VirtualLoop, site: str, chance: random.Random, network: "Network"):
-        self.site, self._network = site, network
+    def __init__(self, loop: VirtualLoop, site: str, chance: random.Random, network: "Network", certificate: bytes):
+        self.site, self._network, self.certificate = site, network, certificate
         latency, bandwidth = 10 ** chance.uniform(-4, -0.5), 10 ** chance.uniform(5, 8)
         self.up, self.down = Lane(loop, latency, bandwidth), Lane(loop, latency, bandwidth)
         self._assembler = Assembler()  # a second one, which reads what leaves the site
@@ -93,8 +93,8 @@ class Link:
 class CoordinatorEnd:
     """The coordinator's `FrameStream` of a link."""
 
-    def __init__(self, link: Link, revoked: set[str]):
-        self._link, self._revoked, self.address = link, revoked, f"{link.site}:1"
+    def __init__(self, link: Link):
+        self._link, self.address = link, f"{link.site}:1"
 
     async def frames(self) -> AsyncIterator[bytes]:
         while (frame := await self._link.up.receive()) is not None:
@@ -103,9 +103,9 @@ class CoordinatorEnd:
     async def write(self, frame: bytes) -> None:
         self._link.down.send(frame)
 
-    def peer(self) -> None:
-        if self._link.site in self._revoked:
-            raise Refused(REVOKED)
+    def peer(self) -> tuple[str, bytes]:
+        pem = self._link.certificate
+        return certificate_name(load_certificates(pem, "The peer's certificate")[0]), pem
 
 
 class Network:
@@ -117,7 +117,6 @@ class Network:
         self.host: Process | None = None  # the process of the listener
         self.links: dict[str, list[Link]] = {}
         self.cut_off: set[str] = set()  # sites without a network
-        self.revoked: set[str] = set()  # sites whose certificate is revoked at the moment
         self.runs: set[str] = set()
         self.armed: list[
             tuple[str, str, Callable[[], None]]
@@ -142,20 +141,33 @@ class Network:
             if self.answers.setdefault(key, digest) != digest:
                 self.twice.append(f"{site} answered step {message.step} of {message.run} twice, with other words")
 
-    def open(self, site: str) -> Link:
+    def open(self, site: str, certificate: bytes) -> Link:
         if self.server is None or self.host is None or self.host.dead or site in self.cut_off:
             raise NoAnswer("nothing answers")
-        link = Link(self.loop, site, self._chance, self)
+        link = Link(self.loop, site, self._chance, self, certificate)
         self.links.setdefault(site, []).append(link)
         self.host.start(self.loop, self._serve(self.server, link))
         return link
 
     async def _serve(self, server: "Server", link: Link) -> None:
-        await server.serve(CoordinatorEnd(link, self.revoked))
+        await server.serve(CoordinatorEnd(link))
         try:
             link.down.send(None)
         except ConnectionError:
             return
+
+    async def stranger(self, hello: Hello, certificate: bytes, seconds: float) -> None:
+        """A peer that says hello and listens for a while: a second agent of a site, another site, or another release."""
+        with suppress(NoAnswer, ConnectionError, TimeoutError):
+            link = self.open(hello.site, certificate)
+            try:
+                for frame in site_message_to_frames(hello):
+                    link.up.send(frame)
+                async with asyncio.timeout(seconds):
+                    while await link.read() is not None:
+                        pass
+            finally:
+                link.break_off()
 
     def break_links(self, site: str | None = None) -> None:
         """Break the connections of a site, or all."""
@@ -189,13 +201,13 @@ class SimulatedDialler:
 
     address = "coordinator:7600"
 
-    def __init__(self, network: Network, site: str):
-        self._network, self._site = network, site
+    def __init__(self, network: Network, site: str, certificate: Callable[[], bytes]):
+        self._network, self._site, self._certificate = network, site, certificate
 
     @asynccontextmanager
     async def connect(self, timeout: float) -> Any:
         await asyncio.sleep(min(0.05, timeout))
-        yield self._network.open(self._site)
+        yield self._network.open(self._site, self._certificate())
 
     def diagnose(self) -> str:
         return ""
@@ -206,17 +218,13 @@ class Server(Sessions):
 
     port = 7600
 
-    def __init__(self, network: Network, host: Process):
-        super().__init__(lambda _name, _certificate: None, keepalive=KEEPALIVE, min_bandwidth=1e4)
+    def __init__(self, network: Network, host: Process, authority: Path):
+        super().__init__(Authorised(authority).check, keepalive=KEEPALIVE, min_bandwidth=1e4)
         self._network, self._host = network, host
 
     async def start(self, emit: Emit) -> None:
         self.emit = emit
         self._network.server, self._network.host = self, self._host
-
-    def check_again(self) -> None:
-        for site in self._network.revoked & self._sessions.keys():
-            self.emit(Revoked(site, REVOKED))
 
     async def close(self) -> None:
         self._network.server = None

@@ -1,4 +1,4 @@
-"""A federation in one folder: the daemons as simulated processes, which die and are started again."""
+"""A federation in one folder: the daemons as simulated processes, which end and are started again."""
 
 import asyncio
 import contextvars
@@ -14,8 +14,6 @@ import numpy as np
 
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import Trained, study_plan
-from coordinator.driver import utc_now
-from coordinator.machine.records import HeadSigned
 from coordinator.service.daemon import Daemon, ServiceOptions, StoredRuns
 from coordinator.store.history import History
 from coordinator.store.maintenance import back_up
@@ -23,28 +21,33 @@ from coordinator.store.queue import Queue
 from coordinator.store.status import Status
 from coordinator.store.summaries import RunSummary, Summaries
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Fetched
+from coreg_core.protocol.messages import PROTOCOL_VERSION, Hello
 from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.masks import fingerprint_of, simulated_keys
+from coreg_sim.storm.certificates import Access, Certificates
 from coreg_sim.storm.disk import Durable
-from coreg_sim.storm.loop import Process, VirtualLoop
-from coreg_sim.storm.network import Network, Server, SimulatedDialler
+from coreg_sim.storm.loop import Process, VirtualLoop, process_name
+from coreg_sim.storm.network import Network, SimulatedDialler
+from coreg_wire import clock
 from site_agent.data.data_sets import DataSets
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare
-from site_agent.ledger import Ledger
+from site_agent.identity.identity import Identity, check_identity
+from site_agent.identity.peers import run_keys
+from site_agent.ledger import HeadSigner, Ledger
 from site_agent.machine.agent import Agent
 from site_agent.machine.notices import Notice
 from site_agent.models.file import load_model
 from site_agent.models.store import MANIFEST, ModelStore
 from site_agent.policy.policy import Policy
 from site_agent.service.daemon import AgentDaemon
+from site_agent.service.reload import ReloadingIdentity
 from site_agent.service.run_logs import RunLogs
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Dial
 
 SITES = ("north", "south", "west")
+BEGIN = 1.8e9  # seconds since 1970: the first moment of a storm
 RESTART = 5.0  # seconds after which systemd starts a process that ended
 FEDERATION = """
 [federation]
@@ -53,6 +56,7 @@ sites = ["north", "south", "west"]
 [service]
 listen = "127.0.0.1:7600"
 store = "runs.sqlite"
+identity = "authority"
 max_concurrent_runs = 2
 [timeouts]
 keepalive = 5
@@ -90,38 +94,19 @@ class _Unheard:
     def notice(self, notice: Any, measured: Any) -> None: ...
 
 
-class _Access:
-    """Access control without certificates: the links are the sites'."""
-
-    def __init__(self, network: Network, host: Process):
-        self.warnings: list[str] = []
-        self._network, self._host, self._known = network, host, set(network.revoked)
-
-    def transport(self, _listen: str, _timeouts: Any) -> Server:
-        return Server(self._network, self._host)
-
-    def expiring(self, _now: float) -> list[str]:
-        return []
-
-    def list_changed(self) -> bool:
-        before, self._known = self._known, set(self._network.revoked)
-        return self._known != before
-
-    def reload(self) -> None: ...
-
-    def countersign(self, _site: str, _certificate: bytes, _fetched: Fetched) -> HeadSigned:
-        raise AssertionError("no head is signed without certificates")
-
-
 class World:
     """See the module's docstring."""
 
     def __init__(self, folder: Path, loop: VirtualLoop, chance: random.Random, durable: Durable, *, asks: bool):
         self.folder, self.loop, self.chance, self.durable, self.asks = folder, loop, chance, durable, asks
-        self.unsubmitted: set[str] = set()  # runs whose model was never trained
+        self.clocks: dict[str, float] = {}  # seconds by which the wall clock of a process is wrong
+        self.submitted: dict[str, float] = {}  # times
+        self.unsubmitted: set[str] = set()  # runs that wait for their time, or for another run's models
+        self.untrained: set[str] = set()  # runs that were not submitted: their models were never trained
         self.refusing: set[str] = set()  # runs that the operators refuse from now on
         self.restored: list[float] = []  # times at which an older store came back
         self.sites_restored: set[str] = set()  # sites whose older ledger came back
+        clock.source = self.wall_clock
         self.network = Network(loop, random.Random(chance.random()))  # noqa: S311 - a simulation
         self.processes: dict[str, Process] = {}
         self.reloads: dict[str, Callable[[], None]] = {}  # what SIGHUP does to a process
@@ -130,6 +115,7 @@ class World:
         (folder / "federation.toml").write_text(FEDERATION, encoding="utf-8")
         self.configuration = read_configuration(folder / "federation.toml")
         write_tables(folder)
+        self.certificates = Certificates(folder, SITES)
 
     # --- processes ------------------------------------------------------------------------------------------------
 
@@ -212,10 +198,10 @@ class World:
         path = self.folder / "runs.sqlite"
         store, history, status = StoredRuns(path), History(path), Status(path)
         process.files += [store.close, history.close, status.close]
-        access: Any = _Access(self.network, process)
+        access = Access(self.certificates.authority, self.network, process)
         listed = self.folder / "federation.toml"
         daemon = Daemon(
-            listed, read_configuration(listed), ServiceOptions(insecure=True), access,
+            listed, read_configuration(listed), ServiceOptions(), access,
             store, history, status, [_Unheard()],
         )  # fmt: skip
         self.reloads["coordinator"] = daemon._reload
@@ -223,9 +209,10 @@ class World:
 
     async def _agent(self, site: str, process: Process) -> None:
         folder = self.folder / site
-        folder.mkdir(exist_ok=True)
         ledger = Ledger(folder / "ledger.jsonl")
         process.files.append(ledger.close)
+        known = check_identity(folder)
+        ledger.signer = HeadSigner(known)
         state = StateDir(folder / "service")
         state.open()
         new = Inputs(table=self.folder / f"{site}-new.csv", id="id")  # to score
@@ -234,18 +221,30 @@ class World:
         policy = Policy(
             objectives=("agreement", "additive"), members_may_learn="operators", convergence_report="exact",
             scoring=True, alignment=True,
-            peers={name: fingerprint_of(name) for name in SITES},
+            peers=self.certificates.pins,
         )  # fmt: skip
         parts = ModelStore(site, folder / "models"), sets, ledger, RunLogs(folder / "runs"), _unheard
-        workers = RunWorkers(site, policy, simulated_keys(site), *parts)
+        workers = RunWorkers(site, policy, run_keys(known, policy.peers), *parts)
         daemon = AgentDaemon(Agent(ask_first=self.asks), workers, ledger, state, _unheard)
+
+        def sign_as(identity: Identity) -> None:
+            ledger.signer = HeadSigner(identity)
+
+        identity = ReloadingIdentity(known, daemon.notify, sign_as)
+
+        def certificate() -> bytes:
+            identity.credentials()
+            return identity.identity.certificate_pem
 
         def reload() -> None:
             sets.relist(tables)
+            identity.refresh()
             daemon.notify(Notice("reloaded"))
 
         self.reloads[site] = reload
-        await daemon.live(Dial(SimulatedDialler(self.network, site), float("inf"), jitter=self.chance.uniform))
+        process.start(self.loop, identity.warn_daily())
+        dialler = SimulatedDialler(self.network, site, certificate)
+        await daemon.live(Dial(dialler, float("inf"), jitter=self.chance.uniform))
 
     def reload(self, name: str, sites: Sequence[str] = SITES, limit: int = 2) -> None:
         """Send SIGHUP to a process; to the coordinator with this list of sites and limit of concurrent runs."""
@@ -254,6 +253,17 @@ class World:
             (self.folder / "federation.toml").write_text(text, encoding="utf-8")
         if (process := self.processes.get(name)) is not None and name in self.reloads:
             process.start(self.loop, _called(self.reloads[name]))
+
+    def wall_clock(self) -> float:
+        """What the process that asks reads from its clock."""
+        return BEGIN + self.loop.time() + self.clocks.get(process_name(), 0.0)
+
+    def wrong_peer(self, site: str, kind: int, seconds: float) -> None:
+        """A peer appears: a second agent of the site (0), another site that says it is this one (1), or another release (2)."""
+        shown = next(name for name in SITES if name != site) if kind == 1 else site
+        certificate = check_identity(self.folder / shown).certificate_pem
+        hello = Hello(site, PROTOCOL_VERSION + (kind == 2), "")
+        self.graves.append(self.loop.create_task(self.network.stranger(hello, certificate, seconds)))
 
     # --- the operator ---------------------------------------------------------------------------------------------
 
@@ -265,8 +275,9 @@ class World:
         return replace(plan, run=name)
 
     def submit(self, plan: Plan) -> None:
+        self.submitted[plan.run] = self.loop.time()
         queue = Queue(self.folder / "runs.sqlite")
-        queue.submit(plan, utc_now())
+        queue.submit(plan, clock.timestamp())
         queue.close()
 
     def decide(self) -> None:
@@ -280,11 +291,15 @@ class World:
     def cancel(self, run: str) -> None:
         queue = Queue(self.folder / "runs.sqlite")
         try:
-            queue.cancel(run, "the operator's decision", utc_now())
+            queue.cancel(run, "the operator's decision", clock.timestamp())
         except CoregError:
             pass  # it is over
         finally:
             queue.close()
+
+    def may_lack(self, run: str) -> bool:
+        """Whether the store need not have the run: it was never submitted, or an older store came back after that."""
+        return run in self.untrained or any(time >= self.submitted[run] for time in self.restored)
 
     def runs(self) -> dict[str, RunSummary]:
         store = Summaries(self.folder / "runs.sqlite")

@@ -1,0 +1,58 @@
+"""The certificates of a storm: a real authority and real identities, renewed and revoked with the product's own functions."""
+
+from pathlib import Path
+
+from cryptography import x509
+
+from coordinator.authority.authorised import revoke
+from coordinator.authority.pki import create_authority, sign_request
+from coordinator.service.access import AccessControl
+from coreg_core.errors import Refused
+from coreg_sim.storm.loop import Process
+from coreg_sim.storm.network import Network, Server
+from coreg_wire.identity.names import key_fingerprint, load_certificates
+from coreg_wire.identity.signatures import private_key
+from site_agent.identity.identity import check_identity, enrol, install, renew
+
+
+class Certificates:
+    """An authority in ``folder/authority``, and each site's identity in a folder of its name."""
+
+    def __init__(self, folder: Path, sites: tuple[str, ...]):
+        self._folder, self.authority = folder, folder / "authority"
+        create_authority(self.authority, [])
+        self.pins = dict[str, str]()  # of policy.toml: the fingerprint of each site's key, which every renewal keeps
+        for site in sites:
+            self.sign(site)
+            self.pins[site] = key_fingerprint(private_key(check_identity(folder / site).key_pem).public_key())
+
+    def sign(self, site: str) -> None:
+        """Sign a request of the site, as at its enrolment; this ends its earlier certificates, and admits a revoked site."""
+        request = enrol(self._folder / site, site).request_path
+        install(self._folder / site, sign_request(self.authority, request).certificate_path)
+
+    def renew(self, site: str) -> None:
+        """Renew the certificate; a site that is revoked at the moment cannot."""
+        request = renew(self._folder / site).request_path
+        try:
+            signed = sign_request(self.authority, request, renewal=True)
+        except Refused:
+            return
+        install(self._folder / site, signed.certificate_path)
+
+    def revoke(self, site: str) -> None:
+        revoke(self.authority, site)
+
+    def trusted(self) -> list[x509.Certificate]:
+        return load_certificates((self.authority / "ca.pem").read_bytes(), "ca.pem")
+
+
+class Access(AccessControl):
+    """The coordinator's access control, with a listener of the simulated network."""
+
+    def __init__(self, authority: Path, network: Network, host: Process):
+        super().__init__(authority, insecure=False)
+        self._network, self._host, self._authority = network, host, authority
+
+    def transport(self, _listen: str, _timeouts: object) -> Server:  # type: ignore[override]
+        return Server(self._network, self._host, self._authority)
