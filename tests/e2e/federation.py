@@ -46,7 +46,7 @@ DEADLINE = 60.0
 FEDERATION = """
 [federation]
 name = "test"
-sites = ["north", "south", "west"]
+sites = {sites}
 [service]
 listen = "127.0.0.1:0"
 store = "../runs.sqlite"
@@ -154,16 +154,16 @@ def until(condition, seconds=DEADLINE):
 
 
 @cache
-def enrolled():
-    """An authority and three sites with policies and tables; made once a process, and copied for every test."""
+def enrolled(sites):
+    """An authority and sites with policies and tables; made once a process, and copied for every test."""
     folder = Path(tempfile.mkdtemp(prefix="enrolled-"))
     well("coreg-coordinator", "init", "co", cwd=folder)
-    for site in SITES:
+    for site in sites:
         enrol(folder, site)
-    pinned = well("coreg-agent", "peers", "--pin", "--identity", SITES[0], *(f"co/{s}.pem" for s in SITES), cwd=folder)
+    pinned = well("coreg-agent", "peers", "--pin", "--identity", sites[0], *(f"co/{s}.pem" for s in sites), cwd=folder)
     (folder / "peers.toml").write_text(pinned)
     rng = np.random.default_rng(7)
-    write_tables(folder, rng, 60)
+    write_tables(folder, rng, 60, sites=sites)
     return folder
 
 
@@ -173,11 +173,11 @@ def enrol(folder, site, authority="co"):
     well("coreg-agent", "enroll", "--identity", site, "--install", f"{authority}/{site}.pem", cwd=folder)
 
 
-def write_tables(folder, rng, shared, labelled=10):
+def write_tables(folder, rng, shared, labelled=10, sites=SITES):
     """Views of the same hidden rows: ``shared`` instances of everybody, and labelled ones of each site's own."""
-    count = shared + labelled * len(SITES)
+    count = shared + labelled * len(sites)
     hidden = rng.normal(size=(count, 2))
-    for v, site in enumerate(SITES):
+    for v, site in enumerate(sites):
         X = hidden @ rng.normal(size=(2, 3)) + 0.2 * rng.normal(size=(count, 3))
         own = range(shared + labelled * v, shared + labelled * (v + 1))
         with (folder / f"{site}.csv").open("w", newline="") as file:
@@ -192,15 +192,18 @@ class Federation:
 
     port = 0
 
-    def __init__(self, folder, policy="", **timeouts):
-        self.folder, self.processes = folder, []
-        shutil.copytree(enrolled(), folder, dirs_exist_ok=True)
+    def __init__(self, folder, policy="", sites=SITES, **timeouts):
+        self.folder, self.sites, self.processes = folder, sites, []
+        shutil.copytree(enrolled(sites), folder, dirs_exist_ok=True)
         self.timeouts(**timeouts)
         self.policy("policy.toml", policy or 'aggregation = "plaintext"\nobjectives = ["agreement", "additive"]')
 
     def timeouts(self, **seconds):
         """Of the coordinators that are started from now on."""
-        text = FEDERATION.format(**{"join": 30, "plan": 30, "approval": 60, "round": 20, "stall": 60, **seconds})
+        text = FEDERATION.format(
+            sites=json.dumps(self.sites),
+            **{"join": 30, "plan": 30, "approval": 60, "round": 20, "stall": 60, **seconds},
+        )
         (self.folder / "co" / "federation.toml").write_text(text)
 
     def policy(self, name, text):
@@ -252,7 +255,7 @@ class Federation:
         )  # fmt: skip
 
     def all_join(self, *arguments):
-        return {site: self.joins(site, *arguments) for site in SITES}
+        return {site: self.joins(site, *arguments) for site in self.sites}
 
     def stays(self, site, *arguments, more="", tag="", policy="policy.toml", data="", **options):
         """An agent that serves; with a tag, another one of the same site in folders of its own."""
@@ -265,7 +268,7 @@ class Federation:
         return self.start(f"{site}{tag}", "coreg-agent", "serve", *where, *arguments, **options)
 
     def all_stay(self, **options):
-        return {site: self.stays(site, **options) for site in SITES}
+        return {site: self.stays(site, **options) for site in self.sites}
 
     # --- what they said
 
@@ -316,12 +319,12 @@ class Federation:
 
     def models(self):
         """Every site's model of the last run with one-run agents, as values."""
-        return {site: values(self.folder / f"{site}.model") for site in SITES}
+        return {site: values(self.folder / f"{site}.model") for site in self.sites}
 
     def kept(self, run):
         """Every site's model of a run, as serving agents keep it."""
         study = self.run_of(run)["plan"]["study"]
-        return {site: values(self.folder / f"{site}-models" / study / run / "model.coreg") for site in SITES}
+        return {site: values(self.folder / f"{site}-models" / study / run / "model.coreg") for site in self.sites}
 
     def undisturbed(self, run=None, without_labels=()):
         """Every site's model of the same plan and tables, computed in this process, in the clear: no transport, no kills."""
@@ -350,8 +353,8 @@ class _Silent:
 
 
 @contextmanager
-def federation(folder, policy="", **timeouts):
-    made = Federation(folder, policy, **timeouts)
+def federation(folder, policy="", sites=SITES, **timeouts):
+    made = Federation(folder, policy, sites, **timeouts)
     try:
         yield made
     finally:

@@ -135,7 +135,7 @@ def test_a_disk_that_accepts_nothing(tmp_path, fault, site):
 
 @THOROUGH
 def test_another_program_locks_the_run_store(tmp_path):
-    """Another program holds a write transaction of the run store for 8 s, and VACUUMs the store twice."""
+    """Another program holds a write transaction of the run store for 12 s, and VACUUMs the store twice."""
     with federation(tmp_path) as fed:
         fed.study("long", **BUSY)
         processes = serving(fed)
@@ -144,7 +144,7 @@ def test_another_program_locks_the_run_store(tmp_path):
         with contextlib.closing(sqlite3.connect(tmp_path / "runs.sqlite", timeout=20, isolation_level=None)) as db:
             db.execute("vacuum")
             db.execute("begin immediate")
-            time.sleep(8)
+            time.sleep(12)
             db.execute("rollback")
             db.execute("vacuum")
         ended_well(fed, run)
