@@ -305,7 +305,6 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 PAGES: dict[str, Callable[[], dict[str, str]]] = {
     "docs/research/performance.md": figures.performance,
     "docs/research/scaling.md": figures.scaling,
-    "docs/research/experiments.md": studies.experiments,
     "docs/research/benefit.md": studies.benefit,
     **{page: lambda parts=parts: {name: make() for name, make in parts.items()} for page, parts in PARTS.items()},
 }

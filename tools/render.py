@@ -56,8 +56,8 @@ def findings(report: dict) -> list[str]:
     return [paragraph(finding, "- ", "  ") for finding in report["findings"]]
 
 
-def plot_links(report: dict, folder: str) -> list[str]:
-    return [f"![{plot['title']}]({folder}/{plot['name']}.svg)" for plot in report["plots"]]
+def plot_links(report: dict) -> list[str]:
+    return [f"![{plot['title']}]({plot['name']}.svg)" for plot in report["plots"]]
 
 
 def tables(report: dict, title: str) -> list[str]:

@@ -24,19 +24,18 @@ def load(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def experiment(run: dict) -> list[str]:
+def experiment(run: dict) -> str:
+    """The page of an experiment."""
     absent = f" Missing sets: {', '.join(run['absent'])}." if run["absent"] else ""
-    report, plots = run["report"], plot_links(run["report"], "experiments")
-    return [
-        f"## {run['experiment']}: {run['title']}", "", f"Source: {run['source']}.", "",
+    report, plots = run["report"], plot_links(run["report"])
+    lines = [
+        f"# {run['title']}", "", f"Source: {run['source']}.", "",
         *findings(report), *(["", *plots] if plots else []), *tables(report, "**{}**"), "",
         paragraph(f"{run['jobs']} jobs, {software(run)}{absent}"), "",
+        paragraph(f"`coreg-sim paper {run['experiment']}` computed this page, and `make docs` wrote it: see "
+                  "[the papers' experiments](../experiments.md)."), "",
     ]  # fmt: skip
-
-
-def experiments() -> dict[str, str]:
-    runs = [load(path) for name in NAMES if (path := EXPERIMENTS / f"{name}.json").exists()]
-    return {"results": "\n".join(line for run in runs for line in experiment(run))}
+    return "\n".join(lines)
 
 
 def benefit() -> dict[str, str]:
@@ -114,11 +113,12 @@ def plots(folder: Path, runs: list[dict]) -> dict[Path, str]:
 
 
 def files() -> dict[Path, str]:
-    """The plots, and the calibration module."""
+    """The pages of the experiments, the plots, and the calibration module."""
     study = load(BENEFIT / "benefit.json")
     product = ROOT / "coreg_core" / "evaluation" / "calibration.py"
     runs = [load(path) for path in sorted(EXPERIMENTS.glob("*.json"))]
-    return {product: calibration(study), **plots(EXPERIMENTS, runs), **plots(BENEFIT, [study])}
+    pages = {EXPERIMENTS / f"{run['experiment']}.md": experiment(run) for run in runs}
+    return {product: calibration(study), **pages, **plots(EXPERIMENTS, runs), **plots(BENEFIT, [study])}
 
 
 def collect(source: Path) -> None:

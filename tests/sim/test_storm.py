@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import re
 import subprocess
 import sys
 from contextlib import closing
@@ -38,6 +39,7 @@ def test_a_seed_gives_the_same_trace_in_every_process():
 def test_a_defect_that_is_put_back_is_found(defect):
     broken = broken_by(defect, DEFECTS[defect][1])
     assert broken
+    assert not [told for told in broken if re.search("(Type|Attribute|Name)Error", told)], "the patch itself is wrong"
     assert defect != "a session leaves a task behind" or "at rest" in str(broken)
 
 
