@@ -118,11 +118,13 @@ class RunWorkers:
         try:
             if self._has_fetched(plan):
                 return Judged(plan.run, None, fetched=True)
-            _, data, _ = self._read(plan)
+            prepared, data, _ = self._read(plan)
             reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
             labelled, shared = (len(data.X), data.n_shared) if isinstance(data, PrivateData) else (0, len(data.Z))
             request = Request(plan, shared, labelled, self.policy.questions(plan))
-            return Judged(plan.run, reason, about=describe_request(request))
+            warning = self._changed(prepared, plan)
+            about = describe_request(request) | ({"warning": warning} if warning else {})
+            return Judged(plan.run, reason, about=about)
         except (CoregError, _Unusable) as error:
             return Judged(plan.run, str(error))
 
@@ -269,13 +271,18 @@ class RunWorkers:
         if fresh:
             d = prepared.data
             self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
-            if other_columns(prepared, self.results.columns_of(name), name) is not None:
+            if self._changed(prepared, plan) is not None:
                 text = f"{name}: other columns than the last model had; see `coreg-agent check`".lstrip(": ")
                 self._notify(Notice("other_columns", text, warning=True))
         data = prepared.data
         if self.policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
         return prepared, data, None
+
+    def _changed(self, prepared: Prepared | None, plan: Plan) -> str | None:
+        """A warning if the table has other columns than the last model of its data set had."""
+        name = self.data_sets.choose(plan.data) if prepared else ""
+        return None if prepared is None else other_columns(prepared, self.results.columns_of(name), name)
 
     def _ids(self, plan: Plan, terms: Alignment) -> IdList:
         if not self.results.aligns:

@@ -101,6 +101,12 @@ def test_a_result_that_is_here_already_is_fetched_without_work(agent, tmp_path):
     assert "data_read" not in agent.noticed
 
 
+def test_the_operator_is_told_of_other_columns_with_the_request(agent, tmp_path, monkeypatch):
+    assert "warning" not in agent.workers.judge(plan("r1")).about
+    monkeypatch.setattr(type(agent.workers.results), "columns_of", lambda _, data: ("a", "weight"))
+    assert "without weight" in agent.workers.judge(plan("r1")).about["warning"]
+
+
 def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(tmp_path):
     """With sealed sums, on instances that were summed with other sites."""
     peers = {site: letter * 64 for site, letter in (("north", "a"), ("south", "b"), ("west", "c"), ("east", "d"))}
