@@ -56,11 +56,8 @@ for row in dispatch.TABLE.values():
     ),
     "the ledger is trusted unread": (
         """
-from site_agent.ledger import Ledger, writer
-def _read(self):
-    self._previous, self._lines = writer.last_hash(self.path), self.path.read_bytes().count(b"\\n")
-    return b""
-Ledger._read = _read
+from site_agent.ledger import Ledger
+Ledger._read = lambda self: b""
 """,
         2,
     ),
