@@ -16,8 +16,8 @@ from federation import SITES, federation, until, well
 
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import study_plan
-from coordinator.driver import utc_now
 from coordinator.store.queue import Queue
+from coreg_wire.clock import utc_now
 
 STUDIES = 10
 AHEAD = 4  # runs in the queue at once
