@@ -18,7 +18,7 @@ help:
 	@echo "make papers DATA=DIR  the papers' experiments and the benefit study on real tables, into the docs (hours)"
 	@echo "make certify SEEDS=1000  every stated bound against ball arithmetic, on random hard problems (minutes)"
 	@echo "make fuzz INPUTS=100000  damaged files against every command, damaged messages against both ends (an hour)"
-	@echo "make faults TIMES=5  every drill of real processes and 300 storms, into docs/research/reliability.md (half an hour)"
+	@echo "make faults TIMES=5  every drill of real processes and 300 storms, into docs/research/reliability.md (15 minutes)"
 	@echo "make bundle  an installation for machines without a network: wheels, hashes, the image"
 	@echo "make release [KEY=FILE RELEASE_URL=ADDRESS]  wheel, source, SBOM, checksums and signature in dist/VERSION; publishes nothing"
 	@echo "make pages  the guide's pictures of the coordinator's pages (needs chromium and chromium-driver)"

@@ -22,7 +22,8 @@ def storm(
 
     A seed draws studies and faults: killed processes, power cuts, wrong clocks, revoked certificates, broken and silent
     connections, full disks, cancelled runs, an older store. In the end every run must have ended with the models of a run without
-    faults, bit for bit. Every answer that left a site must be in its ledger. A seed that breaks this is shrunk to the faults that matter. Exit code 1 if there is one.
+    faults, bit for bit. Every answer that left a site must be in its ledger. A seed that breaks this is shrunk to the faults that
+    matter. Exit code 1 if there is one.
     """
     from coreg_sim.storm.batches import shrunk_story, storms
 
