@@ -26,7 +26,7 @@ def sentence(test: str) -> str:
 
 def drills(text: str) -> list[str]:
     """The names of the drills in the source of a test file."""
-    whole = re.search(r"^pytestmark = .*mark\.drill", text, re.MULTILINE) is not None
+    whole = re.search(r"^pytestmark = (?:.+\n)*?.*mark\.drill", text, re.MULTILINE) is not None
     found = re.finditer(r"((?:^@.*\n)*)^def (test_\w+)", text, re.MULTILINE)
     return [match[2] for match in found if whole or "mark.drill" in match[1]]
 
