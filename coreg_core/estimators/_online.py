@@ -4,6 +4,7 @@ A weight vector is kept as w = a·v, so that a step shrinks all of w by one mult
 features of its rows, so the cost of a step is proportional to their non-zeros, for any d.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -13,7 +14,9 @@ from scipy import sparse
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr, Ints
 
-Loss: TypeAlias = Literal["squared", "hinge"]
+Loss: TypeAlias = Literal["squared", "epsilon_insensitive", "hinge", "log_loss"]
+# The largest second derivative of a loss; 0 for a bounded slope with jumps.
+CURVATURE: dict[Loss, float] = {"squared": 1.0, "epsilon_insensitive": 0.0, "hinge": 0.0, "log_loss": 0.25}
 # Below this a is multiplied into v: both stay far from underflow, and at 1/(λt) it happens once in a million steps.
 SMALLEST = 1e-6
 FEW_ROWS = 16  # of sparse rows: up to here one by one is faster than a slice of the matrix
@@ -110,25 +113,47 @@ def step_size(eta0: float | None, ridge: float, t: int) -> float:
 def stable_starts(
     loss: Loss, ridge: Sequence[float], coupling: float, labelled: Sequence[Rows], unlabelled: Sequence[Rows]
 ) -> list[float]:
-    r"""$\eta_0 = 1/(\lambda_v + \|x\|^2 + 4\mu M\|z\|^2)$ with the longest rows, so that no step can overshoot.
+    r"""$\eta_0 = 1/(\lambda_v + c\|x\|^2 + 4\mu M\|z\|^2)$ with the longest rows, so that no step can overshoot.
 
-    The slope of the hinge loss is bounded, so ‖x‖² is left out there: without coupling that is Algorithm 1, 1/(λt).
+    c is the loss's `CURVATURE`. Without curvature and coupling that is Algorithm 1, 1/(λt).
     """
     M = len(labelled)
     apart = 4.0 * coupling * M * max((Z.longest for Z in unlabelled), default=0.0) if M > 1 else 0.0
-    own = [X.longest if loss == "squared" else 0.0 for X in labelled]
+    own = [CURVATURE[loss] * X.longest if CURVATURE[loss] else 0.0 for X in labelled]
     with np.errstate(over="ignore"):
         return [1.0 / (lam + x + apart) for lam, x in zip(ridge, own, strict=True)]
 
 
-def slope(loss: Loss, p: Arr, y: Arr) -> Arr:
-    """∂L/∂p: p − y for ½(p − y)²; −y where y·p < 1 for max(0, 1 − y·p), 0 elsewhere.
+def slope(loss: Loss, p: Arr, y: Arr, epsilon: float = 0.0) -> Arr:
+    """∂L/∂p.
+
+    ½(p − y)²: p − y. max(0, |p − y| − ε): the sign of p − y outside of ε, else 0. max(0, 1 − y·p): −y where y·p < 1, else 0.
+    log(1 + exp(−y·p)): −y/(1 + exp(y·p)).
 
     The text's subgradient of the hinge loss asks p > 0, a slip; its Algorithm 1 has y·p < 1.
     """
-    if loss == "squared":
-        return p - y
-    return np.where(y * p < 1.0, -y, 0.0)
+    match loss:
+        case "squared":
+            return p - y
+        case "epsilon_insensitive":
+            return np.where(np.abs(p - y) > epsilon, np.sign(p - y), 0.0)
+        case "hinge":
+            return np.where(y * p < 1.0, -y, 0.0)
+        case "log_loss":
+            return np.asarray(-0.5 * y * (1.0 - np.tanh(0.5 * y * p)))
+
+
+def _slope_at(loss: Loss, p: float, y: float, epsilon: float) -> float:
+    """`slope` of one number: an array of one costs ten times as much."""
+    match loss:
+        case "squared":
+            return p - y
+        case "epsilon_insensitive":
+            return math.copysign(1.0, p - y) if abs(p - y) > epsilon else 0.0
+        case "hinge":
+            return -y if y * p < 1.0 else 0.0
+        case "log_loss":
+            return -0.5 * y * (1.0 - math.tanh(0.5 * y * p))
 
 
 def one_step(
@@ -143,6 +168,7 @@ def one_step(
     ridge: Sequence[float],
     coupling: float,
     eta: Sequence[float],
+    epsilon: float = 0.0,
 ) -> None:
     """Equation 6 on the labelled ``rows`` (targets ``y``) and the unlabelled ``more``; every view from the old weights."""
     own = [w.dot(X, rows) for w, X in zip(weights, labelled, strict=True)]
@@ -157,7 +183,7 @@ def one_step(
     for v, w in enumerate(weights):
         w.shrink(1.0 - eta[v] * ridge[v])
         if len(rows):
-            w.add(labelled[v], rows, (-eta[v] / len(rows)) * slope(loss, own[v], y))
+            w.add(labelled[v], rows, (-eta[v] / len(rows)) * slope(loss, own[v], y, epsilon))
         if others is not None:
             # Σ_{u≠v} (p_v − p_u) = M p_v − Σ_u p_u
             apart = len(weights) * others[v] - total
@@ -176,6 +202,7 @@ def single_step(
     ridge: Sequence[float],
     coupling: float,
     eta: Sequence[float],
+    epsilon: float = 0.0,
 ) -> None:
     """`one_step` on labelled row i and unlabelled row j (none: −1): the same in numbers instead of arrays of one."""
     own_rows = [X.row(i) for X in labelled]
@@ -188,8 +215,7 @@ def single_step(
     total = sum(others)
     for v, w in enumerate(weights):
         w.shrink(1.0 - eta[v] * ridge[v])
-        p = own[v]
-        change = p - y if loss == "squared" else (-y if y * p < 1.0 else 0.0)
+        change = _slope_at(loss, own[v], y, epsilon)
         if change != 0.0:
             _add(w, *own_rows[v], -eta[v] * change)
         if coupled:

@@ -30,7 +30,7 @@ _CHOICES = {
     "start": {"pca", "random"},
 }
 _NUMBERS = {
-    "coupling cca_ridge eta_predictors eta_target manifold offset parallel random_intercept rank_tolerance": _NOT_NEGATIVE,
+    "coupling cca_ridge epsilon eta_predictors eta_target manifold offset parallel random_intercept rank_tolerance": _NOT_NEGATIVE,
     "ridge_latent target_weight tolerance": _NOT_NEGATIVE,
     "ridge_new_rows ridge_predictors ridge_target tol tuning_tol": _POSITIVE,
     "degree landmarks max_rounds n_labelled_step n_neighbours n_steps n_unlabelled_step probes": _COUNT,
@@ -78,6 +78,7 @@ def check_parameters(estimator: Any) -> None:
     smallest, rules = (_NOT_NEGATIVE if "cca" in given else _POSITIVE), {"paper", "loo"} if preset else {"loo"}
     by_rule = [StrOptions(rules)] if preset or getattr(estimator, "ridge_by_rule", False) else []
     limits["ridge"] = [*by_rule, smallest, *each, *none]
+    limits |= {"loss": [StrOptions(set(choices))]} if (choices := getattr(estimator, "losses", None)) else {}
     limits = {name: limit for name, limit in limits.items() if name in given}
     for name, value in given.items():
         limit = limits.get(name, [])

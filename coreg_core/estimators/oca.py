@@ -31,7 +31,9 @@ from coreg_core.numerics.arrays import Arr
 class _OCA(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """The steps; the subclasses define the loss and the targets."""
 
-    _loss: Loss
+    loss: Loss
+    losses: frozenset[Loss]
+    epsilon = 0.0
     _sparse, _optional = "csr", True
     weights_: list[Weights]
     n_steps_: int
@@ -115,7 +117,8 @@ class _OCA(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn shi
         eta = [step_size(e, lam, self.n_steps_) for e, lam in zip(self._eta0, self._ridge, strict=True)]
         with np.errstate(over="ignore", invalid="ignore"):  # a step that diverges raises an error
             how(
-                self.weights_, X, rows, y, Z, more, loss=self._loss, ridge=self._ridge, coupling=self.coupling, eta=eta
+                self.weights_, X, rows, y, Z, more, loss=self.loss, ridge=self._ridge, coupling=self.coupling, eta=eta,
+                epsilon=self.epsilon,
             )  # fmt: skip
 
     # --- checks ---------------------------------------------------------------------------------------------------
@@ -145,7 +148,7 @@ class _OCA(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn shi
 
     def _limit_steps(self, X: list[Rows], Z: list[Rows]) -> None:
         if isinstance(self.eta0, str):
-            starts = stable_starts(self._loss, self._ridge, self.coupling, X, Z)
+            starts = stable_starts(self.loss, self._ridge, self.coupling, X, Z)
             self._eta0 = [new if old is None else min(old, new) for old, new in zip(self._eta0, starts, strict=True)]
 
     def _target(self, y: Any) -> Any:
@@ -179,6 +182,8 @@ class OCARegressor(ViewsRegressor, _OCA):
 
     Source: de Ruijter, Tsivtsivadze (2012), equations 5 and 6, Algorithm 1.
 
+    ``loss="epsilon_insensitive"`` has max(0, |w_vᵀx_i^v − y_i| − ε) in the place of the square (section 2 of the paper names it).
+
     Departures: the objective has λ/2, because equation 6 shrinks by 1 − ηλ, which is the gradient of that. The targets are less
     their mean, and by default the steps begin so small that none can overshoot. Scale features to [−1, 1].
 
@@ -201,6 +206,10 @@ class OCARegressor(ViewsRegressor, _OCA):
         of `fit`.
     fit_intercept
         subtract the mean of the labels so far, and add it back; False is the paper's form.
+    loss
+        "squared" or "epsilon_insensitive", which outliers among the labels move less.
+    epsilon
+        ε ≥ 0 of that loss, in units of y.
     random_state
         of the rows drawn.
 
@@ -225,7 +234,7 @@ class OCARegressor(ViewsRegressor, _OCA):
     (500,)
     """
 
-    _loss = "squared"
+    losses = frozenset({"squared", "epsilon_insensitive"})
 
     def __init__(
         self,
@@ -238,13 +247,15 @@ class OCARegressor(ViewsRegressor, _OCA):
         n_unlabelled_step: int = 1,
         n_steps: int = 10_000,
         fit_intercept: bool = True,
+        loss: Loss = "squared",
+        epsilon: float = 0.1,
         random_state: Any = None,
     ):
         super().__init__(
             views=views, ridge=ridge, coupling=coupling, eta0=eta0, n_labelled_step=n_labelled_step,
             n_unlabelled_step=n_unlabelled_step, n_steps=n_steps, random_state=random_state,
         )  # fmt: skip
-        self.fit_intercept = fit_intercept
+        self.fit_intercept, self.loss, self.epsilon = fit_intercept, loss, epsilon
 
     def _target(self, y: Any) -> Any:
         return y
@@ -265,7 +276,7 @@ class OCARegressor(ViewsRegressor, _OCA):
 
 
 class OCAClassifier(TwoClasses, ClassifierMixin, _OCA):  # type: ignore[misc]
-    r"""As `OCARegressor` with the hinge loss max(0, 1 − y·w_vᵀx^v) for two classes, −1 and 1 inside.
+    r"""As `OCARegressor` for two classes, −1 and 1 inside: the hinge loss max(0, 1 − y·p) or log(1 + exp(−y·p)), p = w_vᵀx^v.
 
     Source: de Ruijter, Tsivtsivadze (2012), Algorithm 1; equation 6 corrects a sign and a 1/k in its line 5.
 
@@ -278,13 +289,16 @@ class OCAClassifier(TwoClasses, ClassifierMixin, _OCA):  # type: ignore[misc]
     coupling
         μ ≥ 0; each pair of views counts twice.
     eta0
-        η₀, a number or one a view; "auto": 1/(λ + 4μM‖z‖²) with the longest rows; None: 1/(λt).
+        η₀, a number or one a view; "auto": 1/(λ + 4μM‖z‖²) with the longest rows, for "log_loss" with ‖x‖²/4 in the sum;
+        None: 1/(λt).
     n_labelled_step
         k.
     n_unlabelled_step
         l.
     n_steps
         of `fit`.
+    loss
+        "hinge" or "log_loss".
     random_state
         of the rows drawn.
 
@@ -301,7 +315,26 @@ class OCAClassifier(TwoClasses, ClassifierMixin, _OCA):  # type: ignore[misc]
         (a ValueError) tables of inconsistent shapes, one class, or more than two.
     """
 
-    _loss = "hinge"
+    losses = frozenset({"hinge", "log_loss"})
+
+    def __init__(
+        self,
+        *,
+        views: Any = None,
+        ridge: float | Sequence[float] = 0.01,
+        coupling: float = 0.1,
+        eta0: str | float | Sequence[float] | None = "auto",
+        n_labelled_step: int = 1,
+        n_unlabelled_step: int = 1,
+        n_steps: int = 10_000,
+        loss: Loss = "hinge",
+        random_state: Any = None,
+    ):
+        super().__init__(
+            views=views, ridge=ridge, coupling=coupling, eta0=eta0, n_labelled_step=n_labelled_step,
+            n_unlabelled_step=n_unlabelled_step, n_steps=n_steps, random_state=random_state,
+        )  # fmt: skip
+        self.loss = loss
 
     def fit(self, X_views: Any, y: Any, Z_views: Sequence[Any] | None = None) -> Self:
         """As `OCARegressor.fit`; a missing label is NaN or None."""

@@ -210,7 +210,7 @@ class MultiViewPegasosRegressor(OCARegressor):
     Source: de Ruijter, Tsivtsivadze (2012), section 4.1, "PEGASOS MV". Parameters and attributes: those of `OCARegressor`.
     """
 
-    coupling, n_unlabelled_step = 0.0, 0
+    coupling, n_unlabelled_step, loss = 0.0, 0, "squared"
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class MultiViewPegasosClassifier(OCAClassifier):
     Source: de Ruijter, Tsivtsivadze (2012), section 4.1, "PEGASOS MV". Parameters and attributes: those of `OCAClassifier`.
     """
 
-    coupling, n_unlabelled_step = 0.0, 0
+    coupling, n_unlabelled_step, loss = 0.0, 0, "hinge"
 
     def __init__(
         self,

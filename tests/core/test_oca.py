@@ -27,15 +27,21 @@ def views(n=30, m=80, seed=0, M=2, d=3):
     return [t[:n] for t in tables], y[:n], [t[n:] for t in tables]
 
 
-def loss(kind, p, y):
-    return 0.5 * (p - y) ** 2 if kind == "squared" else np.maximum(0.0, 1.0 - y * p)
+EPSILON = 0.1
+LOSSES = {
+    "squared": lambda p, y: 0.5 * (p - y) ** 2,
+    "epsilon_insensitive": lambda p, y: np.maximum(0.0, np.abs(p - y) - EPSILON),
+    "hinge": lambda p, y: np.maximum(0.0, 1.0 - y * p),
+    "log_loss": lambda p, y: np.log1p(np.exp(-y * p)),
+}
+OF_CLASSES = ("hinge", "log_loss")
 
 
 def objective(kind, w, X, y, Z, ridge, coupling):
     """Equation 5, with λ/2, term by term."""
     total = 0.0
     for v in range(len(w)):
-        total += loss(kind, X[v] @ w[v], y).mean() + 0.5 * ridge[v] * w[v] @ w[v]
+        total += LOSSES[kind](X[v] @ w[v], y).mean() + 0.5 * ridge[v] * w[v] @ w[v]
         for u in range(len(w)):
             total += coupling * ((Z[v] @ w[v] - Z[u] @ w[u]) ** 2).mean()
     return total
@@ -57,16 +63,16 @@ def gradient(kind, w, X, y, Z, ridge, coupling, h=1e-6):
 
 
 @pytest.mark.parametrize("M", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["squared", "hinge"])
+@pytest.mark.parametrize("kind", LOSSES)
 def test_full_batches_are_gradient_descent_on_equation_5(kind, M):
     X, y, Z = views(M=M)
-    if kind == "hinge":
+    if kind in OF_CLASSES:
         y = np.where(y > np.median(y), 1.0, -1.0)
-    method = OCARegressor if kind == "squared" else OCAClassifier
+    method = OCAClassifier if kind in OF_CLASSES else OCARegressor
     ridge, eta0 = [0.1 * (v + 1) for v in range(M)], [0.2 / (v + 1) for v in range(M)]
-    more = {"fit_intercept": False} if kind == "squared" else {}
+    more = {} if kind in OF_CLASSES else {"fit_intercept": False, "epsilon": EPSILON}
     model = method(
-        **more, ridge=ridge, eta0=eta0, coupling=0.3, n_labelled_step=30, n_unlabelled_step=80, n_steps=6, random_state=0
+        **more, loss=kind, ridge=ridge, eta0=eta0, coupling=0.3, n_labelled_step=30, n_unlabelled_step=80, n_steps=6, random_state=0
     )  # fmt: skip
     w = [np.zeros(t.shape[1]) for t in X]
     for t in range(1, 7):
@@ -81,11 +87,11 @@ def test_full_batches_are_gradient_descent_on_equation_5(kind, M):
     assert falls[0] > falls[1] > falls[2]
 
 
-@pytest.mark.parametrize("kind", ["squared", "hinge"])
+@pytest.mark.parametrize("kind", LOSSES)
 def test_one_step_in_the_mean_is_the_gradient(kind):
     """Over every row that a step of k = l = 1 may draw: the co-regularisation's sign, and its factor 4."""
     X, y, Z = views(n=7, m=5)
-    y = np.sign(y) if kind == "hinge" else y
+    y = np.sign(y) if kind in OF_CLASSES else y
     start = [np.arange(1.0, t.shape[1] + 1) / 3 for t in X]
     tables, unlabelled = [_online.as_rows(t) for t in X], [_online.as_rows(t) for t in Z]
     moved = [np.zeros(len(s)) for s in start]
@@ -96,7 +102,7 @@ def test_one_step_in_the_mean_is_the_gradient(kind):
                 w.v += s
             _online.one_step(
                 weights, tables, np.array([i]), y[[i]], unlabelled, np.array([j]),
-                loss=kind, ridge=[0.2, 0.3], coupling=0.7, eta=[1.0, 1.0],
+                loss=kind, ridge=[0.2, 0.3], coupling=0.7, eta=[1.0, 1.0], epsilon=EPSILON,
             )  # fmt: skip
             for total, w, s in zip(moved, weights, start, strict=True):
                 total += (s - w.w) / 35
@@ -104,13 +110,13 @@ def test_one_step_in_the_mean_is_the_gradient(kind):
         assert_allclose(ours, expected, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["squared", "hinge"])
+@pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 def test_a_step_in_numbers_is_the_step_in_arrays(kind, make):
     X, y, Z = views(M=3)
-    y = np.sign(y) if kind == "hinge" else y
+    y = np.sign(y) if kind in OF_CLASSES else y
     tables, unlabelled = [_online.as_rows(make(t)) for t in X], [_online.as_rows(make(t)) for t in Z]
-    terms = {"loss": kind, "ridge": [0.1, 0.2, 0.3], "coupling": 0.5, "eta": [0.3, 0.2, 0.1]}
+    terms = {"loss": kind, "ridge": [0.1, 0.2, 0.3], "coupling": 0.5, "eta": [0.3, 0.2, 0.1], "epsilon": EPSILON}
     first, second = ([_online.Weights(t.shape[1]) for t in X] for _ in range(2))
     for i, j in [(0, 3), (5, 2), (7, -1), (0, 0)]:
         more = np.array([j] if j >= 0 else [], dtype=int)
@@ -118,6 +124,26 @@ def test_a_step_in_numbers_is_the_step_in_arrays(kind, make):
         _online.single_step(second, tables, i, float(y[i]), unlabelled, j, **terms)
     for a, b in zip(first, second, strict=True):
         assert_allclose(a.w, b.w, rtol=1e-12, atol=1e-15)
+
+
+def test_outliers_move_the_epsilon_insensitive_loss_less():
+    X, y, Z = views(n=60, seed=2)
+    spoilt = np.where(np.arange(60) < 6, 100.0, y)
+    errors = {
+        loss: np.abs(OCARegressor(loss=loss, fit_intercept=False, random_state=0).fit(X, spoilt, Z).predict(X) - y)[
+            6:
+        ].mean()
+        for loss in ("squared", "epsilon_insensitive")
+    }
+    assert errors["epsilon_insensitive"] < 0.5 < errors["squared"], "the targets' own deviation is about 1"
+
+
+def test_the_log_loss_and_the_hinge_loss_find_the_same_two_classes():
+    X, y, Z = views(n=200, seed=1)
+    found = [OCAClassifier(loss=loss, random_state=0).fit(X, y > 0, Z).score(X, y > 0) for loss in OF_CLASSES]
+    assert min(found) > 0.9
+    with pytest.raises(UsageError, match="loss.*hinge.*log_loss|loss.*log_loss.*hinge"):
+        OCAClassifier(loss="squared").fit(X, y > 0, Z)
 
 
 def test_without_coupling_it_is_multi_view_pegasos_and_with_one_view_pegasos():
