@@ -30,8 +30,8 @@ _CHOICES = {
     "start": {"pca", "random"},
 }
 _NUMBERS = {
-    "coupling cca_ridge epsilon eta_predictors eta_target manifold offset parallel random_intercept rank_tolerance": _NOT_NEGATIVE,
-    "ridge_latent target_weight tolerance": _NOT_NEGATIVE,
+    "coupling cca_ridge epsilon eta_predictors eta_target manifold offset parallel random_intercept": _NOT_NEGATIVE,
+    "rank_tolerance ridge_latent target_weight tolerance": _NOT_NEGATIVE,
     "ridge_new_rows ridge_predictors ridge_target tol tuning_tol": _POSITIVE,
     "degree landmarks max_rounds n_labelled_step n_neighbours n_steps n_unlabelled_step probes": _COUNT,
     "n_epochs tuning_steps": _COUNT_OR_0,

@@ -72,7 +72,8 @@ def test_full_batches_are_gradient_descent_on_equation_5(kind, M):
     ridge, eta0 = [0.1 * (v + 1) for v in range(M)], [0.2 / (v + 1) for v in range(M)]
     more = {} if kind in OF_CLASSES else {"fit_intercept": False, "epsilon": EPSILON}
     model = method(
-        **more, loss=kind, ridge=ridge, eta0=eta0, coupling=0.3, n_labelled_step=30, n_unlabelled_step=80, n_steps=6, random_state=0
+        **more, loss=kind, ridge=ridge, eta0=eta0, coupling=0.3, n_labelled_step=30, n_unlabelled_step=80, n_steps=6,
+        random_state=0,
     )  # fmt: skip
     w = [np.zeros(t.shape[1]) for t in X]
     for t in range(1, 7):
@@ -142,7 +143,7 @@ def test_the_log_loss_and_the_hinge_loss_find_the_same_two_classes():
     X, y, Z = views(n=200, seed=1)
     found = [OCAClassifier(loss=loss, random_state=0).fit(X, y > 0, Z).score(X, y > 0) for loss in OF_CLASSES]
     assert min(found) > 0.9
-    with pytest.raises(UsageError, match="loss.*hinge.*log_loss|loss.*log_loss.*hinge"):
+    with pytest.raises(UsageError, match=r"loss.*hinge.*log_loss|loss.*log_loss.*hinge"):
         OCAClassifier(loss="squared").fit(X, y > 0, Z)
 
 
