@@ -6,8 +6,9 @@ with the model that the site owns after training together. Both need the site's 
 
 How to read it: the sites gain if the whole interval of the change is below 0, and if the joined models err less than
 the mean of the site's own labels. Otherwise the columns do not predict the target, and a gain means little. For your
-own data, replace TABLE (a polars frame; of a pandas frame, pl.DataFrame(dict(frame))), TARGET and SITES. The bars in the
-picture are 95 % intervals over the draws.
+own data, replace TABLE (a polars frame of numbers without gaps), TARGET (NaN where a row has none: such a row is only
+shared) and SITES. From a CSV file, `coreg-sim benefit --views` does the same. The bars in the picture are 95 % intervals
+over the draws.
 
     python examples/does_joining_pay.py [--quick]
 """
@@ -29,11 +30,16 @@ TABLE = pl.DataFrame(study.data, schema=study.feature_names)
 TARGET = study.target
 SITES = {"clinic": ["age", "sex", "bmi", "bp"], "laboratory-1": ["s1", "s2", "s3"], "laboratory-2": ["s4", "s5", "s6"]}
 LABELS, TEST, DRAWS = 15, 100, 6 if "--quick" in sys.argv else 30
+known = np.flatnonzero(~np.isnan(TARGET))
+if len(known) < TEST + LABELS * len(SITES):
+    raise SystemExit(
+        f"{len(known)} rows have a target, and {TEST + LABELS * len(SITES)} are needed: lower LABELS or TEST."
+    )
 
 threadpool_limits(1)  # the matrices are small: more threads are slower
 errors = np.empty((DRAWS, 3, len(SITES)))
 for draw in range(DRAWS):
-    order = np.random.default_rng(draw).permutation(len(TABLE))
+    order = np.concatenate([np.random.default_rng(draw).permutation(known), np.flatnonzero(np.isnan(TARGET))])
     test, train = order[:TEST], order[TEST:]
     label_mask = np.zeros((len(train), len(SITES)), dtype=bool)
     for v in range(len(SITES)):

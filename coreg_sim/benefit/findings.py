@@ -43,8 +43,9 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                     f'scored together with the default rows = "private" {_told(default)}; with rows = "common", {checked} '
                     f"{_told(pick)}"
                 )
+            sites = "sites" if all(min(site.regime.labels) for site in part) else "sites with labels"
             out.append(
-                f"{heading}: joined models {percent(own.mean)} on average, {share(own.harmed, 1)} of {len(part)} sites harmed; "
+                f"{heading}: joined models {percent(own.mean)} on average, {share(own.harmed, 1)} of {len(part)} {sites} harmed; "
                 f"{scores}."
             )
             if name == OTHER and default is not None and default.mean > 0.0:
@@ -73,6 +74,23 @@ def _parts(name: str, among: list[SiteOutcome]) -> Iterator[tuple[str, list[Site
         return
     for regime in dict.fromkeys(site.regime for site in among):
         yield f"{regime.name} ({regime.about})", [site for site in among if site.regime == regime]
+
+
+def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
+    """Where the columns of each site are given: what joining brings to each of them, by regime."""
+    out = []
+    for regime in dict.fromkeys(site.regime for site in found):
+        told = []
+        for v, name in enumerate(names):
+            own = [site for site in found if site.regime == regime and site.site == v]
+            models, scores = figure(own, "additive"), figure(own, "together-private")
+            if models is not None and scores is not None:
+                bare = ", without labels" * (not own[0].labels)
+                told.append(
+                    f"{name}{bare}: joined model {percent(models.mean)}, scored together {percent(scores.mean)}"
+                )
+        out.append(f"{regime.name} ({regime.about}), by site: {'; '.join(told)}.")
+    return out
 
 
 def _told(scores: Figure) -> str:

@@ -8,13 +8,30 @@ import numpy as np
 from coreg_core.errors import UsageError
 from coreg_sim.benefit.partition import AttributeTable, table_of
 from coreg_sim.federation.problems import TableSource, file_digest
+from coreg_sim.federation.views_file import read_views
 from coreg_sim.papers.pool import NumericDataSet
 from site_agent.data.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True)
 class OwnTable(TableSource):
-    """A table of the user's own, as a data set of the study."""
+    """A table of the user's own, as a data set of the study. ``sites``: each site's name and columns, if they are given."""
+
+    sites: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def divided(cls, path: Path, positive: str = "") -> "OwnTable":
+        """By a views.toml (`coreg_sim.federation.views_file`)."""
+        views = read_views(path)
+        if views.labelled_at is not None:
+            raise UsageError(
+                f"{path}: labelled_at is for `coreg-sim run` and `sweep`. Leave it out: draws choose the rows."
+            )
+        named = sorted(views.sites.items())
+        dates = tuple(dict.fromkeys(name for _, its in named for name in its.dates))
+        categorical = tuple(dict.fromkeys(name for _, its in named for name in its.categorical))
+        sites = tuple((name, its.columns) for name, its in named)
+        return cls(str(views.data), views.target, (), dates, positive, categorical, (), sites)
 
     @property
     def name(self) -> str:
@@ -41,17 +58,24 @@ class OwnTable(TableSource):
             No row has a target, or no column is left.
         """
         features, y, without = self.labelled()
+        for site, columns in self.sites:
+            features.require(columns, f"columns of {site}")
+        if self.sites:
+            features = features.select(list(dict.fromkeys(name for _, columns in self.sites for name in columns)))
         if not len(y) or not features.columns:
             raise UsageError(
                 f"{self.path}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features."
             )
-        known = Preprocessing.fit_columns(features, dates=self.dates, scale=False)
+        known = Preprocessing.fit_columns(features, categorical=self.categorical, dates=self.dates, scale=False)
         X, names = known.transform(features), tuple(known.feature_names)
         # The parts of a date, and the levels of a text, are at one site.
         date = {date.called(part): date.name for date in known.dates for part in date.parts}
         sources = [date.get(column.name, column.name) for column in known.columns for _ in column.feature_names]
         attributes = tuple(tuple(i for i, s in enumerate(sources) if s == name) for name in dict.fromkeys(sources))
-        missing = (f"{without} of {len(y) + without} rows have no target and are left out.",) * (without > 0)
+        missing = (
+            f"{without} of {len(y) + without} rows have no target. In a federation they would be shared rows. Here they are left "
+            "out, because errors are measured on every row.",
+        ) * (without > 0)
         warnings = (
             missing
             + known.notes
@@ -62,4 +86,6 @@ class OwnTable(TableSource):
             )
         )
         data = NumericDataSet(self.name, X, y, names, attributes, "regression")
-        return table_of(data, most_levels=None), warnings
+        of = {name: j for j, name in enumerate(dict.fromkeys(sources))}
+        groups = [[of[name] for name in columns if name in of] for _, columns in self.sites]
+        return table_of(data, most_levels=None, groups=groups), warnings

@@ -18,7 +18,9 @@ shared and test rows. A table with too few rows for a regime is left out.
 """
 
 import itertools
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -67,6 +69,21 @@ class Regime:
     noise: int = 0
     yes_no: bool = False
     counted: bool = True
+
+    def with_sites(self, count: int) -> "Regime":
+        """The regime with that many sites: the first one's labels, and the second one's for each of the others."""
+        if count == len(self.labels):
+            return self
+        first, others = self.labels[:2]
+        about = re.sub(r"^\d+", str(count), self.about)
+        if first != others:
+            about = f"{first} labels at the first site, {others} at each of the others"
+        return replace(self, labels=(first, *(others,) * (count - 1)), about=about)
+
+    @property
+    def divides(self) -> bool:
+        """Whether it is about the division of the columns, or the number of sites: not for a division that is given."""
+        return self.columns != "dealt" or re.fullmatch(r"M\d+", self.name) is not None
 
 
 def _alike(name: str, sites: int, labels: int, about: str = "", **rest: object) -> Regime:
@@ -131,10 +148,14 @@ REGIMES: dict[str, Regime] = {
 
 @dataclass(frozen=True, eq=False)
 class AttributeTable:
-    """A data set before its partition: one matrix for each attribute, and the target in units of its deviation."""
+    """A data set before its partition: one matrix for each attribute, and the target in units of its deviation.
+
+    ``groups``: the attributes of each site; () if each draw divides them.
+    """
 
     attributes: tuple[Float64[Arr, "N _"], ...]
     y: Float64[Arr, " N"]
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,13 +179,20 @@ class Partition:
     yes_no: bool = False
 
 
-def table_of(data: NumericDataSet, drop: tuple[str, ...] = (), most_levels: int | None = MOST_LEVELS) -> AttributeTable:
+def table_of(
+    data: NumericDataSet,
+    drop: tuple[str, ...] = (),
+    most_levels: int | None = MOST_LEVELS,
+    groups: Sequence[Sequence[int]] = (),
+) -> AttributeTable:
     """The target, and the attributes that are not constant, not in ``drop`` and have at most ``most_levels`` columns.
+
+    ``groups``: the attributes of each site, as positions in ``data.attributes``.
 
     Raises
     ------
     UsageError
-        ``drop`` names an attribute that the table does not have.
+        ``drop`` names an attribute that the table does not have; or all columns of a site are constant.
     """
     named = [
         (data.columns[of[0]].partition("=")[0] if len(of) > 1 else data.columns[of[0]], of) for of in data.attributes
@@ -173,16 +201,20 @@ def table_of(data: NumericDataSet, drop: tuple[str, ...] = (), most_levels: int 
         raise UsageError(
             f"{data.name}: no column {', '.join(unknown)} to leave out. The columns are {', '.join(dict(named))}."
         )
-    kept = [data.X[:, list(of)] for name, of in named if name not in drop]
-    kept = [
-        block
-        for block in kept
+    blocks = {j: data.X[:, list(of)] for j, (name, of) in enumerate(named) if name not in drop}
+    kept = {
+        j: block
+        for j, block in blocks.items()
         if block.shape[1] <= (most_levels or block.shape[1]) and np.ptp(block, axis=0).max(initial=0.0) > 0
-    ]
+    }
+    places = {j: place for place, j in enumerate(kept)}
+    divided = tuple(tuple(places[j] for j in group if j in places) for group in groups)
+    if not all(divided):
+        raise UsageError(f"{data.name}: all columns of a site are constant.")
     deviation = float(data.y.std())
     y = (data.y - data.y.mean()) / (deviation if deviation > 0 else 1.0)
     low, high = np.quantile(y, _CLIP) if len(np.unique(y)) > 2 else (y.min(), y.max())
-    return AttributeTable(tuple(kept), np.clip(y, low, high))
+    return AttributeTable(tuple(kept.values()), np.clip(y, low, high), divided)
 
 
 def partition(
@@ -193,13 +225,14 @@ def partition(
     Rows and columns depend only on the table and the seed.
     """
     rng = np.random.default_rng(list(seed))
+    regime = regime.with_sites(len(table.groups) or len(regime.labels))
     M, N = len(regime.labels), len(table.y)
     rows = rng.permutation(N)[:most_rows]
     N = len(rows)
     wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
     m = min(regime.shared, int(SHARED_PART * N))
     t = min(MOST_TEST, N - m - wanted * (2 if regime.twist == "biased" else 1))
-    groups = _partition_columns(len(table.attributes), M, regime.columns, rng)
+    groups = list(map(list, table.groups)) or _partition_columns(len(table.attributes), M, regime.columns, rng)
     if t < LEAST_TEST or groups is None:
         return None
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
@@ -269,9 +302,11 @@ def least_rows(regime: Regime) -> int:
     return next(rows for rows in itertools.count(apart) if rows - min(regime.shared, int(SHARED_PART * rows)) >= apart)
 
 
-def needs(name: str) -> str:
-    """What a table needs for the regime, as a phrase."""
-    return f"{name} needs {len(REGIMES[name].labels)} columns and {least_rows(REGIMES[name])} rows"
+def needs(name: str, sites: int = 0) -> str:
+    """What a table needs for the regime, as a phrase; ``sites``: of a division that is given, or 0."""
+    regime = REGIMES[name].with_sites(sites or len(REGIMES[name].labels))
+    columns = "" if sites else f"{len(regime.labels)} columns and "
+    return f"{name} needs {columns}{least_rows(regime)} rows with a target"
 
 
 def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Generator) -> list[list[int]] | None:

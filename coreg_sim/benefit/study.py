@@ -85,10 +85,14 @@ def study(
         wanted: tuple[str, ...] = (source.name,)
     else:
         wanted = _wanted(source, sets)
-    chosen = tuple(REGIMES) if regimes is None else tuple(dict.fromkeys(regimes.split(",")))
+    divided = isinstance(source, OwnTable) and bool(source.sites)
+    every = tuple(name for name, regime in REGIMES.items() if not (divided and regime.divides))
+    chosen = every if regimes is None else tuple(dict.fromkeys(regimes.split(",")))
     if unknown := [name for name in chosen if name not in REGIMES]:
         told = "; ".join(f"{name}: {unknown_key(name, REGIMES, 'regime')}" for name in unknown)
         raise UsageError(f"--regimes {told}\ndocs/research/benefit.md lists the {len(REGIMES)} regimes.")
+    if refused := [name for name in chosen if name not in every]:
+        raise UsageError(f"--regimes {', '.join(refused)}: about the division of the columns, which --views has fixed.")
     draws = draws or (QUICK_DRAWS if quick else DRAWS)
     place = str(source.resolve()) if isinstance(source, Path) else source
     return BenefitStudy(place, wanted, chosen, draws, QUICK_ROWS if quick else None)
@@ -116,6 +120,9 @@ def _identity(source: str | OwnTable | None, name: str) -> dict[str, JSON]:
             "dates": [*source.dates],
             "positive": source.positive,
             "table": source.digest(),
+            **({"sites": [[name, *columns] for name, columns in source.sites]} if source.sites else {}),
+            **({"categorical": [*source.categorical]} if source.categorical else {}),
+            **({"na_values": [*source.na_values]} if source.na_values else {}),
         }
     digest = _pool(source).digest(name) if source is not None and _pool(source).has(name) else ""
     return {"drop": list(OTHER_TARGETS.get(name, ())), "table": digest}

@@ -97,7 +97,15 @@ def _of_federation(key: str, result: dict[str, JSON]) -> Iterator[SiteOutcome]:
         change["together-own-pick"] = change["together"] if score is Choice.TOGETHER else 0.0
         at = {Choice.TOGETHER: "together", Choice.JOINED: "additive-common"}
         change["together-else-own"] = change[at[score]] if score in at else 0.0
-        yield SiteOutcome(name, REGIMES[regime], v, record["labels"], record["judged"], record, change)
+        yield SiteOutcome(
+            name,
+            REGIMES[regime].with_sites(len(result["sites"])),
+            v,
+            record["labels"],
+            record["judged"],
+            record,
+            change,
+        )
 
 
 def _beside(record: Mapping[str, JSON] | None) -> Paired | None:

@@ -1,15 +1,19 @@
 """coreg-sim benefit: the benefit of joining on real tables, for each method and site."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coreg_core.errors import UsageError, require_scikit_learn
-from coreg_sim.cli.options import Dates, Drop, JsonOption, Positive, Target
+from coreg_sim.cli.options import Categorical, Dates, Drop, JsonOption, NaValues, Positive, Target
 from coreg_sim.study.jobs import JSON, Where, run_study, software
 from coreg_wire.terminal import output
+
+if TYPE_CHECKING:
+    from coreg_sim.benefit.summary import SiteOutcome
+    from coreg_sim.study.report import Report
 
 
 def benefit(
@@ -23,6 +27,12 @@ def benefit(
     positive: Positive = "",
     drop: Drop = None,
     dates: Dates = None,
+    categorical: Categorical = None,
+    na_values: NaValues = None,
+    views: Annotated[
+        Path | None,
+        typer.Option("--views", help="A views.toml with your table, its target and the columns of each site."),
+    ] = None,
     sets: Annotated[
         str | None,
         typer.Option(
@@ -52,6 +62,7 @@ def benefit(
     Needs the extra `estimators`.
     """
     require_scikit_learn("benefit")
+    from coreg_sim.benefit.findings import by_site
     from coreg_sim.benefit.own import OwnTable
     from coreg_sim.benefit.partition import needs
     from coreg_sim.benefit.report import calibration, report
@@ -60,28 +71,42 @@ def benefit(
     from coreg_sim.study.terminal import show, waiting
 
     source: Path | OwnTable | None = data
-    if data is not None and not data.is_dir() and target is not None:
-        source = OwnTable(str(data), target, tuple(drop or ()), tuple(dates or ()), positive)
-        for sentence in source.read()[1]:
-            typer.echo(f"{data}: {sentence}", err=True)
-    elif target or drop or dates or positive:
-        raise UsageError(
-            "--target, --positive, --drop and --dates are for a table: name its file with --data, and its --target."
-        )
+    of_a_table = bool(target or drop or dates or positive or categorical or na_values)
+    if views is not None:
+        if data or target or drop or dates or categorical or na_values:
+            raise UsageError(
+                f"{views} names the table, its target and columns. Leave out --data, --target and the like."
+            )
+        source = OwnTable.divided(views, positive)
+    elif data is not None and not data.is_dir() and target is not None:
+        columns = (tuple(drop or ()), tuple(dates or ()), positive, tuple(categorical or ()), tuple(na_values or ()))
+        source = OwnTable(str(data), target, *columns)
     elif data is not None and data.is_file():
         raise UsageError(f"--data {data} is a table. Name the column to predict with --target.")
+    elif of_a_table:
+        raise UsageError(
+            "--target, --positive, --drop, --dates, --categorical and --na-values are for a table. Name it: --data FILE."
+        )
+    if isinstance(source, OwnTable):
+        for sentence in source.read()[1]:
+            typer.echo(f"{source.path}: {sentence}", err=True)
+    names = [name for name, _ in source.sites] if isinstance(source, OwnTable) else []
     if sets is not None and isinstance(source, OwnTable):
         raise UsageError("--sets chooses from a folder. Leave it out.")
     asked = study(source, sets, regimes, draws=draws, quick=quick)
 
+    def reported(found: "list[SiteOutcome]") -> "Report":
+        whole = report(found)
+        return replace(whole, findings=(*whole.findings, *by_site(found, names))) if names else whole
+
     def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:
         found = site_outcomes(results)
         if not found:
-            each = "; ".join(map(needs, asked.regimes))
+            each = "; ".join(needs(name, len(names)) for name in asked.regimes)
             has = f": {source.size()}" if isinstance(source, OwnTable) else ""
             raise UsageError(
                 f"no federation: {', '.join(asked.sets)} is too small{has}. {each}. Choose other --regimes (the smallest: "
-                f"{needs('n10')}), or simulate your own division with the library (docs/tutorials/your-own-table.md)."
+                f"{needs('n10', len(names))})."
             )
         return {
             "study": {**asdict(asked), "source": None},
@@ -91,7 +116,7 @@ def benefit(
             **software(),
             "headline": headline(found),
             "calibration": calibration([site for site in found if site.counted and site.set not in CHOSEN_ON]),
-            "report": asdict(report(found)),
+            "report": asdict(reported(found)),
         }
 
     with waiting("benefit") as progress:
@@ -101,13 +126,14 @@ def benefit(
     used = {key.split("/")[-2] for key, result in done.results.items() if result}
     for name in asked.regimes:
         if name not in used:
-            typer.echo(f"{needs(name)}: left out.", err=True)
+            has = f" Yours has {source.size()}." if isinstance(source, OwnTable) else ""
+            typer.echo(f"{needs(name, len(names))}: left out.{has}", err=True)
     if as_json:
         output.print_json(done.page["headline"])
     else:
         closing = done.summary(done.page["federations"], "federation" + "s" * (done.page["federations"] != 1))
         show(
-            report(site_outcomes(done.results)),
+            reported(site_outcomes(done.results)),
             closing if details else f"{closing}. Add --details for the tables.",
             details=details,
         )

@@ -39,6 +39,8 @@ def compare(
     positive: o.Positive = "",
     drop: o.Drop = None,
     dates: o.Dates = None,
+    categorical: o.Categorical = None,
+    na_values: o.NaValues = None,
     seed: o.Seed = 0,
     threads: o.Threads = 1,
     objective: o.ObjectiveOption = "agreement",
@@ -53,7 +55,12 @@ def compare(
     1e-10.
     """
     problem = o.problem_of(
-        o.table_of(data, target, drop, dates, views, positive), sites, labelled, unlabelled, views, seed
+        o.table_of(data, target, drop, dates, views, positive, categorical, na_values),
+        sites,
+        labelled,
+        unlabelled,
+        views,
+        seed,
     )
     with o.place(on, address, sites_per_actor) as there:
         if objective == "additive":

@@ -60,6 +60,16 @@ Dates = Annotated[
     list[str] | None,
     typer.Option("--dates", callback=listed, help="A column of dates, made features; repeatable, or NAME,NAME."),
 ]
+Categorical = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--categorical", callback=listed, help="A column of texts, also if most look like numbers; repeatable."
+    ),
+]
+NaValues = Annotated[
+    list[str] | None,
+    typer.Option("--na-values", callback=listed, help="A text that means a missing value; repeatable, or TEXT,TEXT."),
+]
 Target = Annotated[str | None, typer.Option("--target", help="The target column of the table.")]
 Positive = Annotated[
     str,
@@ -113,12 +123,14 @@ def table_of(
     dates: list[str] | None,
     views: str = "",
     positive: str = "",
+    categorical: list[str] | None = None,
+    na_values: list[str] | None = None,
 ) -> TableSource | None:
     """The table that the options name, if they do; a UsageError if they contradict each other."""
-    given = data is not None or target or drop or dates or positive
+    given = data is not None or target or drop or dates or positive or categorical or na_values
     if views and not views.isdigit() and given:
         raise UsageError(
-            f"--views {views} names table, target and columns. Leave out --data, --target, --positive, --drop and --dates."
+            f"--views {views} names table, target and columns. Leave out the options of a table (--data, --target and others)."
         )
     if not given:
         return None
@@ -126,7 +138,15 @@ def table_of(
         raise UsageError(f"--drop and --dates both name {both[0]!r}.")
     if data is None or not target:
         raise UsageError("A table needs --data FILE and --target, the column to predict.")
-    return TableSource(str(data.resolve()), target, tuple(drop or ()), tuple(dates or ()), positive)
+    return TableSource(
+        str(data.resolve()),
+        target,
+        tuple(drop or ()),
+        tuple(dates or ()),
+        positive,
+        tuple(categorical or ()),
+        tuple(na_values or ()),
+    )
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ def run(
     positive: o.Positive = "",
     drop: o.Drop = None,
     dates: o.Dates = None,
+    categorical: o.Categorical = None,
+    na_values: o.NaValues = None,
     seed: o.Seed = 0,
     threads: o.Threads = 1,
     objective: o.ObjectiveOption = "additive",
@@ -76,7 +78,12 @@ def run(
     if objective == "additive" and given:
         raise UsageError(f"--{given[0].replace('_', '-')} is an option of the agreement. Add --objective agreement.")
     problem = o.problem_of(
-        o.table_of(data, target, drop, dates, views, positive), sites, labelled, unlabelled, views, seed
+        o.table_of(data, target, drop, dates, views, positive, categorical, na_values),
+        sites,
+        labelled,
+        unlabelled,
+        views,
+        seed,
     )
     if objective == "additive":
         plan = plan_for(problem, Additive(), Iteration(threads=threads), aggregation=aggregation)

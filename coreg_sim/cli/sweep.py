@@ -40,6 +40,8 @@ def sweep(
     positive: o.Positive = "",
     drop: o.Drop = None,
     dates: o.Dates = None,
+    categorical: o.Categorical = None,
+    na_values: o.NaValues = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the results. An interrupted sweep resumes from it.")
     ] = Path("sweep-out"),
@@ -59,7 +61,7 @@ def sweep(
 
     if on == "process" and address is not None:
         raise UsageError("--address needs Ray. Add --on ray.")
-    table = o.table_of(data, target, drop, dates, views, positive)
+    table = o.table_of(data, target, drop, dates, views, positive, categorical, na_values)
     lambdas = _several("couplings", couplings, float, 0)
     if len(lambdas) > MOST_COLUMNS:
         raise UsageError(f"--couplings: {len(lambdas)} values. At most {MOST_COLUMNS} fit in one run.")

@@ -34,25 +34,29 @@ class Problem:
 
 @dataclass(frozen=True)
 class TableSource:
-    """A file, its target column, the columns that are no features, those that hold dates, and the target value that means 1."""
+    """A file, its target column, the columns that are no features, those that hold dates, the target value that means 1, columns
+    that hold texts, and texts of missing values beside the usual ones."""
 
     path: str
     target: str
     drop: tuple[str, ...] = ()
     dates: tuple[str, ...] = ()
     positive: str = ""
+    categorical: tuple[str, ...] = ()
+    na_values: tuple[str, ...] = ()
 
     def labelled(self) -> tuple["Table", Arr, int]:
         """Features and target of the rows that have a target, and how many rows have none.
 
         BadTable if a column is missing or no number.
         """
-        from site_agent.data.tables import read_table
+        from site_agent.data.tables import NA_VALUES, read_table
 
-        table = read_table(Path(self.path))
+        table = read_table(Path(self.path), na_values=(*NA_VALUES, *self.na_values))
         table.require([self.target], "the target")
         table.require(self.drop, "to be dropped")
         table.require(self.dates, "to be read as dates")
+        table.require(self.categorical, "to be read as texts")
         y = table.with_classes(self.target, self.positive).numbers(self.target, target=True)
         known = np.flatnonzero(~np.isnan(y))
         features = table.rows(known).select([n for n in table.columns if n not in (self.target, *self.drop)])
@@ -116,7 +120,11 @@ def from_table(source: TableSource, n_sites: int, n_labelled: int, n_unlabelled:
         )
     parts = (table.select(columns[v::n_sites]) for v in range(n_sites))
     views = (
-        Preprocessing.fit_columns(part, dates=[n for n in source.dates if n in part.columns]).transform(part)[order]
+        Preprocessing.fit_columns(
+            part,
+            categorical=[n for n in source.categorical if n in part.columns],
+            dates=[n for n in source.dates if n in part.columns],
+        ).transform(part)[order]
         for part in parts
     )
     return _partition(views, n_sites, y[order], n_labelled, m)

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from coreg_core.errors import BadData, UsageError
 from coreg_core.numerics.arrays import Ints
 from coreg_sim.federation.problems import Problem
-from coreg_wire.files.toml_file import read_toml
+from coreg_wire.files.toml_file import file_faults, read_toml
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table, read_table
 from site_agent.machine.site_data import PrivateData
@@ -62,9 +62,7 @@ def read_views(path: Path) -> ViewsFile:
     try:
         read = ViewsFile.model_validate(read_toml(path))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UsageError(f"{path}: {where}: {first['msg']}. docs/research/scaling.md has an example.") from None
+        raise file_faults(path, error, [*ViewsFile.model_fields, *SiteViews.model_fields]) from None
     if HELD_OUT in read.sites:
         raise UsageError(f"{path}: a site cannot be called {HELD_OUT!r}: this word marks test rows.")
     return read.model_copy(update={"data": path.parent / read.data})

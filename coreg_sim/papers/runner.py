@@ -11,7 +11,7 @@ from coreg_sim.papers.experiment import Experiment
 from coreg_sim.papers.pool import Pool
 from coreg_sim.study.jobs import JSON, FinishedStudy, Job, Where, run_study, software
 
-NAMES = ("corlsr-uci", "corlsr-unlabelled", "rademacher", "oca", "xnv", "snf")
+NAMES = ("corlsr-uci", "corlsr-unlabelled", "rademacher", "oca", "xnv", "snf", "snf-labelled")
 
 
 def find(name: str) -> Experiment:

@@ -191,7 +191,7 @@ def advice(kind: str, column: str, dialect: Dialect, *, target: bool = False) ->
     """Advice for a cell of that kind."""
     texts = f"If the column holds texts: {setting('categorical', column)}."
     if target:
-        texts = "A target is a number, or empty."
+        texts = "A target is a number or empty. If it has two texts, name the one that means 1 (positive)."
     match kind:
         case "decimal comma" | "decimal point" if dialect.decimal == "?":
             return (
@@ -216,4 +216,4 @@ def advice(kind: str, column: str, dialect: Dialect, *, target: bool = False) ->
         case "number with a unit":
             return "Write the number only, and the unit into the column's name."
         case _:
-            return f"Correct the cell, or declare it as missing (na_values in agent.toml, or coreg-agent --na-values). {texts}"
+            return f"Correct the cell, or declare it as missing (--na-values, or na_values in agent.toml). {texts}"

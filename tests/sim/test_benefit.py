@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from coreg_core.errors import UsageError
 from coreg_sim.benefit import yes_no
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
+from coreg_sim.benefit.own import OwnTable
 from coreg_sim.benefit.partition import REGIMES, partition
 from coreg_sim.benefit.report import calibration, report
 from coreg_sim.benefit.study import study
@@ -24,6 +25,7 @@ from coreg_sim.benefit.summary import OWN, TOGETHER, SiteOutcome, figure, headli
 from coreg_sim.benefit.trial import _peers, trial
 from coreg_sim.cli.app import app
 from coreg_sim.study.jobs import Where, run_study
+from site_agent.data.errors import BadTable
 
 # --- the agreement in closed form -------------------------------------------------------------------------------------
 
@@ -198,8 +200,8 @@ def folder(tmp_path_factory):
     return stand_in(tmp_path_factory.mktemp("benefit") / "data", ["mg", "sarcos_test"], rows=300)
 
 
-def benefit(*arguments):
-    return CliRunner().invoke(app, ["benefit", *map(str, arguments)])
+def benefit(*arguments, **options):
+    return CliRunner().invoke(app, ["benefit", *map(str, arguments)], **options)
 
 
 def test_a_study_ends_with_one_object_on_one_line_and_goes_on_where_it_was(folder, tmp_path):
@@ -251,8 +253,8 @@ def test_what_a_study_refuses(folder, tmp_path):
         (["--sets", "mg"], "Name it with --data"),
         (["--data", tmp_path / "nowhere"], "no folder with manifest.json"),
         (["--data", tmp_path / "own.csv"], "Name the column to predict with --target"),
-        (["--data", folder, "--target", "y"], "name its file with --data"),
-        (["--drop", "y"], "name its file with --data"),
+        (["--data", folder, "--target", "y"], "Name it: --data FILE"),
+        (["--drop", "y"], "Name it: --data FILE"),
         (["--data", tmp_path / "own.csv", "--target", "y", "--sets", "mg"], "--sets chooses from a folder"),
     ):
         result = benefit(*options)
@@ -317,6 +319,88 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     ):
         assert re.search(regime, told)
     assert "2 federations, 2 of 2 jobs from an earlier run" in benefit(*options).stdout
+
+
+VIEWS = """data = "mine.csv"
+target = "y"
+[sites.b]
+columns = ["c"]
+[sites.a]
+columns = ["ward", "since", "age"]
+dates = ["since"]
+"""
+
+
+@pytest.fixture
+def divided(tmp_path):
+    """A table with a text, a date, a constant and gaps, and its division over two sites."""
+    rng = np.random.default_rng(0)
+    c, age = rng.normal(size=(2, 400))
+    rows = [
+        f"{c[i]:.3f},{'ABC'[i % 3]},2025-0{1 + i % 9}-11,{'unknown' if i % 50 == 1 else f'{age[i]:.3f}'},same,"
+        f"{'' if i % 10 == 0 else f'{c[i] + age[i] + i % 3:.3f}'}"
+        for i in range(400)
+    ]
+    (tmp_path / "mine.csv").write_text("c,ward,since,age,k,y\n" + "\n".join(rows))
+    (tmp_path / "views.toml").write_text(VIEWS.replace('"age"]', '"age", "k"]'))
+    return tmp_path
+
+
+def test_a_division_that_is_given_has_an_answer_for_each_site(divided):
+    options = ("--views", divided / "views.toml", "--regimes", "n10,one", "--draws", 1, "--out", divided / "o")
+    with pytest.raises(BadTable, match=r"--na-values"):
+        benefit(*options, catch_exceptions=False)
+    (divided / "mine.csv").write_text((divided / "mine.csv").read_text().replace("unknown", ""))
+    result = benefit(*options)
+    assert (result.exit_code, result.exception) == (0, None)
+    told = " ".join(result.stdout.split())
+    change = r"[+-]\d+\.\d %"
+    assert re.search(
+        rf"n10 \(2 sites of 10 labels\), by site: a: joined model {change}, scored together {change}; b: ", told
+    )
+    assert re.search(
+        r"one \(100 labels at the first site, 0 at each of the others\), by site: a: .*; b, without labels: ", told
+    )
+    assert "harmed" in told
+    assert "of 1 sites with labels harmed" in told
+    assert "40 of 400 rows have no target. In a federation they would be shared rows" in result.stderr
+    (divided / "views.toml").write_text(VIEWS.replace('"since", ', "").replace('dates = ["since"]', ""))
+    assert "from an earlier run" not in benefit(*options).stdout, "another division is another study"
+
+
+def test_the_columns_of_a_division_are_those_of_the_file(divided):
+    (divided / "mine.csv").write_text((divided / "mine.csv").read_text().replace("unknown", ""))
+    drawn = partition(OwnTable.divided(divided / "views.toml").read()[0], REGIMES["n20"], (0,))
+    assert [len(rows) for rows in drawn.labelled] == [20, 20]
+    assert [X.shape[1] for X in drawn.columns] == [3 + 1 + 2, 1], (
+        "levels, days, a number and its gaps; a constant is none"
+    )
+    c = [float(line.split(",")[0]) for line in (divided / "mine.csv").read_text().splitlines()[1:] if line[-1] != ","]
+    np.testing.assert_allclose(drawn.columns[1][:, 0], c)
+
+
+def test_what_a_division_refuses(divided):
+    views = divided / "views.toml"
+    for text, options, why in (
+        (VIEWS, ["--regimes", "n10,core20,M5"], "--regimes core20, M5: about the division of the columns"),
+        (VIEWS, ["--target", "y"], "names the table, its target and columns"),
+        (VIEWS, ["--sets", "mg"], "--sets chooses from a folder"),
+        ('labelled_at = "k"\n' + VIEWS, [], "labelled_at is for `coreg-sim run` and `sweep`"),
+        (VIEWS.replace("columns", "colums", 1), [], "sites.b.colums: unknown key; did you mean columns?"),
+        (VIEWS.replace('"c"', '"k"'), [], "all columns of a site are constant"),
+        (VIEWS.replace('"c"', '"nothing"'), [], "nothing"),
+    ):
+        views.write_text(text)
+        (divided / "mine.csv").write_text((divided / "mine.csv").read_text().replace("unknown", ""))
+        result = benefit("--views", views, *options)
+        assert isinstance(result.exception, UsageError | BadTable), result.output
+        assert why in str(result.exception)
+
+
+def test_another_missing_value_and_a_text_of_numbers_are_options(divided):
+    options = ("--data", divided / "mine.csv", "--target", "y", "--drop", "since", "--regimes", "n10", "--draws", 1)
+    result = benefit(*options, "--na-values", "unknown", "--categorical", "k", "--out", divided / "o")
+    assert (result.exit_code, result.exception) == (0, None), result.output
 
 
 def test_a_rare_class_ends_no_study():

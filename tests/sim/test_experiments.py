@@ -1,4 +1,4 @@
-"""The six experiments: no method sees a held-out target, and the statistics are right."""
+"""The experiments: no method sees a held-out target, and the statistics are right."""
 
 from dataclasses import replace
 
