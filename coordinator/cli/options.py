@@ -108,6 +108,10 @@ def planned(configuration: "Configuration", study: Path | None) -> "Plan":
     from coordinator.service.one_study import trained_run
 
     store = configuration.service.store
-    return (
-        configuration.plan() if study is None else study_plan(study, configuration, lambda run: trained_run(store, run))
-    )
+    if study is not None:
+        return study_plan(study, configuration, lambda run: trained_run(store, run))
+    try:
+        configuration.check_model()
+    except ValueError as error:
+        raise UsageError(f"federation.toml: {error}.") from None
+    return configuration.plan()

@@ -113,7 +113,7 @@ else:
     AdditiveSection = _section(Additive, objective=(Literal["additive"], "additive"))
     ScoringSection = _section(Scoring, objective=(Literal["scoring"], "scoring"), of_run=(str, ""))
     AlignmentSection = _section(Alignment, objective=(Literal["alignment"], "alignment"))
-    # The objective determines the keys of the section; "agreement" is the default.
+    # The objective determines the keys of the section. Without one they are those of the agreement; see `check_model`.
     ModelSection = Annotated[
         Annotated[AgreementSection, Tag("agreement")]
         | Annotated[AdditiveSection, Tag("additive")]
@@ -221,6 +221,20 @@ class Computed(Section):
             if unused:
                 raise ValueError(f"{', '.join(unused)}: no meaning under the objective of [model]. Remove the keys")
         return self
+
+    def check_model(self) -> None:
+        """Check that a run's objective was chosen.
+
+        Raises
+        ------
+        ValueError
+            no objective and no coupling: one λ for all sites, as the plan has by default, can harm a strong site.
+        """
+        if isinstance(self.objective, Agreement) and "coupling" not in self.model.model_fields_set:
+            raise ValueError(
+                '[model] names no objective. Write objective = "additive" (recommended). Or, for the agreement, write '
+                "coupling = [0.001, 0.01, 0.1]: each site keeps the λ that its own labels choose, or 0"
+            )
 
     @property
     def objective(self) -> Objective:

@@ -4,9 +4,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from coordinator.config.federation_toml import Computed, Configuration, FederationSection, Section, faults_of
 from coreg_core.errors import UsageError
@@ -49,6 +49,11 @@ class Study(Computed):
     """The whole file."""
 
     study: StudySection
+
+    @model_validator(mode="after")
+    def _chosen(self) -> Self:
+        self.check_model()
+        return self
 
     def plan(self, federation: FederationSection, trained: "Callable[[str], Trained] | None" = None) -> Plan:
         """The plan of a new run of it.

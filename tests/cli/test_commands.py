@@ -202,7 +202,7 @@ def test_submit_waits_for_no_coordinator_for_ever(command, tmp_path, monkeypatch
     (tmp_path / "federation.toml").write_text(
         '[federation]\nname = "f"\nsites = ["a", "b", "c"]\n[model]\nobjective = "additive"\n'
     )
-    (tmp_path / "study.toml").write_text('[study]\nname = "s"\n')
+    (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
     code, _, err = command(
         "coreg-coordinator", "submit", tmp_path / "study.toml", "--federation", tmp_path / "federation.toml", "--wait"
     )

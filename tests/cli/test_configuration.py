@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from coordinator.cli.options import planned
 from coordinator.config.federation_toml import AgreementSection, read_configuration
 from coordinator.config.sample import SAMPLE
 from coordinator.config.study_toml import read_study
@@ -126,6 +127,22 @@ def test_init_writes_both_files_once_and_peers_edits_the_policy_in_place(command
     (tmp_path / "policy.toml").unlink()
     assert "agent.toml: exists, unchanged" in command("coreg-agent", "init", "--preset", "strict")[1]
     assert (tmp_path / "agent.toml").read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize("model", ["", "[model]\n", '[model]\nobjective = "agreement"\n', '[model]\nform = "linear"\n'])
+def test_a_run_without_an_objective_is_refused_where_it_is_asked_for(tmp_path, model):
+    """One λ for all sites, the plan's default, harms a fifth of the sites of the study."""
+    (tmp_path / "federation.toml").write_text(f'[federation]\nname = "f"\nsites = ["a", "b", "c"]\n{model}')
+    (tmp_path / "study.toml").write_text(f'[study]\nname = "s"\n{model}')
+    federation = read_configuration(tmp_path / "federation.toml")  # a coordinator that serves studies needs no model
+    wanted = r'names no objective. Write objective = "additive" \(recommended\)'
+    with pytest.raises(UsageError, match=wanted):
+        planned(federation, None)
+    with pytest.raises(UsageError, match=wanted):
+        planned(federation, tmp_path / "study.toml")
+    for chosen in ("coupling = 0.01", 'objective = "additive"'):
+        (tmp_path / "study.toml").write_text(f'[study]\nname = "s"\n[model]\n{chosen}\n')
+        assert planned(federation, tmp_path / "study.toml").study == "s"
 
 
 def test_misspelt_keys_and_misplaced_pins_are_answered_with_what_was_meant(tmp_path):

@@ -60,7 +60,9 @@ def shown(tmp_path_factory):
     write(store, make_plan(run="over", convergence_report="exact"))
     write(store, make_plan(run="live", coupling=(0.1, 2.0)), steps=4)
     sites = FederationSection(name="tiny", sites=("a", "b"))
-    queue.submit(Study.model_validate({"study": {"name": "queued-study"}}).plan(sites), NOW)
+    queue.submit(
+        Study.model_validate({"study": {"name": "queued-study"}, "model": {"objective": "additive"}}).plan(sites), NOW
+    )
     status.opened("a", "0.2.0", "2027-01-01T00:00:00+00:00", NOW)
     status.rejected("b", "<b> was revoked", NOW)
     service = {"state": "ready", "federation": "tiny", "sites": ["a", "b", "c"], "runs": ["live"]}

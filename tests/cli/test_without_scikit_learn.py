@@ -52,7 +52,9 @@ def test_every_command_line_is_there(module):
 def test_an_agent_reads_its_table_and_a_coordinator_states_its_plan(tmp_path):
     rows = [f"p{i},{i},{2 * i % 7},{'red' if i % 2 else 'blue'},{i if i < 12 else ''}" for i in range(30)]
     (tmp_path / "t.csv").write_text("\n".join(["id,a,b,c,y", *rows]) + "\n")
-    (tmp_path / "federation.toml").write_text('[federation]\nname = "x"\nsites = ["a", "b", "c"]\n')
+    (tmp_path / "federation.toml").write_text(
+        '[federation]\nname = "x"\nsites = ["a", "b", "c"]\n[model]\ncoupling = 0.01\n'
+    )
     plan = command("coordinator.cli.app", "plan", "federation.toml", cwd=tmp_path)
     assert plan.returncode == 0, plan.stderr
     (tmp_path / "plan.json").write_text(plan.stdout)

@@ -386,7 +386,7 @@ def test_what_a_division_refuses(divided):
         (VIEWS, ["--target", "y"], "names the table, its target and columns"),
         (VIEWS, ["--sets", "mg"], "--sets chooses from a folder"),
         ('labelled_at = "k"\n' + VIEWS, [], "labelled_at is for `coreg-sim run` and `sweep`"),
-        (VIEWS.replace("columns", "colums", 1), [], "sites.b.colums: unknown key; did you mean columns?"),
+        (VIEWS.replace("columns", "columnz", 1), [], "sites.b.columnz: unknown key; did you mean columns?"),
         (VIEWS.replace('"c"', '"k"'), [], "all columns of a site are constant"),
         (VIEWS.replace('"c"', '"nothing"'), [], "nothing"),
     ):
