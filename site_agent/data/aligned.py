@@ -69,8 +69,10 @@ class SharedIds:
                 raise ValueError("a place for each id")
             overlap = Overlap(places, counts, len(sites))
             return replace(found, overlap=overlap, digest=str(plain["digest"]), sites=sites)
+        except FileNotFoundError:
+            raise BadData(f"{path}: no such file. Run the alignment first.") from None
         except OSError as error:
-            raise BadData(f"{path}: cannot be read ({error.strerror}). Run the alignment first.") from None
+            raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
         except (BadData, ValueError, KeyError, TypeError, OverflowError):
             raise BadData(f"{path}: not the result of an alignment.") from None
 

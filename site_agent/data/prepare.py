@@ -76,17 +76,24 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
     return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
 
 
-def site_salt(path: Path) -> bytes:
+def site_salt(path: Path, ledger: Path) -> bytes:
     """The site's secret for its data digest. It is created once (mode 0600) and never sent.
+
+    The ledger names instances under it: with another secret the agent would not know them again.
 
     Raises
     ------
     StorageError
-        the file can be neither read nor created.
+        the file can be neither read nor created; or it is missing, and the ledger has lines.
     """
     try:
         if path.exists():
             return path.read_bytes()
+        if ledger.exists() and ledger.stat().st_size:
+            raise StorageError(
+                f"{path} is missing, and {ledger} has answers whose instances are named under it. Restore both from the same "
+                "backup (docs/how-to/back-up-and-restore.md)."
+            )
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         salt = secrets.token_bytes(32)
         path.touch(mode=0o600)

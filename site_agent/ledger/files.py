@@ -169,7 +169,8 @@ def _chained(path: Path, file: IO[bytes], previous: str, since: int) -> Iterator
         else:
             if not isinstance(entry, dict) or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
                 raise StorageError(
-                    f"{path}, line {number}: the chain is broken: this line or the one before was changed, removed or inserted."
+                    f"{path}, line {number}: the chain is broken: this line or the one before was changed, removed or inserted. "
+                    "Keep the file as evidence, and restore the newest backup (docs/how-to/troubleshooting.md)."
                 )
             yield Line(path, number, since + number, sha256, entry, whole=whole)
         previous = sha256

@@ -235,7 +235,7 @@ class _Running:
         self.ledger = Ledger(settings.ledger_path, signer, settings.ledger_max_bytes)
         try:
             keys = None if identity is None else run_keys(identity, policy.peers)
-            data_sets = DataSets(settings.data, site_salt(settings.identity / "salt"))
+            data_sets = DataSets(settings.data, site_salt(settings.identity / "salt", settings.ledger_path))
             logs = RunLogs(settings.ledger_path.with_suffix(".runs"))
             workers = RunWorkers(name, policy, keys, results(name), data_sets, self.ledger, logs, self._from_any_thread)
             agent = machine.Agent(once=once, ask_first=settings.approval == "ask" and not once)

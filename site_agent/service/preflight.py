@@ -1,5 +1,6 @@
 """Checks before a site joins, each with its verdict."""
 
+import os
 import platform
 import shutil
 from collections.abc import Callable, Mapping
@@ -8,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from coreg_core.errors import BadData, CoregError, Refused
+from coreg_core.errors import BadData, CoregError, Refused, StorageError
 from coreg_wire.files.plan_file import read_plan
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.transport.release import release
@@ -18,6 +19,7 @@ from site_agent.data.errors import BadTable, some
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare, site_salt
 from site_agent.data.shared_set import UNSHARED
+from site_agent.ledger.files import read_lines
 from site_agent.machine.site_data import PrivateData
 from site_agent.models.store import ModelStore, other_columns
 from site_agent.models.writer import check_output
@@ -51,6 +53,8 @@ def check(
         a plan to check against the policy and these rows.
     """
     code, results = 0, ModelStore("", settings.models)
+    # The ledger names instances under this secret. Without a secret there are no earlier answers.
+    secret, salt = settings.identity / "salt", b""
 
     def step(title: str, work: Callable[[], str]) -> bool:
         nonlocal code
@@ -131,8 +135,10 @@ def check(
         name, checked = who_am_i(settings)
         if checked is None:
             return f"{name}"
-        warning = checked.expiry_warning()
-        return f"{name}, valid until {checked.not_after:%Y-%m-%d}" + (f". {warning}" if warning else "")
+        valid = f"{name}, valid until {checked.not_after:%Y-%m-%d}"
+        if warning := checked.expiry_warning():
+            raise _Warned(f"{valid}. {warning}")
+        return valid
 
     def network() -> str:
         if settings.coordinator is None:
@@ -169,18 +175,31 @@ def check(
         else:
             note("plan: this site would take part in it", True, fields)
 
+    def ledger() -> str:
+        nonlocal salt
+        path = settings.ledger_path
+        lines = sum(1 for _ in read_lines(path)) if path.exists() else 0
+        if lines or secret.exists():  # `check` makes no secret
+            salt = site_salt(secret, path)
+        if not lines and secret.exists():
+            raise _Warned(
+                f"{path} has no line, and {secret} exists. If this site took part before, restore the ledger "
+                "(docs/how-to/back-up-and-restore.md)"
+            )
+        return f"{path}, {lines} lines, the chain is whole" if lines else f"{path} begins with the first run"
+
     def disk() -> str:
         if sections:  # the folder is created with the first model
-            free = shutil.disk_usage(next(p for p in settings.models.resolve().parents if p.is_dir())).free
-            return f"models go to {settings.models}, where {human_bytes(free)} are free"
+            folder = next(p for p in (settings.models.resolve(), *settings.models.resolve().parents) if p.is_dir())
+            if not os.access(folder, os.W_OK):
+                raise StorageError(f"{folder}: this user cannot write there, and models go to {settings.models}.")
+            return f"models go to {settings.models}, where {human_bytes(shutil.disk_usage(folder).free)} are free"
         check_output(settings.output)
         free = shutil.disk_usage(settings.output.resolve().parent).free
         return f"the model goes to {settings.output}, where {human_bytes(free)} are free"
 
-    # The ledger names instances under this secret. Without a secret there are no earlier answers, so `check` makes none.
-    secret = settings.identity / "salt"
-    salt = site_salt(secret) if secret.exists() else b""
     step("versions", versions)
+    step("ledger", ledger)
     sections = ONLY not in settings.data
     for name, inputs in settings.data.items():
         step(f"table {name}".rstrip(), partial(table, name, inputs))

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 
 import grpc
 import numpy as np
@@ -12,9 +13,10 @@ from ledger_home import answer, offer, told
 from typer.testing import CliRunner
 
 from coordinator.cli.app import app as coordinator_app
-from coreg_core.errors import UsageError
+from coreg_core.errors import StorageError, UsageError
 from coreg_core.protocol.plan import plan_from_dict
 from coreg_wire.files.plan_file import read_plan
+from coreg_wire.terminal.command_line import owner_hint
 from site_agent.data.prepare import prepare, site_salt
 from site_agent.ledger import Ledger
 from site_agent.machine.operators import operator_of
@@ -26,6 +28,7 @@ FEDERATION = """
 name = "tried"
 sites = ["east", "north"]
 [model]
+coupling = 0.01
 form = "exact"
 bandwidth = {bandwidth}
 ridge = {ridge}
@@ -87,11 +90,12 @@ def test_without_a_coordinator_all_but_the_connection_is_checked(folder):
     lines = done.stdout.splitlines()
     assert done.exit_code == 0
     assert [line.split(":")[0] for line in lines] == [
-        "ok     versions", "ok     table", "WARN   ids", "WARN   policy", "ok     identity", "not checked", "ok     output",
+        "ok     versions", "ok     ledger", "ok     table", "WARN   ids", "WARN   policy", "ok     identity", "not checked",
+        "ok     output",
     ]  # fmt: skip
-    assert "texts with at most" in lines[2], "the ids of this table are small numbers"
-    assert "no policy is configured" in lines[3]
-    assert lines[5] == "not checked: connection (no --coordinator)"
+    assert "texts with at most" in lines[3], "the ids of this table are small numbers"
+    assert "no policy is configured" in lines[4]
+    assert lines[6] == "not checked: connection (no --coordinator)"
 
 
 def test_a_column_of_dates_that_becomes_most_features_is_a_warning(folder):
@@ -176,7 +180,7 @@ def answered(folder):
     plan["membership"] |= {"sites": ["east", "north", "west"], "min_sites": 3}
     plan["privacy"]["aggregation"] = "secure"
     (folder / "identity").mkdir()
-    data = prepare(inputs(folder / "north.csv"), site_salt(folder / "identity" / "salt")).data
+    data = prepare(inputs(folder / "north.csv"), site_salt(folder / "identity" / "salt", folder / "no-ledger")).data
     ledger = Ledger(folder / "identity" / "ledger.jsonl")
     ledger.know_as(data.ids_digest, data.instances)
     assert ledger.operators.admit(operator_of(plan_from_dict(plan), data, ["east", "north", "west"]), "r") is None
@@ -285,3 +289,40 @@ def test_some_ids_that_repeat_among_many_are_named_one_by_one(folder):
     wrong = [each["text"] for each in found if each["ok"] is False]
     assert code == 6
     assert any("the id 'p6' occurs 3 times among the shared instances" in text for text in wrong)
+
+
+def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joining(folder, answered):
+    path, salt = folder / "identity" / "ledger.jsonl", folder / "identity" / "salt"
+    arguments = ("check", *TABLE, *INSECURE[:3])
+    done = agent(*arguments)
+    assert (done.exit_code, "ok     ledger: identity/ledger.jsonl, " in done.stdout) == (0, True)
+    kept, lines = salt.read_bytes(), path.read_bytes().splitlines(keepends=True)
+    salt.unlink()
+    done = agent(*arguments)
+    assert (
+        done.exit_code,
+        "WRONG  ledger: identity/salt is missing, and identity/ledger.jsonl has answers" in done.stdout,
+    ) == (8, True)
+    with pytest.raises(StorageError, match="Restore both from the same backup"):
+        site_salt(salt, path)
+    assert not salt.exists()
+    salt.write_bytes(kept)
+    path.write_bytes(b"".join([lines[0].replace(b"at", b"ta"), *lines[1:]]))
+    done = agent(*arguments)
+    assert (done.exit_code, "the chain is broken" in done.stdout) == (8, True)
+    path.unlink()
+    assert "WARN   ledger: identity/ledger.jsonl has no line, and identity/salt exists." in agent(*arguments).stdout
+
+
+def test_a_file_of_another_user_names_both(folder, monkeypatch):
+    """The commonest mistake beside systemd: a command without sudo -u."""
+    monkeypatch.setattr("os.geteuid", lambda: 65534)
+    try:
+        try:
+            raise PermissionError(13, "Permission denied", str(folder / "identity" / "nothing"))
+        except OSError as error:
+            raise StorageError(f"{error.filename}: cannot be read.") from None
+    except StorageError as error:
+        told = owner_hint(error)
+    assert re.fullmatch(rf" {folder} belongs to (\w+), and this command runs as nobody: .*\(sudo -u \1 .*\).*\.", told)
+    assert owner_hint(StorageError("full")) == ""

@@ -69,7 +69,7 @@ def test_a_killed_sweep_goes_on_and_another_table_is_another_sweep(tmp_path):
         (["--on", "moon"], "'process', 'ray'"),
         (["--address", "auto"], "--on ray"),
         (["--data", "t.csv"], "--target"),
-        (["--views", "v.toml", "--drop", "id"], "Leave out --data"),
+        (["--views", "v.toml", "--drop", "id"], "Leave out the options of a table"),
         (["--views", "v.toml"], "no such file"),
         (["--form", "round"], "semi-parametric"),
     ],
@@ -143,7 +143,7 @@ def test_rows_are_labelled_where_the_file_says(tmp_path):
     ("text", "who", "error", "says"),
     [
         ("", "", UsageError, "sites: Field required"),
-        ('colour = "red"\n' + SITES, "", UsageError, "colour: Extra inputs"),
+        ('colour = "red"\n' + SITES, "", UsageError, "colour: unknown key"),
         ('[sites.held-out]\ncolumns = ["a"]\n', "", UsageError, "marks test rows"),
         ('[sites.one]\ncolumns = ["A"]\n', "", BadData, "Did you mean 'a'"),
         ('[sites.one]\ncolumns = ["y"]\n', "", BadData, "columns of one contain the target"),

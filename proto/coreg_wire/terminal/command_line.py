@@ -6,6 +6,7 @@ docs/reference/exit-codes.md lists the codes.
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 import typer
@@ -45,12 +46,45 @@ def run(app: typer.Typer, program: str) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except CoregError as error:
-        return _fail(program, str(error), error.exit_code)
+        return _fail(program, str(error) + owner_hint(error), error.exit_code)
     except BrokenPipeError:  # the reader of our output ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        return _fail(program, f"{error.filename or ''}: {error.strerror or error}", 8)
+        return _fail(program, f"{error.filename or ''}: {error.strerror or error}{owner_hint(error)}", 8)
     return 0
+
+
+def owner_hint(error: BaseException) -> str:
+    """Where a permission is missing: whose the file is, and who runs this command. Else nothing."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, PermissionError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None or not cause.filename or os.name != "posix":
+        return ""
+    path = Path(os.fsdecode(cause.filename))
+    seen = next((p for p in (path, *path.absolute().parents) if _visible(p)), Path("/"))
+    owner, me = _name(seen.stat().st_uid), _name(os.geteuid())
+    if owner == me:
+        return ""
+    mend = f"run it as that user (sudo -u {owner} …), or change the owner"
+    return f" {seen} belongs to {owner}, and this command runs as {me}: {mend}."
+
+
+def _visible(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
+def _name(uid: int) -> str:
+    import pwd  # not on Windows
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
