@@ -47,13 +47,15 @@ def waiting_text(waits: Iterable[Wait], left: float) -> str:
 
     ``left`` are the seconds until the timeout; infinity for none.
     """
+    waits = tuple(waits)
     parts, limit = list[str](), "" if isinf(left) else f"timeout in {duration(left)}"
+    alone = all(wait.what == _APPROVE for wait in waits)  # the timeout of approvals begins when all else is done
     for wait in waits:
         names = ", ".join(wait.sites)
         if wait.what == _APPROVE:
-            expires = "" if isinf(left) else f", expires in {duration(left)}"
+            expires = "" if isinf(left) or not alone else f", expires in {duration(left)}"
             parts.append(f"approval by {names} ({wait.approved} of {wait.of} approved{expires})")
-            limit = ""
+            limit = "" if alone else limit
         else:
             parts.append(f"{names} to {wait.what}")
     return f"waiting for {' and for '.join(parts)}{f' ({limit})' * bool(limit)}" if parts else ""

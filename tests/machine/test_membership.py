@@ -29,7 +29,7 @@ from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.phases import Phase, Timeouts
 from coordinator.machine.records import AttemptBegan, Record, SiteExcluded, StepDone
-from coordinator.machine.waits import waiting_text, waits_of
+from coordinator.machine.waits import Wait, waiting_text, waits_of
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -117,6 +117,9 @@ def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> 
     assert told(actions)[-1] == n.ApprovalAwaited(RUN, ("c",), 2, 3)
     assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [500.0]
     assert waiting_text(waits_of(machine.run), 421.0) == "waiting for approval by c (2 of 3 approved, expires in 7 min)"
+    also = (*waits_of(machine.run), Wait("connect", ("d",)))  # then it is not the approvals that expire
+    mixed = "waiting for approval by c (2 of 3 approved) and for d to connect (timeout in 7 min)"
+    assert waiting_text(also, 421.0) == mixed
     assert machine.handle(approval("c")) == [], "it comes again with a new session, and changes nothing"
     actions = machine.handle(approval("c", given=True))
     assert told(actions) == [n.Approved(RUN, "c")]
