@@ -94,6 +94,12 @@ def finding(text: str) -> Notice:
     return Notice("finding", text, private=True)
 
 
+def aligned(run: str, study: str, ids: int) -> Notice:
+    """The end of an alignment whose ids no data set uses yet."""
+    text = f'{ids} shared ids. For studies on them, add shared = "{study}" to the data set in agent.toml and reload the agent'
+    return Notice("aligned", text, fields={"run": run, "study": study, "ids": ids})
+
+
 def data_read(data: str, labelled: int, shared: int, features: int) -> Notice:
     text = f"{data}: {labelled} labelled and {shared} shared unlabelled instances, {features} features".lstrip(": ")
     fields = {"data": data, "labelled": labelled, "shared": shared, "features": features}

@@ -238,6 +238,9 @@ class RunWorkers:
             for sentence in findings.aligned(result):
                 note(sentence)
             self.written = self.results.put_aligned(plan, result)
+            unused = self.data_sets.inputs(self.data_sets.choose(plan.data)).shared is None
+            if self.written and plan.study and unused and result.aligned is not None:
+                self._notify(notices.aligned(plan.run, plan.study, len(result.aligned.ids)))
             return len(self.written)
         assert worker.prepared is not None
         self.written = self.results.put_models(plan, result, worker.prepared, worker.target, note)

@@ -159,6 +159,7 @@ def test_misspelt_keys_and_misplaced_pins_are_answered_with_what_was_meant(tmp_p
     assert "did you mean data?" in fault(read_study, '[study]\nname = "s"\ndatas = "d"\n')
     assert "did you mean scoring?" in fault(read_policy, "scorring = true\n")
     assert "did you mean approval?" in fault(lambda path: read_settings(path, {}), 'aproval = "ask"\n')
+    assert "peers.a = '00': expected a fingerprint, 64 digits" in fault(read_policy, '[peers]\na = "00"\n')
     pins = f'[peers]\na = "{"0" * 64}"\n'
     assert "Move its line above [peers]" in fault(read_policy, f"{pins}max_rounds = 5\n")
     assert 'write a name with a dot in quotes: "b.c" = …' in fault(read_policy, f'{pins}b.c = "{"1" * 64}"\n')

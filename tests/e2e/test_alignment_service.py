@@ -36,7 +36,7 @@ def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path, 
         fed.study("people", f"{ALIGN}min_overlap = {least}\n")
         fed.study("waiting", STUDY)
         coordinator, stay = fed.serve(), {"data": 'shared = "people"\n'}
-        agents = {site: fed.stays(site, **stay) for site in SITES}
+        agents = {site: fed.stays(site, **({} if site == "north" else stay)) for site in SITES}
         run = fed.submit("people")
         until(lambda: fed.answered(run) >= 6)
         agents["south"].kill()
@@ -55,6 +55,11 @@ def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path, 
             assert "sealed for the next site" in ledger
             assert not any(text in ledger for text in ("p12", "P12")), "no id is in the ledger"
 
+        [told] = fed.events("north", "aligned")
+        assert told["ids"] == len(shared & ids["north"])
+        assert fed.events("west", "aligned") == []
+        agents["north"].kill()
+        fed.stays("north", **stay)
         trained = fed.submit("waiting")
         until(lambda: fed.over(trained))
         assert fed.run_of(trained)["stop"] == "CONVERGED", fed.last()

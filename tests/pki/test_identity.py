@@ -189,8 +189,11 @@ def test_an_answer_must_be_whole(home: Path) -> None:
         install(home / "a", bundle)
     with pytest.raises(UsageError, match="does not exist"):
         install(home / "a", home / "none.pem")
-    with pytest.raises(BadData, match="no readable PEM certificate"):
+    with pytest.raises(BadData, match=r"is a request \(.csr\). Give the certificate \(.pem\)"):
         install(home / "a", home / "a" / "site.csr")
+    bundle.write_bytes(b"nonsense")
+    with pytest.raises(BadData, match="no readable PEM certificate"):
+        install(home / "a", bundle)
 
 
 def test_another_authority_is_never_adopted_silently(home: Path) -> None:

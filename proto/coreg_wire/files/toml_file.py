@@ -120,6 +120,7 @@ def _plainly(message: str) -> str:
         "a valid": "a",
         "integer": "whole number",
         "a boolean": "true or false, without quotes",
+        "String should match pattern '^[0-9a-f]{64}$'": "expected a fingerprint, 64 digits of 0-9 and a-f",
     }
     for theirs, ours in plain.items():
         message = message.replace(theirs, ours)

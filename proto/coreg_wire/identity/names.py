@@ -106,6 +106,10 @@ def load_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
     BadData
         The text has none, or one that cannot be read.
     """
+    if b"BEGIN CERTIFICATE REQUEST" in pem and b"BEGIN CERTIFICATE-----" not in pem:
+        raise BadData(
+            f"{where} is a request (.csr). Give the certificate (.pem) that the coordinator's operator made of it."
+        )
     try:
         found = x509.load_pem_x509_certificates(pem)
         for certificate in found:
