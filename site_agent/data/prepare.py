@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coreg_core.errors import StorageError, UsageError
+from coreg_wire.files.files import write_whole
 from site_agent.data.aligned import SharedIds
 from site_agent.data.errors import Faults
 from site_agent.data.inputs import Inputs
@@ -96,8 +97,7 @@ def site_salt(path: Path, ledger: Path) -> bytes:
             )
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         salt = secrets.token_bytes(32)
-        path.touch(mode=0o600)
-        path.write_bytes(salt)
+        write_whole(path, salt, mode=0o600)  # synced before the ledger's first line, which needs it
     except OSError as error:
         raise StorageError(f"{path}: cannot be used ({error.strerror}).") from None
     return salt

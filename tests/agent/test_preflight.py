@@ -326,3 +326,12 @@ def test_a_file_of_another_user_names_both(folder, monkeypatch):
         told = owner_hint(error)
     assert re.fullmatch(rf" {folder} belongs to (\w+), and this command runs as nobody: .*\(sudo -u \1 .*\).*\.", told)
     assert owner_hint(StorageError("full")) == ""
+
+
+def test_the_secret_is_on_the_disk_before_the_ledger_needs_it(folder, monkeypatch):
+    """After a power cut a ledger without its secret would lock the site out."""
+    synced = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    secret = site_salt(folder / "salt", folder / "ledger.jsonl")
+    assert len(synced) == 2, "the file, and its name in the folder"
+    assert ((folder / "salt").read_bytes(), (folder / "salt").stat().st_mode & 0o777) == (secret, 0o600)
