@@ -74,6 +74,13 @@ def random_view(rng: np.random.Generator, n: int, m: int) -> AdditiveView:
     return AdditiveView(y, labelled, shared, Smoothed(left, reading_Z), intercept)
 
 
+def weighted(view: AdditiveView, weights: np.ndarray) -> AdditiveView:
+    """The view with rows of these weights."""
+    roots = np.sqrt(weights)
+    labelled, coupling = view.labelled * roots[:, None], view.coupling.weighed(roots)
+    return replace(view, y=view.y * roots, labelled=labelled, coupling=coupling, weighted=roots)
+
+
 @st.composite
 def algebras(
     draw: st.DrawFn,
@@ -111,8 +118,12 @@ def federation(
     mean: float = 3.0,
     policy: ResidualPolicy = EVERYTHING,
     labels: Any = None,
+    weights: float | None = None,
 ) -> Federation:
-    """Two or more sites with a correlated pair of columns each; ``labels`` changes a site's y before it is used."""
+    """Two or more sites with a correlated pair of columns each; ``labels`` changes a site's y before it is used.
+
+    ``weights``: the scale of random weights of the labelled rows.
+    """
     rng = np.random.default_rng(seed)
     p = max(4, 2 * len(n))
     mix = np.eye(p) + 0.3 * rng.normal(size=(p, p))
@@ -126,8 +137,11 @@ def federation(
         y = mean + 2.0 * truth(rows) + 0.1 * rng.normal(size=count)
         y = y if labels is None else labels(v, y)
         sites.append(
-            AdditiveSite(rows[:, columns], y, Z[:, columns], terms, name=f"s{v}", positions=positions, policy=policy)
-        )
+            AdditiveSite(
+                rows[:, columns], y, Z[:, columns], terms, name=f"s{v}", positions=positions, policy=policy,
+                weights=None if weights is None else weights * np.random.default_rng(v).uniform(0.2, 5.0, size=count),
+            )
+        )  # fmt: skip
         tables.append((test[:, columns], mean + 2.0 * truth(test)))
     return Federation(sites, tables, m)
 
@@ -140,7 +154,7 @@ def own_intercepts(views, dense):
     """κ 1ᵀα of each site, from α over all rows."""
     ends = np.cumsum([0, *(view.n_labelled for view in views)])
     return [
-        view.random_intercept * float(dense.alpha[start:end].sum())
+        view.random_intercept * float(view.level @ dense.alpha[start:end])
         for view, start, end in zip(views, ends[:-1], ends[1:], strict=True)
     ]
 

@@ -20,7 +20,7 @@ from coreg_core.additive.model.view import AdditiveView, Hyper
 from coreg_core.additive.question_types import folds_of
 from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import BadData, UsageError
-from coreg_core.kernels.leave_one_out import RIDGES
+from coreg_core.kernels.leave_one_out import RIDGES, weigh
 from coreg_core.numerics.arrays import Arr, Ints
 
 
@@ -57,11 +57,16 @@ class Preparation:
         for its residuals.
     overlap
         which shared instances the site knows; None: all.
+    weights
+        how much each labelled row counts (n,), above 0; only their ratios matter. A row of weight ω has the noise σ²/ω. None:
+        all alike.
 
     Raises
     ------
     BadData
-        shapes that do not fit.
+        shapes that do not fit, or weights that are not positive numbers.
+    UsageError
+        weights with grouped or open residuals.
     Refused
         the terms disclose more than the policy allows.
     """
@@ -77,6 +82,7 @@ class Preparation:
         positions: Int64[Ints, " n"] | None = None,
         policy: ResidualPolicy | None = None,
         overlap: Overlap | None = None,
+        weights: Float64[Arr, " n"] | None = None,
     ):
         if len(X) != len(y) or len(X) + len(Z) == 0:
             raise BadData(
@@ -92,6 +98,7 @@ class Preparation:
             )
         (policy or ResidualPolicy()).require(terms.residuals, terms.group_size, name)
         self.name, self.terms, self._X, self._y = name, terms, X, y
+        self._roots = None if weights is None else self._roots_of(weights)
         self._positions = positions if terms.rows == "common" else None
         self._standardiser = Standardiser.of(X, Z)
         rows, shared = self._standardiser(X), self._standardiser(Z)
@@ -127,6 +134,18 @@ class Preparation:
     def n_labelled(self) -> int:
         """n."""
         return len(self._y)
+
+    def _roots_of(self, weights: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
+        """√ω, with Σω = n."""
+        if weights.shape != self._y.shape or not (np.isfinite(weights).all() and (weights > 0.0).all()):
+            raise BadData(f"{self.name}: weights need one positive number for each of the {len(self._y)} labels.")
+        if self.terms.residuals != "smoothed":
+            raise UsageError(f'{self.name}: weights need residuals="smoothed", not "{self.terms.residuals}".')
+        roots: Arr = np.sqrt(weights * (len(weights) / weights.sum())) if len(weights) else weights
+        return roots
+
+    def _roots_at(self, rows: Int64[Ints, " k"]) -> Float64[Arr, " k"] | None:
+        return None if self._roots is None else self._roots[rows]
 
     @property
     def _hidden_among(self) -> int:
@@ -191,7 +210,8 @@ class Preparation:
 
     def _fit_alone(self, rows: Int64[Ints, " k"]) -> OwnFit | None:
         ridges = RIDGES if self.terms.ridge == "loo" else np.array([float(self.terms.ridge)])
-        return fit_alone([c.labelled[rows] for c in self._candidates], self._labels()[rows], ridges)
+        labelled = [c.labelled[rows] for c in self._candidates]
+        return fit_alone(labelled, self._labels()[rows], ridges, self._roots_at(rows))
 
     def _alone_on_shared(self, own: OwnFit) -> Float64[Arr, " m"]:
         scores: Arr = own.intercept * self._known + self._candidates[own.candidate].shared @ own.w
@@ -200,15 +220,17 @@ class Preparation:
     def _set_view(self, setting: Setting) -> None:
         assert setting.smoother is not None
         features = self._features(setting)
-        y = self._labels()[setting.rows]
-        labelled = features.labelled[setting.rows]
-        coupling: Coupling = setting.smoother.of(self._candidates[setting.smoother.candidate]).keep(setting.rows)
+        roots = self._roots_at(setting.rows)
+        y = weigh(self._labels()[setting.rows], roots, centred=False)
+        labelled = weigh(features.labelled[setting.rows], roots, centred=False)
+        smoothed = setting.smoother.of(self._candidates[setting.smoother.candidate]).keep(setting.rows)
+        coupling: Coupling = smoothed.weighed(roots)
         if self._groups is not None:
             # Groups are made once from all rows. A fold leaves whole groups out (`keep`), never single members.
             positions = self._positions if self._positions is not None else np.zeros(0, np.int64)
             coupling = Grouped(self._groups, positions, self._n_unlabelled)
             labelled, y = coupling.forward(features.shared), self._groups @ y
-        setting.view = AdditiveView(y, labelled, features.shared, coupling, self.terms.random_intercept)
+        setting.view = AdditiveView(y, labelled, features.shared, coupling, self.terms.random_intercept, roots)
         self._left_out = {}  # of the view that was
 
     def _features(self, setting: Setting) -> Candidate:

@@ -37,7 +37,7 @@ from coreg_core.additive.question_types import (
 )
 from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import UsageError
-from coreg_core.kernels.leave_one_out import leave_one_out
+from coreg_core.kernels.leave_one_out import leave_one_out, weigh
 from coreg_core.numerics.arrays import Arr, Ints
 
 
@@ -60,9 +60,12 @@ class AdditiveSite(Preparation):
         policy: ResidualPolicy | None = None,
         probe_secret: bytes = b"",
         overlap: Overlap | None = None,
+        weights: Float64[Arr, " n"] | None = None,
     ):
         self._probe_seed = (terms.seed, *(probe_secret or name.encode()))
-        super().__init__(X, y, Z, terms, name=name, positions=positions, policy=policy, overlap=overlap)
+        super().__init__(
+            X, y, Z, terms, name=name, positions=positions, policy=policy, overlap=overlap, weights=weights
+        )
         self._hypers: list[Hyper] = []
         self._traces: list[Traces] = []
         self._probe_sum: Arr = np.zeros((self._n_unlabelled, terms.probes))
@@ -76,9 +79,11 @@ class AdditiveSite(Preparation):
         """The answer to one question; asked again, the same bits."""
         match question.ask:
             case Ask.LABELS:
-                return Answer(NOTHING, np.array([float(len(self._y)), float(self._y.sum())]))
+                total = self._y.sum() if self._roots is None else self._roots**2 @ self._y
+                return Answer(NOTHING, np.array([float(len(self._y)), float(total)]))
             case Ask.SPREAD:
-                return Answer(NOTHING, np.array([float(np.sum((self._y - question.scalars[0]) ** 2))]))
+                apart = weigh(self._y - question.scalars[0], self._roots, centred=False)
+                return Answer(NOTHING, np.array([float(np.sum(apart**2))]))
             case Ask.SCORE:
                 return self._score(question)
             case Ask.SMOOTHER:
@@ -90,7 +95,7 @@ class AdditiveSite(Preparation):
             case Ask.SMOOTHED:
                 view, hyper = self.at(question.columns[0].operator, question.step)
                 norm = view.coupling_norm / hyper.noise
-                sizes = [norm * view.coupling_norm, norm * float(np.sqrt(view.n_labelled))]
+                sizes = [norm * view.coupling_norm, norm * float(np.linalg.norm(view.level))]
                 return Answer(view.smoothed(question.targets, hyper), np.array(sizes))
             case Ask.GRADIENT:
                 return self._gradient(question)
@@ -183,7 +188,7 @@ class AdditiveSite(Preparation):
                 reading = self._candidates[setting.smoother.candidate]
                 apart = others if reading.weights is None else without_level(others, reading.weights)
                 guess = reading.labelled[setting.rows] @ setting.smoother.coefficients(reading, apart)
-                setting.slope = slope_on(guess, self._labels()[setting.rows])
+                setting.slope = slope_on(guess, self._labels()[setting.rows], self._roots_at(setting.rows))
             self._set_view(setting)
         if question.columns[0].operator.fold is not None:
             return Answer(NOTHING, NO_SCALARS)
@@ -285,21 +290,20 @@ class AdditiveSite(Preparation):
         if setting.own is None:
             return Blend(1.0), np.zeros((2, 0))
         features, labels = self._features(setting).labelled[setting.rows], self._labels()[setting.rows]
+        roots = self._roots_at(setting.rows)
         part = with_intercept(features, self.terms.random_intercept, hyper.prior)
         ridge = np.array([hyper.noise * self._hidden_among / hyper.prior])
-        [joined] = leave_one_out(part, labels - fixed, ridge, intercept=False)
-        [alone] = leave_one_out(features, labels, np.array([setting.own.ridge]))
-        blend = choose_blend(joined, alone, labels, setting.slope, self.terms.aim)
+        [joined] = leave_one_out(part, labels - fixed, ridge, intercept=False, roots=roots)
+        [alone] = leave_one_out(features, labels, np.array([setting.own.ridge]), roots=roots)
+        blend = choose_blend(joined, alone, labels, setting.slope, self.terms.aim, roots)
         own = blend.weight * joined + (1.0 - blend.weight) * alone
-        return blend, labels - np.array([own, alone])
+        return blend, labels - np.array([own, alone]) / (1.0 if roots is None else roots)
 
     def spread(self, operator: Operator, step: int) -> Spread:
         """The own model's stated deviation, in the units of its labels; not calibrated (`coreg_core.evaluation.intervals`)."""
         view, hyper = self.at(operator, step)
         features = self._features(self._settings[None]).features
-        return Spread.of(self._standardiser, features, view.labelled, hyper, view.random_intercept).scaled(
-            self._units[1]
-        )
+        return Spread.of(self._standardiser, features, view, hyper).scaled(self._units[1])
 
     def _alone(self, own: OwnFit) -> Expansion:
         return expansion(self._standardiser, self._candidates[own.candidate].features, own.w, own.intercept)
@@ -322,6 +326,7 @@ class AdditiveSite(Preparation):
                 alpha, _ = view.solve(question.targets[:, j : j + 1], view.y[:, None], hyper)
                 intercept = a[j] + view.own_intercept(alpha)[0]
                 residual = self._labels()[rows] - intercept - s[self._positions[rows], j]
+                residual = weigh(residual, self._roots_at(rows), centred=False)
                 errors[j] = float(residual @ residual) / (len(self._y) * self._settings[None].start.noise)
         return Answer(NOTHING, errors)
 
@@ -330,7 +335,8 @@ class AdditiveSite(Preparation):
         found = LeftOut.nothing()
         for j, column in enumerate(question.columns):
             found = found.plus(self._left_out_by(question, j, column.operator))
-        joined, alone = found.labels - found.own, found.labels - found.alone
+        roots = self._roots_at(found.rows)
+        joined, alone = (weigh(found.labels - each, roots, centred=False) for each in (found.own, found.alone))
         self.forecast = (float(joined @ joined), float(alone @ alone), len(found.rows))
         mean, deviation = self._units
         self.left_out = found.scaled(deviation, mean)
@@ -349,7 +355,5 @@ class AdditiveSite(Preparation):
         if self._positions is not None:
             together = a + question.targets[self._positions[rows], j]
         view, hyper = self.at(operator, question.step)
-        spread = Spread.of(
-            self._standardiser, self._features(setting).features, view.labelled, hyper, view.random_intercept
-        )
+        spread = Spread.of(self._standardiser, self._features(setting).features, view, hyper)
         return LeftOut(rows, self._labels()[rows], alone, own, together, spread.deviations(self._X[rows]))

@@ -19,7 +19,7 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import all_or_nothing, generator
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators._views import ViewsRegressor, ViewTables
-from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.arrays import Arr, as_vector
 from coreg_core.numerics.threads import one_thread
 
 # All views are in one process and the parameter names its disclosure, so the caller consents for every site.
@@ -75,6 +75,7 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         *,
         label_mask: Any = None,
         positions: Any = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Fit one table, or a list of views.
 
@@ -94,11 +95,16 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         positions
             list of views with common rows: the position of each labelled row among the shared ones, M vectors of
             integers.
+        sample_weight
+            how much each label counts, (N,) numbers of at least 0; with ``Z_views``, M vectors (n_v,). A label of weight ω has
+            the noise σ²/ω, and one of weight 0 counts as missing. Weights of rows without a target have no effect. Each view
+            divides its weights by their mean.
         """
         terms = self._terms()
         common = terms.rows == "common"
         if positions is not None and (Z_views is None or not common):
             raise UsageError('positions= is for lists of views with Z_views and rows="common".')
+        y, weights = _weighted_targets(y, sample_weight, lists=Z_views is not None)
         dealt = self._split(X, y, Z_views, label_mask, all_shared=True if common else None, least=int(Z_views is None))
         Xs, ys, Zs, where = dealt.X, dealt.y, dealt.Z, dealt.rows
         if where is None:
@@ -106,10 +112,13 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         elif not common and len(Xs) > 1 and all(np.array_equal(rows, where[0]) for rows in where):
             warnings.warn(_EVERY_LABEL, UserWarning, stacklevel=3)
         places: list[Any] = where if common and where is not None else [None] * len(Xs)
+        if weights is not None and Z_views is None:
+            assert dealt.rows is not None
+            weights = [weights[rows] for rows in dealt.rows]
         width = len(str(len(Xs)))
         sites = [
-            AdditiveSite(X, y, Z, terms, name=f"view {v:0{width}d}", positions=p, policy=_ALLOWED)
-            for v, (X, y, Z, p) in enumerate(zip(Xs, ys, Zs, places, strict=True))
+            AdditiveSite(X, y, Z, terms, name=f"view {v:0{width}d}", positions=p, policy=_ALLOWED, weights=w)
+            for v, (X, y, Z, p, w) in enumerate(zip(Xs, ys, Zs, places, weights or [None] * len(Xs), strict=True))
         ]
         with one_thread():  # as a site of the service has by default
             self._train(terms, sites, len(Zs[0]))
@@ -175,6 +184,20 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
     def _own(self, X: Any) -> Arr:
         tables = self._tables(X)
         return np.array([model.own.predict(table) for model, table in zip(self.models_, tables, strict=True)])
+
+
+def _weighted_targets(y: Any, weights: Any, *, lists: bool) -> tuple[Any, Any]:
+    """The targets, NaN where the weight is 0; and the weights as arrays of floats, one for each view where ``lists``."""
+    if weights is None:
+        return y, None
+    if lists:
+        return y, [as_vector(each, f"sample_weight[{v}]") for v, each in enumerate(weights)]
+    targets, found = np.array(y, dtype=np.float64), as_vector(np.asarray(weights), "sample_weight")
+    if found.shape != targets.shape or (found < 0.0).any() or not found.any():
+        needed = "needs a number of at least 0 for each of them, and one that is not zero"
+        raise BadData(f"sample_weight: weights of shape {found.shape} for targets of shape {targets.shape}; {needed}.")
+    targets[found == 0.0] = np.nan
+    return targets, found
 
 
 def _places(positions: Any, ys: list[Arr], m: int) -> list[Any]:

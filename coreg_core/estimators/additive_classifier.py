@@ -48,9 +48,25 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     """
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any = None, Z_views: Any = None, *, label_mask: Any = None, positions: Any = None) -> Self:
-        """As `AdditiveRegressor.fit`. A missing target is NaN or None."""
-        super().fit(X, self._numbered(y, Z_views), Z_views, label_mask=label_mask, positions=positions)
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        Z_views: Any = None,
+        *,
+        label_mask: Any = None,
+        positions: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """As `AdditiveRegressor.fit`. A missing target is NaN or None. The calibration counts all labels alike."""
+        super().fit(
+            X,
+            self._numbered(y, Z_views),
+            Z_views,
+            label_mask=label_mask,
+            positions=positions,
+            sample_weight=sample_weight,
+        )
         # A view with fewer labels than its model alone needs has none that were left out.
         self._calibrate(
             [

@@ -6,6 +6,8 @@ Ridge regression with a free intercept on centred features Φ̃ = U diag(s) Vᵀ
 
 for every ν by one factorisation (docs/research/mathematics.md, "Rules"). Without an intercept Φ and y are not centred, and the
 term 1/n is absent: kernel ridge regression is the same with ΦΦᵀ = K.
+
+Rows of weight ω are multiplied by √ω: means are weighted, 1/n is ω_i/Σω, and the errors are √ω_i e_i.
 """
 
 from collections.abc import Sequence
@@ -40,20 +42,34 @@ class Chosen:
     error: float
 
 
+def weigh(A: Float64[Arr, "n *d"], roots: Float64[Arr, " n"] | None, *, centred: bool) -> Float64[Arr, "n *d"]:
+    """The rows times √ω (``roots``; None: 1), after their weighted mean is subtracted where ``centred``."""
+    if roots is None:
+        return A - A.mean(axis=0) if centred else A
+    rows: Arr = (A.T * roots).T
+    if centred:
+        rows = rows - np.multiply.outer(roots, roots @ rows / float(roots @ roots))
+    return rows
+
+
 def leave_one_out(
     Phi: Float64[Arr, "n d"],
     y: Float64[Arr, " n"],
     ridges: Float64[Arr, " g"] = RIDGES,
     *,
     intercept: bool = True,
+    roots: Float64[Arr, " n"] | None = None,
 ) -> Float64[Arr, "g n"]:
-    """The residuals e_i of ridge regression, each row left out in turn, one row of the result for each ridge."""
-    n = len(y)
-    rows, targets = (Phi - Phi.mean(axis=0), y - y.mean()) if intercept else (Phi, y)
+    """The residuals e_i of ridge regression, each row left out in turn, one row of the result for each ridge.
+
+    ``roots``: √ω of weighted rows; the residuals are times √ω_i.
+    """
+    rows, targets = weigh(Phi, roots, centred=intercept), weigh(y, roots, centred=intercept)
+    own = 1.0 / len(y) if roots is None else roots * roots / float(roots @ roots)
     U, s, _ = svd_of(rows, full_matrices=False, check_finite=False, lapack_driver="gesdd")
     shrink = s * s / (s * s + ridges[:, None])
     residual = targets - (shrink * (U.T @ targets)) @ U.T
-    leverage = shrink @ (U * U).T + (1.0 / n if intercept else 0.0)
+    leverage = shrink @ (U * U).T + (own if intercept else 0.0)
     errors: Arr = residual / np.maximum(1.0 - leverage, _LEAST_FREEDOM)
     return errors
 
@@ -64,8 +80,11 @@ def choose(
     ridges: Float64[Arr, " g"] = RIDGES,
     *,
     intercept: bool = True,
+    roots: Float64[Arr, " n"] | None = None,
 ) -> Chosen:
     """The candidate features and the ridge of least mean squared leave-one-out error; in a tie the first.
+
+    ``roots``: √ω of weighted rows.
 
     Raises
     ------
@@ -76,7 +95,9 @@ def choose(
         raise UsageError(
             f'the rule "loo" has no value for {len(y)} labelled row (1 sample); give bandwidth= and ridge= explicitly.'
         )
-    errors = np.array([np.mean(leave_one_out(Phi, y, ridges, intercept=intercept) ** 2, axis=1) for Phi in candidates])
+    errors = np.array(
+        [np.mean(leave_one_out(Phi, y, ridges, intercept=intercept, roots=roots) ** 2, axis=1) for Phi in candidates]
+    )
     best = np.unravel_index(int(errors.argmin()), errors.shape)
     return Chosen(int(best[0]), float(ridges[best[1]]), float(errors[best]))
 

@@ -148,6 +148,7 @@ def check_command(
             "scale",
             "labels",
             "positive",
+            "weight",
         }
     )
 )
@@ -201,7 +202,19 @@ def score_command(
 @app.command("align")
 @with_settings(
     without=frozenset(
-        {"target", "shared", "output", "local_model", "categorical", "dates", "drop", "scale", "labels", "positive"}
+        {
+            "target",
+            "shared",
+            "output",
+            "local_model",
+            "categorical",
+            "dates",
+            "drop",
+            "scale",
+            "labels",
+            "positive",
+            "weight",
+        }
     )
 )
 def align_command(

@@ -49,6 +49,10 @@ class Inputs(BaseModel):
         description="Of a yes/no target: the value that is read as 1, for example yes. The other one is 0.",
     )
     id: Text = Field(description="The column that names the instances; several as NAME+NAME.")
+    weight: Text | None = Field(
+        default=None,
+        description="A column of positive numbers: how much each labelled row counts. For the additive objective only.",
+    )
     unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
         default=None, description="A table of the shared unlabelled set."
     )

@@ -46,6 +46,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         drop=inputs.drop,
         labels=inputs.labels,
         positive=inputs.positive,
+        weight=inputs.weight,
         na_values=inputs.na_values,
         found=found,
         aligned=aligned,
@@ -73,6 +74,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         overlap=overlap,
         aligned_sites=() if aligned is None else aligned.sites,
         positive=inputs.positive,
+        weights=table.weights,
     )
     return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
 

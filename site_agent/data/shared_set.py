@@ -39,6 +39,7 @@ class SiteTable:
     doubts: tuple[str, ...] = ()
     positions: Ints | None = None
     labelled_ids: tuple[str, ...] = ()
+    weights: Arr | None = None
 
     @property
     def features(self) -> list[str]:
@@ -54,6 +55,7 @@ def load_site_tables(
     drop: Sequence[str] = (),
     labels: bool = True,
     positive: str = "",
+    weight: str | None = None,
     na_values: Sequence[str] = NA_VALUES,
     found: Faults | None = None,
     aligned: SharedIds | None = None,
@@ -67,6 +69,8 @@ def load_site_tables(
     ----------
     positive
         the positive value of a yes/no target, read as 1; "" for a target of numbers.
+    weight
+        the column with the weights of the labelled rows; None: all count alike.
     aligned
         the result of an alignment: the shared set are the rows with these ids, normalised by its rule.
     found
@@ -75,8 +79,8 @@ def load_site_tables(
     Raises
     ------
     BadTable
-        see `read_table`; a column is missing, a target is not a number, an unlabelled row has no id or an id twice, or there is
-        no labelled or no unlabelled row. All faults are in one error.
+        see `read_table`; a column is missing, a target or weight is not a number, a weight is not above 0, an unlabelled row has
+        no id or an id twice, or there is no labelled or no unlabelled row. All faults are in one error.
     """
     own = Faults()
     table = read_table(data, own, na_values)
@@ -84,14 +88,20 @@ def load_site_tables(
         own.add(Fault(str(data), f"the positive value {positive!r} means a missing value (na_values).", about=target))
     with own.caught():
         table = table.with_id(id_column)
-    for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
+    apart = (target, id_column, *((weight,) if weight else ()), *drop)
+    for names, what in (
+        ([target] * labels, "the target"),
+        ([id_column], "the id column"),
+        (drop, "to be dropped"),
+        ([weight] if weight else [], "the weights"),
+    ):
         with own.caught():
             table.require(list(names), what)
     if target == id_column:
         own.add(Fault(table.source, f"{target!r} is both the target and the id column.", kind="column", about=target))
     y, unread = _labels(table, target, positive, own)
     # The column that a misspelt name means is not a feature either; otherwise one mistake would be two faults.
-    meant = {name if name in table.columns else table.like(name) for name in (target, id_column, *drop)}
+    meant = {name if name in table.columns else table.like(name) for name in apart}
     features = [name for name in table.columns if name not in meant]
     if not features:
         own.add(Fault(table.source, f"no feature column is left besides {target!r} and {id_column!r}."))
@@ -110,7 +120,7 @@ def load_site_tables(
             notes += shared.notes
             shared.require([id_column], "the id column")
             shared.require(features, f"features of {data}")
-            if extra := [c for c in shared.columns if c not in {*features, id_column, target, *drop}]:
+            if extra := [c for c in shared.columns if c not in {*features, *apart}]:
                 notes.append(f"{shared.source}: not used, because {data} does not have these columns: {some(extra)}")
         if len(empty):
             notes.append(
@@ -122,6 +132,9 @@ def load_site_tables(
             shared = _with_shared_ids(source, id_column, aligned)
             if more := aligned.outdated(normalised(text, aligned.rule) for text in source.ids(id_column)):
                 notes.append(f"{source.source}: {more}")
+    weights = None
+    with own.caught():
+        weights = None if weight is None or weight not in table.columns else _weights(table.rows(labelled), weight)
     own_ids: tuple[str, ...] = ()
     doubts = list[str]()
     ids: list[str] = [""] * len(shared)
@@ -153,6 +166,7 @@ def load_site_tables(
         doubts=tuple(doubts),
         positions=_positions(own_ids, shared_ids),
         labelled_ids=own_ids,
+        weights=weights,
     )
 
 
@@ -167,6 +181,22 @@ def _labels(table: Table, target: str, positive: str, found: Faults) -> tuple[Ar
         found.add(*error.faults)
         return nothing, table.frame[target].is_not_null().to_numpy()
     return y, np.zeros(len(table), dtype=np.bool_)
+
+
+def _weights(labelled: Table, column: str) -> Arr:
+    """The weights of the labelled rows.
+
+    Raises
+    ------
+    BadTable
+        a weight is missing, no number, or not above 0.
+    """
+    weights = labelled.numbers(column)
+    if (bad := np.flatnonzero(~(weights > 0.0))).size:
+        what, lines = "a labelled row needs a weight above 0.", tuple(labelled.lines[bad].tolist())
+        todo = "Correct the cell, or empty the row's target: the row then counts as unlabelled."
+        raise BadTable(Fault(labelled.source, what, todo, kind="weight", column=column, lines=lines))
+    return weights
 
 
 def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty: int, here: bool) -> list[Fault]:

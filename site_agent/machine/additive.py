@@ -57,7 +57,7 @@ class AdditiveJob:
     ):
         pin_threads(plan.iteration.threads)
         self.plan, self.terms, self.name, self.data = plan, terms, name, data
-        data.require_sites(plan)
+        data.require(plan)
         if (fault := task_fault(terms, data)) is not None:
             raise BadData(fault)
         self.n_unlabelled, self.ids_digest = data.n_shared, data.ids_digest
@@ -88,6 +88,7 @@ class AdditiveJob:
                 policy=self._policy,
                 probe_secret=_probe_secret(data, self.terms),
                 overlap=data.overlap,
+                weights=data.weights,
             )
 
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:

@@ -103,7 +103,7 @@ def _require_room(n_weights: int, n: int, m: int, factor_memory: float) -> None:
 def data_digest(data: PrivateData, run: str) -> str:
     """A digest salted with the site's secret and the run: it shows whether the rows changed, and reveals nothing about them."""
     digest = hashlib.sha256(data.salt + run.encode() + data.ids_digest.encode())
-    for array in (data.X, data.y, data.Z):
+    for array in data.arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
         digest.update(str(array.shape).encode())
     return digest.hexdigest()

@@ -33,7 +33,7 @@ def operator_of(plan: Plan, data: PrivateData | Batch, sites: Sequence[str]) -> 
     if isinstance(data, Batch):
         digest.update(data.digest_of_part)
     else:
-        for array in (data.X, data.y, data.Z):
+        for array in data.arrays:
             digest.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
     terms = {name: value for name, value in asdict(plan.objective).items() if name not in ("receivers", "batches")}
     kind = "scoring" if isinstance(plan.objective, Scoring) else plan.iteration.name

@@ -21,6 +21,7 @@ class PrivateData:
     ``ids``: of the unlabelled rows, in their order. ``instances``: their names in this site's ledger, which are independent of
     the digest that leaves the site. ``overlap``: which shared instances the unlabelled rows are, if the site does not know all;
     ``aligned_sites``: the sites that it counts. ``positive``: the value of a yes/no target that ``y`` has as 1; "" for numbers.
+    ``weights``: how much each labelled row counts; None: all alike.
     """
 
     X: Float64[Arr, "n d"]
@@ -35,14 +36,23 @@ class PrivateData:
     overlap: Overlap | None = None
     aligned_sites: tuple[str, ...] = ()
     positive: str = ""
+    weights: Float64[Arr, " n"] | None = None
 
     @property
     def n_shared(self) -> int:
         """m."""
         return len(self.Z) if self.overlap is None else len(self.overlap.counts)
 
-    def overlap_fault(self, plan: Plan) -> str | None:
-        """The reason if a sum is not over the sites that the alignment counted, or the schedule needs all instances."""
+    @property
+    def arrays(self) -> tuple[Arr, ...]:
+        """All numbers that an answer depends on, for digests."""
+        return (self.X, self.y, self.Z, *(() if self.weights is None else (self.weights,)))
+
+    def plan_fault(self, plan: Plan) -> str | None:
+        """The reason if the objective takes no weights, a sum is not over the sites that the alignment counted, or the schedule
+        needs all instances."""
+        if self.weights is not None and isinstance(plan.objective, Agreement):
+            return "this site's rows have weights, which only the additive objective takes. Remove `weight`, or change the plan."
         if self.overlap is None:
             return None
         if plan.sites != self.aligned_sites or plan.membership.min_sites < len(plan.sites):
@@ -55,14 +65,14 @@ class PrivateData:
             return "schedule 'block-coordinate-descent' needs sites that know all shared instances."
         return None
 
-    def require_sites(self, plan: Plan) -> None:
+    def require(self, plan: Plan) -> None:
         """
         Raises
         ------
         BadData
-            `overlap_fault`.
+            `plan_fault`.
         """
-        if (fault := self.overlap_fault(plan)) is not None:
+        if (fault := self.plan_fault(plan)) is not None:
             raise BadData(fault)
 
 

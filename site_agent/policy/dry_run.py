@@ -45,7 +45,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
         reasons += [] if earlier is None else [earlier]
     reasons += [] if name in plan.sites else [f"does not list {name} among its sites, {', '.join(plan.sites)}"]
     reasons += policy.objections(plan, data)
-    faults = [data.overlap_fault(plan)]
+    faults = [data.plan_fault(plan)]
     if isinstance(plan.objective, Additive):
         faults.append(task_fault(plan.objective, data))
     reasons += [fault for fault in faults if fault is not None]

@@ -25,7 +25,7 @@ def rules_of(
     rows = data if isinstance(data, PrivateData) else None
 
     def objection(plan: Plan) -> str | None:
-        found = [policy.objection(plan, rows), None if rows is None else rows.overlap_fault(plan)]
+        found = [policy.objection(plan, rows), None if rows is None else rows.plan_fault(plan)]
         if (rationed := ledger.objection(plan.run, policy.max_runs_per_day)) is not None:
             found.append(f"against this site's policy: {rationed}")
         if data is not None:

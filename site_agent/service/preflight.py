@@ -106,7 +106,7 @@ def check(
         before = ", unless an alignment finds the shared ids first" if inputs.shared is None else ""
         return (
             f"{len(d.X)} labelled and {shared_rows(prepared)} instances, {d.X.shape[1]} features from the columns "
-            f"{prepared.preprocessing.summary}; "
+            f"{prepared.preprocessing.summary}{f', weights from {inputs.weight}' if inputs.weight else ''}; "
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same{before})"
         )
 

@@ -45,7 +45,16 @@ def quick(cls):
     return model.set_params(random_state=0) if "random_state" in known else model
 
 
-@parametrize_with_checks([*map(quick, CLASSES), *OTHERS])
+REPEATED = "check_sample_weight_equivalence_on_dense_data"
+NOT_REPEATED = "a repeated row is in the rule's training set while its twin is left out, and it is shared twice"
+
+
+def failing(estimator):
+    weighted = isinstance(estimator, AdditiveRegressor | AdditiveClassifier)
+    return {REPEATED: NOT_REPEATED} if weighted else {}
+
+
+@parametrize_with_checks([*map(quick, CLASSES), *OTHERS], expected_failed_checks=failing)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

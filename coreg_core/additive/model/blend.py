@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.model.terms import BLEND, Aim
+from coreg_core.kernels.leave_one_out import weigh
 from coreg_core.numerics.arrays import Arr
 
 _PULL: dict[Aim, float] = {"mean": 2000.0, "safety": 0.0}
@@ -37,9 +38,17 @@ class Blend:
 
 
 def choose_blend(
-    joined: Float64[Arr, " n"], alone: Float64[Arr, " n"], labels: Float64[Arr, " n"], slope: float, aim: Aim
+    joined: Float64[Arr, " n"],
+    alone: Float64[Arr, " n"],
+    labels: Float64[Arr, " n"],
+    slope: float,
+    aim: Aim,
+    roots: Float64[Arr, " n"] | None = None,
 ) -> Blend:
-    """From the left-out residuals of both models, and the slope of the labels in its standard errors."""
+    """From the left-out residuals of both models, and the slope of the labels in its standard errors.
+
+    ``roots``: √ω of weighted rows, whose residuals are times √ω.
+    """
     if slope < _OPPOSED:
         return Blend(0.0, opposed=True)
     n = max(len(alone), 1)
@@ -49,14 +58,18 @@ def choose_blend(
         return Blend(BLEND)
     weight = min(max((float(alone @ gain) + pull * BLEND) / curvature, 0.0), BLEND)
     own = alone - weight * gain
-    mean = (labels - labels.mean()) * (n / max(n - 1, 1))  # the mean of the other labels, left out in turn
+    own_share = 1.0 / n if roots is None else roots * roots / float(roots @ roots)
+    # The mean of the other labels, each label left out in turn.
+    mean = weigh(labels, roots, centred=True) / np.maximum(1.0 - own_share, 1e-6)
     few = n < _LEAST_TO_TELL or slope >= _SUPPORTED
     return Blend(weight, unexplained=not few and float(own @ own) > (1.0 - _EXPLAINED) * float(mean @ mean))
 
 
-def slope_on(predictions: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
+def slope_on(
+    predictions: Float64[Arr, " n"], labels: Float64[Arr, " n"], roots: Float64[Arr, " n"] | None = None
+) -> float:
     """The slope of the labels on the predictions, in its standard errors; 0 where there is none."""
-    x, y = predictions - predictions.mean(), labels - labels.mean()
+    x, y = weigh(predictions, roots, centred=True), weigh(labels, roots, centred=True)
     power, covariance = float(x @ x), float(x @ y)
     if len(y) < 3 or not power > 0.0:
         return 0.0

@@ -128,6 +128,9 @@ def candidates(
     ]
 
 
-def with_intercept(features: Float64[Arr, "n d"], random_intercept: float, prior: float) -> Float64[Arr, "n e"]:
-    """A last feature √(κ/τ²), whose coefficient under the prior τ² is the random intercept."""
-    return np.concatenate([features, np.full((len(features), 1), np.sqrt(random_intercept / prior))], axis=1)
+def with_intercept(
+    features: Float64[Arr, "n d"], random_intercept: float, prior: float, level: Float64[Arr, " n"] | float = 1.0
+) -> Float64[Arr, "n e"]:
+    """A last feature √(κ/τ²) times ``level``, whose coefficient under the prior τ² is the random intercept."""
+    last = np.broadcast_to(np.sqrt(random_intercept / prior) * level, len(features))
+    return np.concatenate([features, last[:, None]], axis=1)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.model.hyperparameters import NOISE_FLOOR
-from coreg_core.kernels.leave_one_out import choose
+from coreg_core.kernels.leave_one_out import choose, weigh
 from coreg_core.numerics.arrays import Arr
 
 # With fewer labels leave-one-out is impossible: such a site starts like one without labels.
@@ -32,15 +32,18 @@ class OwnFit:
         return max(self.error, NOISE_FLOOR)
 
 
-def fit_alone(candidates: list[Arr], y: Float64[Arr, " n"], ridges: Float64[Arr, " g"]) -> OwnFit | None:
-    """Width and ridge by leave-one-out, and the fit there; None below `LEAST_LABELS`."""
+def fit_alone(
+    candidates: list[Arr], y: Float64[Arr, " n"], ridges: Float64[Arr, " g"], roots: Float64[Arr, " n"] | None = None
+) -> OwnFit | None:
+    """Width and ridge by leave-one-out, and the fit there; None below `LEAST_LABELS`. ``roots``: √ω of weighted rows."""
     if len(y) < LEAST_LABELS:
         return None
-    chosen = choose(candidates, y, ridges)
+    chosen = choose(candidates, y, ridges, roots=roots)
     Phi = candidates[chosen.candidate]
-    mean = Phi.mean(axis=0)
-    U, s, Vt = np.linalg.svd(Phi - mean, full_matrices=False)
-    w = Vt.T @ (s / (s * s + chosen.ridge) * (U.T @ (y - y.mean())))
+    U, s, Vt = np.linalg.svd(weigh(Phi, roots, centred=True), full_matrices=False)
+    w = Vt.T @ (s / (s * s + chosen.ridge) * (U.T @ weigh(y, roots, centred=True)))
+    weights = None if roots is None else roots * roots
+    intercept = float(np.average(y, weights=weights) - np.average(Phi, axis=0, weights=weights) @ w)
     # Equal labels have no error, and tell nothing of it: the noise is the federation's variance.
     error = chosen.error if np.ptp(y) > 0.0 else 1.0
-    return OwnFit(chosen.candidate, chosen.ridge, error, float(y.mean() - mean @ w), w)
+    return OwnFit(chosen.candidate, chosen.ridge, error, intercept, w)

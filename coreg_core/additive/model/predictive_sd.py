@@ -16,7 +16,7 @@ from jaxtyping import Float64
 from scipy.linalg import solve_triangular
 
 from coreg_core.additive.model.features import CentredFeatures, Standardiser, with_intercept
-from coreg_core.additive.model.view import Hyper
+from coreg_core.additive.model.view import AdditiveView, Hyper
 from coreg_core.kernels.functions import Kernel
 from coreg_core.numerics.arrays import Arr, block_rows
 
@@ -41,13 +41,12 @@ class Spread:
         cls,
         standardiser: Standardiser,
         features: CentredFeatures,
-        labelled: Float64[Arr, "n r"],
+        view: AdditiveView,
         hyper: Hyper,
-        random_intercept: float = 0.0,
     ) -> "Spread":
-        """From the features Φ of labelled rows, the site's σ², τ² and κ; one QR of (n + r + 1, r + 1)."""
-        last = float(np.sqrt(random_intercept / hyper.prior))
-        labelled = with_intercept(labelled, random_intercept, hyper.prior)
+        """From the features Φ of the view's labelled rows, its κ, and the site's σ² and τ²; one QR of (n + r + 1, r + 1)."""
+        last = float(np.sqrt(view.random_intercept / hyper.prior))
+        labelled = with_intercept(view.labelled, view.random_intercept, hyper.prior, view.level)
         r = labelled.shape[1]
         stacked = np.concatenate([labelled / np.sqrt(hyper.noise), np.eye(r) / np.sqrt(hyper.prior)])
         R = np.linalg.qr(stacked, mode="r")

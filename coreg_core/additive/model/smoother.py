@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.additive.model.features import Candidate
+from coreg_core.kernels.leave_one_out import weigh
 from coreg_core.numerics.arrays import Arr, Ints, block_rows
 
 ETAS: Arr = np.logspace(-2.0, 3.0, 8)
@@ -64,6 +65,10 @@ class Smoothed:
     def keep(self, rows: Int64[Ints, " k"]) -> "Smoothed":
         """Some rows."""
         return Smoothed(self.left[rows], self.shared)
+
+    def weighed(self, roots: Float64[Arr, " n"] | None) -> "Smoothed":
+        """The rows times √ω."""
+        return Smoothed(weigh(self.left, roots, centred=False), self.shared)
 
     def compressed(self) -> Float64[Arr, "n p"]:
         """left Rᵀ with shared = Q R."""

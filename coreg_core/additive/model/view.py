@@ -5,6 +5,9 @@ r"""One site's algebra for the additive objective: factor once, answer any (s, q
 
 κ is the variance of the site's random intercept, an offset of all its labels: its mean is κ 1ᵀα. It never leaves the site.
 
+A row of weight ω has the noise σ²/ω. Its label, Φ and S arrive multiplied by √ω, which makes the noise σ² again. The column of
+both intercepts, 1 above, is then √ω: ``level``.
+
 T maps x = (s, q, a) to the sums of the answers (a times c); the solution is its fixed point. T is affine, labels are in
 T(0) alone. With Ψ = U diag(ψ) Vᵀ one factor serves every σ² and τ², so tuning needs no new factor. κ is an update of rank one.
 """
@@ -44,7 +47,7 @@ class Hyper:
 class AdditiveView:
     """A site without its tuning: labels y (n,), own features Φ (n, d) and Z (m, d) with Zᵀ1 = 0, S, and κ.
 
-    n = 0 and m = 0 are allowed.
+    n = 0 and m = 0 are allowed. ``weighted``: √ω of rows that were multiplied by it; None: all rows weigh 1.
     """
 
     y: Float64[Arr, " n"]
@@ -52,6 +55,12 @@ class AdditiveView:
     shared: Float64[Arr, "m d"]
     coupling: Coupling
     random_intercept: float = 0.0
+    weighted: Float64[Arr, " n"] | None = None
+
+    @cached_property
+    def level(self) -> Float64[Arr, " n"]:
+        """The column of the intercepts: 1, or √ω."""
+        return np.ones(len(self.y)) if self.weighted is None else self.weighted
 
     @property
     def n_labelled(self) -> int:
@@ -82,7 +91,7 @@ class AdditiveView:
     @cached_property
     def _ones(self) -> Arr:
         """Uᵀ1."""
-        ones: Arr = self._factor[0].sum(axis=0)
+        ones: Arr = self.level @ self._factor[0]
         return ones
 
     def _inverse(self, right: Float64[Arr, "n k"], hyper: Hyper) -> Float64[Arr, "n k"]:
@@ -99,18 +108,20 @@ class AdditiveView:
 
     def _without_noise(self, right: Float64[Arr, " n *k"], hyper: Hyper) -> Float64[Arr, " n *k"]:
         """N⁻¹ of these columns; ‖N⁻¹‖ ≤ σ⁻²."""
-        share = self.random_intercept / (hyper.noise + self.n_labelled * self.random_intercept)
-        out: Arr = (right - share * right.sum(axis=0)) / hyper.noise
+        share = self.random_intercept / (hyper.noise + float(self.level @ self.level) * self.random_intercept)
+        out: Arr = (right - np.multiply.outer(self.level, share * (self.level @ right))) / hyper.noise
         return out
 
     def own_intercept(self, alpha: Float64[Arr, "n k"]) -> Float64[Arr, " k"]:
         """κ 1ᵀα: the mean of the random intercept."""
-        mean: Arr = self.random_intercept * alpha.sum(axis=0)
+        mean: Arr = self.random_intercept * (self.level @ alpha)
         return mean
 
     def keep(self, rows: Int64[Ints, " k"]) -> "AdditiveView":
         """The same site with only these labelled rows."""
-        return replace(self, y=self.y[rows], labelled=self.labelled[rows], coupling=self.coupling.keep(rows))
+        weighted = None if self.weighted is None else self.weighted[rows]
+        coupling = self.coupling.keep(rows)
+        return replace(self, y=self.y[rows], labelled=self.labelled[rows], coupling=coupling, weighted=weighted)
 
     def solve(
         self, x: Float64[Arr, "r k"], labels: Float64[Arr, "n k"] | None, hyper: Hyper
@@ -118,7 +129,7 @@ class AdditiveView:
         """(α, w) at x. ``labels`` a column each (y, or a probe's signs); None: the linear part."""
         s, q, a = split(x)
         pulled = self.shared.T @ q
-        right = -(self.coupling.forward(s) + hyper.prior * (self.psi @ pulled)) - a
+        right = -(self.coupling.forward(s) + hyper.prior * (self.psi @ pulled)) - np.multiply.outer(self.level, a)
         if labels is not None:
             right += labels
         alpha = self._inverse(right, hyper)
@@ -128,12 +139,12 @@ class AdditiveView:
     def answer(self, x: Float64[Arr, "r k"], labels: Float64[Arr, "n k"] | None, hyper: Hyper) -> Float64[Arr, "r k"]:
         """(Z w, Sᵀα, 1ᵀα), one below the other."""
         alpha, w = self.solve(x, labels, hyper)
-        return stack(self.shared @ w, self.coupling.backward(alpha), alpha.sum(axis=0))
+        return stack(self.shared @ w, self.coupling.backward(alpha), self.level @ alpha)
 
     def smoothed(self, rho_s: Float64[Arr, "m k"], hyper: Hyper) -> Float64[Arr, "l k"]:
         """(SᵀN⁻¹S ρ_s, 1ᵀN⁻¹S ρ_s), m + 1 rows: the certificate's second exchange."""
         read = self._without_noise(self.coupling.forward(rho_s), hyper)
-        return np.concatenate([self.coupling.backward(read), read.sum(axis=0)[None]])
+        return np.concatenate([self.coupling.backward(read), (self.level @ read)[None]])
 
     def gradient_norm(
         self,
@@ -173,17 +184,18 @@ class AdditiveView:
         n, d = self.labelled.shape
         pulled = np.concatenate([np.zeros((d, L.shape[1])), R.T, np.zeros((d, 1))], axis=1)
         right = -(
-            np.concatenate([L, np.zeros((n, R.shape[0])), np.ones((n, 1))], axis=1) + hyper.prior * (self.psi @ pulled)
+            np.concatenate([L, np.zeros((n, R.shape[0])), self.level[:, None]], axis=1)
+            + hyper.prior * (self.psi @ pulled)
         )
         alpha = self._inverse(right, hyper)
         w = hyper.prior * (self.psi.T @ alpha + pulled)
-        out = np.concatenate([R @ w, L.T @ alpha, alpha.sum(axis=0)[None]])
+        out = np.concatenate([R @ w, L.T @ alpha, (self.level @ alpha)[None]])
         return float(np.linalg.norm(out, 2)) * ROUND_UP
 
     @cached_property
     def _squared_norms(self) -> tuple[float, float]:
         R, L = triangle_of(self.shared), self.coupling.compressed()
-        beside = np.concatenate([L, np.ones((self.n_labelled, 1))], axis=1)
+        beside = np.concatenate([L, self.level[:, None]], axis=1)
         shared, labelled = ((float(np.linalg.norm(A, 2)) if A.size else 0.0) for A in (R, beside))
         return shared**2 * ROUND_UP, labelled**2 * ROUND_UP
 

@@ -57,13 +57,14 @@ class DenseSystem:
         self._views, self._c = views, intercept_prior
         self._blocks = blocks(views)
         self._grams = [B @ B.T for B in self._blocks]
+        self._level = np.concatenate([view.level for view in views])
         self._ends = np.cumsum([0, *(view.n_labelled for view in views)])
 
     def solve(
         self, hypers: Sequence[Hyper], right: Float64[Arr, "N k"], left_out: Sequence[Ints] | None = None
     ) -> Float64[Arr, "r k"]:
         """x for every column of ``right``; ``left_out`` names the rows of each site to leave out."""
-        K = noise_of(self._views, hypers) + self._c
+        K = noise_of(self._views, hypers) + self._c * np.outer(self._level, self._level)
         for gram, hyper in zip(self._grams, hypers, strict=True):
             K += hyper.prior * gram
         kept = np.ones(len(K), dtype=bool)
@@ -78,7 +79,7 @@ class DenseSystem:
         for v, (view, B, hyper) in enumerate(zip(self._views, self._blocks, hypers, strict=True)):
             s += view.shared @ (hyper.prior * (B.T @ alpha))
             q += view.coupling.backward(alpha[self._ends[v] : self._ends[v + 1]])
-        return stack(s, q, self._c * alpha.sum(axis=0))
+        return stack(s, q, self._c * (self._level @ alpha))
 
 
 def train_dense(terms: Additive, sites: Sequence[AdditiveSite], n_unlabelled: int) -> DenseRun:

@@ -1,0 +1,68 @@
+"""A column of weights: read and checked with the table, used by the training, refused where it has no meaning."""
+
+import numpy as np
+import pytest
+from agent_files import agent, prepared, write
+from machine.additive_tiny import additive_plan, private_data
+from machine.tiny import Pump, make_plan, sealed, site_with
+from numpy.testing import assert_allclose, assert_array_equal
+
+from site_agent.data.errors import BadTable
+from site_agent.machine.operators import operator_of
+from site_agent.policy.dry_run import rehearse
+from site_agent.policy.policy import Policy
+
+SITES = ("a", "b", "c")
+TABLE = "id,x,w,y\n1,0.5,2,1\n2,1.5,,\n3,2.5,0.5,3\n4,3.5,1,2\n5,4.5,,\n"
+
+
+def test_the_column_is_no_feature_and_only_labelled_rows_need_a_weight(tmp_path):
+    made = prepared(write(tmp_path, TABLE), weight="w")
+    assert list(made.preprocessing.sources) == ["x"]
+    assert_array_equal(made.data.weights, [2.0, 0.5, 1.0])
+    assert prepared(write(tmp_path, TABLE.replace("w,", "w2,")), drop=("w2",)).data.weights is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("0.5,2,1", "0.5,,1", "line 2, column 'w': a labelled row needs a weight above 0"),
+        ("0.5,2,1", "0.5,-1,1", "line 2, column 'w': a labelled row needs a weight above 0"),
+        ("2.5,0.5,3", "2.5,much,3", "line 4, column 'w': 'much' is not a finite number"),
+        ("id,x,w,y", "id,x,W1,y", "no column 'w' .the weights.. Did you mean"),
+    ],
+)
+def test_a_bad_weight_names_its_place(tmp_path, old, new, words):
+    with pytest.raises(BadTable, match=words):
+        prepared(write(tmp_path, TABLE.replace(old, new)), weight="w")
+
+
+def test_check_takes_the_column(tmp_path):
+    found = agent("check", "--data", write(tmp_path, TABLE), "--target", "y", "--id", "id", "--weight", "w")
+    assert "3 labelled and 2 shared instances, 1 features from the columns x, weights from w;" in found.output
+
+
+def trained(weights):
+    """Scores on the shared rows of three sites, the weights of a's labels given."""
+    data = {s: private_data(s, 12) for s in SITES}
+    object.__setattr__(data["a"], "weights", weights)
+    pump = Pump(sealed(additive_plan(SITES, min_sites=3)), {s: site_with(s, data[s]) for s in SITES}).join().run()
+    assert pump.outcome is not None, pump.end
+    return pump.sites["b"].result.additive.own.predict(data["b"].Z)
+
+
+def test_a_run_uses_the_weights_of_a_site():
+    plain = trained(None)
+    assert_allclose(trained(np.full(12, 5.0)), plain, rtol=1e-6, atol=1e-8)  # only the ratios matter
+    assert np.abs(trained(np.r_[np.full(6, 20.0), np.ones(6)]) - plain).max() > 1e-3
+
+
+def test_the_agreement_refuses_weights_and_another_weight_is_another_operator(tmp_path):
+    plan = sealed(make_plan())
+    data, plain = private_data("a"), private_data("a")
+    object.__setattr__(data, "weights", np.arange(1.0, 10.0))
+    policy = Policy(peers={name: name * 64 for name in SITES}, members_may_learn="operators")
+    reasons = rehearse(plan, "a", policy, data, tmp_path / "ledger.jsonl").reasons
+    assert any("rows have weights, which only the additive objective takes" in reason for reason in reasons)
+    additive = sealed(additive_plan(SITES))
+    assert operator_of(additive, data, SITES).digest != operator_of(additive, plain, SITES).digest

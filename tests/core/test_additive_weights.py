@@ -1,0 +1,141 @@
+"""Rows with weights: an integer weight is a repeated row, in the algebra, in leave-one-out and in the model alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from additive_problems import EVERYTHING, QUICK, algebras, federation, train, weighted
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from sklearn.linear_model import Ridge
+
+import coreg_federation as coreg
+from coreg_core.additive.forecast import Forecast
+from coreg_core.additive.model.blend import slope_on
+from coreg_core.additive.model.local_fit import fit_alone
+from coreg_core.additive.reference.closed_form import solve_dense
+from coreg_core.additive.reference.dense_training import forecast_dense, train_dense
+from coreg_core.additive.reference.in_memory import run_in_memory
+from coreg_core.additive.site import AdditiveSite
+from coreg_core.errors import BadData, UsageError
+from coreg_core.kernels.leave_one_out import leave_one_out
+
+WEIGHTS = np.array([1.0, 3.0, 2.0, 1.0, 2.0, 1.0, 1.0, 4.0])
+
+
+@given(algebras(rows=(1, 6)), st.integers(0, 2**32 - 1))
+def test_an_integer_weight_is_a_repeated_row(algebra, seed):
+    rng = np.random.default_rng(seed)
+    counts = [rng.integers(1, 4, size=view.n_labelled) for view in algebra.views]
+    plain = [replace(view, weighted=None) for view in algebra.views]
+    repeated = [view.keep(np.repeat(np.arange(len(k)), k)) for view, k in zip(plain, counts, strict=True)]
+    views = [weighted(view, k) for view, k in zip(plain, counts, strict=True)]
+    found = solve_dense(views, algebra.hypers, algebra.intercept_prior)
+    expected = solve_dense(repeated, algebra.hypers, algebra.intercept_prior)
+    assert_allclose(found.intercept, expected.intercept, rtol=1e-7, atol=1e-9)
+    for mine, theirs in zip(found.w, expected.w, strict=True):
+        assert_allclose(mine, theirs, rtol=1e-7, atol=1e-9)
+    m = algebra.n_unlabelled
+    x, rho, delta = rng.normal(size=(2 * m + 1, 1)), rng.normal(size=m), rng.normal(size=m)
+    for one, many, hyper in zip(views, repeated, algebra.hypers, strict=True):
+        answers = [view.answer(x, view.y[:, None], hyper) for view in (one, many)]
+        assert_allclose(*answers, rtol=1e-7, atol=1e-9)
+        assert_allclose(*(view.gradient_norm(rho, delta, hyper) for view in (one, many)), rtol=1e-6)
+        assert_allclose(*(view.smoothed(rho[:, None], hyper) for view in (one, many)), rtol=1e-7, atol=1e-9)
+        assert_allclose(one.stretch(hyper), many.stretch(hyper), rtol=1e-7)
+        assert_allclose(one.gain(hyper), many.gain(hyper), rtol=1e-7)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_left_out_residuals_are_those_of_refits(intercept):
+    rng = np.random.default_rng(3)
+    Phi, y = rng.normal(size=(8, 3)), rng.normal(size=8)
+    [found] = leave_one_out(Phi, y, np.array([0.7]), intercept=intercept, roots=np.sqrt(WEIGHTS))
+    for i in range(8):
+        rest = np.arange(8) != i
+        refit = Ridge(alpha=0.7, fit_intercept=intercept).fit(Phi[rest], y[rest], sample_weight=WEIGHTS[rest])
+        assert found[i] / np.sqrt(WEIGHTS[i]) == pytest.approx(y[i] - refit.predict(Phi[i : i + 1])[0], rel=1e-9)
+
+
+def test_the_model_alone_is_weighted_ridge_regression():
+    rng = np.random.default_rng(4)
+    Phi, y = rng.normal(size=(8, 3)), rng.normal(size=8)
+    own = fit_alone([Phi], y, np.array([0.5]), np.sqrt(WEIGHTS))
+    expected = Ridge(alpha=0.5).fit(Phi, y, sample_weight=WEIGHTS)
+    assert_allclose(own.w, expected.coef_, rtol=1e-9)
+    assert own.intercept == pytest.approx(expected.intercept_, rel=1e-9)
+    # The slope of a weighted regression on one column.
+    line = Ridge(alpha=0.0).fit(Phi[:, :1], y, sample_weight=WEIGHTS)
+    assert np.sign(slope_on(Phi[:, 0], y, np.sqrt(WEIGHTS))) == np.sign(line.coef_[0])
+
+
+@pytest.mark.parametrize("rows", ["private", "common"])
+def test_messages_give_what_the_dense_driver_gives(rows):
+    terms = replace(QUICK, tolerance=1e-12, final_tolerance=1e-12, folds=3, rows=rows)
+    by_rounds, at_once, plain = federation(terms, weights=1.0), federation(terms, weights=7.0), federation(terms)
+    _, state = train(by_rounds, terms)
+    run = train_dense(terms, at_once.sites, at_once.n_unlabelled)
+    unweighted = train_dense(terms, plain.sites, plain.n_unlabelled)
+    assert_allclose(run.x, state.x[:, :1], atol=1e-7)  # only the ratios of weights matter
+    assert np.abs(run.x - unweighted.x).max() > 1e-3
+    schedule = Forecast.of(terms, state)
+    gain = run_in_memory(schedule, schedule.start(by_rounds.n_unlabelled), by_rounds.sites).gain
+    assert forecast_dense(terms, at_once.sites, run) == pytest.approx(gain, abs=1e-7)
+    for mine, theirs, (X, _) in zip(at_once.sites, by_rounds.sites, at_once.tables, strict=True):
+        assert_allclose(mine.model.own.predict(X), theirs.model.own.predict(X), atol=1e-6)
+        assert_allclose(mine.model.left_out, theirs.model.left_out, atol=1e-6)
+
+
+def test_labels_with_small_weights_have_little_effect():
+    """Half of a view's labels are wrong, and weigh a thousandth."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    truth = np.sin(X[:, 0]) + X[:, 1] + X[:, 3] ** 2
+    y = np.where(np.arange(300) < 80, truth, np.nan)
+    mask = np.zeros((300, 2), dtype=bool)
+    mask[:40, 0] = mask[40:80, 1] = True
+    wrong, weights = y.copy(), np.ones(300)
+    wrong[:80:2] += rng.normal(size=40) * 5.0
+    weights[:80:2] = 1e-3
+    model = coreg.AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0)
+
+    def error(targets, sample_weight=None):
+        fitted = model.fit(X, targets, label_mask=mask, sample_weight=sample_weight)
+        return np.sqrt(np.mean((fitted.predict(X[80:]) - truth[80:]) ** 2))
+
+    kept = np.where(weights < 1.0, np.nan, y)
+    assert error(wrong, weights) < 0.7 * error(wrong)
+    assert error(wrong, weights) == pytest.approx(error(kept), rel=0.2)
+    # A weight of 0 is a missing target.
+    assert_allclose(error(wrong, np.where(weights < 1.0, 0.0, 2.0)), error(kept), rtol=1e-6)  # solves end at tol, 1e-5
+    lists = [X[:40, :2], X[40:80, 2:]], [wrong[:40], wrong[40:80]], [X[80:, :2], X[80:, 2:]]
+    by_lists = coreg.AdditiveRegressor(random_state=0).fit(*lists, sample_weight=[weights[:40], weights[40:80]])
+    by_table = model.fit(X, wrong, label_mask=mask, sample_weight=weights)
+    assert_allclose(by_lists.predict([X[:, :2], X[:, 2:]]), by_table.predict(X), rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "words"),
+    [
+        (np.ones(3), BadData, "of shape \\(3,\\) for targets of shape \\(20,\\)"),
+        (np.r_[-1.0, np.ones(19)], BadData, "at least 0"),
+        (np.zeros(20), BadData, "not zero"),
+        (np.r_[np.nan, np.ones(19)], BadData, "sample_weight"),
+    ],
+    ids=str,
+)
+def test_bad_weights_are_named(weights, error, words):
+    rng = np.random.default_rng(0)
+    with pytest.raises(error, match=words):
+        coreg.AdditiveRegressor().fit(rng.normal(size=(20, 2)), rng.normal(size=20), sample_weight=weights)
+
+
+def test_weights_are_not_for_residuals_that_disclose_labels():
+    rng = np.random.default_rng(0)
+    terms = replace(QUICK, rows="common", residuals="open")
+    X, y = rng.normal(size=(5, 2)), rng.normal(size=5)
+    with pytest.raises(UsageError, match='residuals="smoothed", not "open"'):
+        AdditiveSite(X, y, X, terms, positions=np.arange(5), policy=EVERYTHING, weights=np.ones(5))
+    with pytest.raises(BadData, match="one positive number for each of the 5 labels"):
+        AdditiveSite(X, y, X, QUICK, weights=np.r_[0.0, np.ones(4)])
