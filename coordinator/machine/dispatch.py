@@ -70,7 +70,8 @@ def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
 def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
     if membership.wait_for_operators(update):
         return
-    run, missing, ready = update.run, update.run.awaited, membership.counted_on(update)
+    ready = membership.agreeing(update)
+    run, missing = update.run, update.run.awaited
     late = (
         f"approve the plan within {run.timeouts.approval:g} s" if update.live.operators else "accept the plan in time"
     )
@@ -81,7 +82,8 @@ def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
         update.notify(notices.GoingOnWithout(run.name, missing, late))
         membership.begin(update, ready)
     else:
-        delivery.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}")
+        why = "".join(f"; {reason}" for reason in dict.fromkeys(run.live.dismissed.values()))
+        delivery.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}{why}")
 
 
 def _not_back(update: RunUpdate, event: DeadlinePassed) -> None:

@@ -2,9 +2,13 @@
 
 Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. An attempt is proposed to every connected site and
 begins with the offers of its members. The next attempt begins when a member is lost, returns as a new process, or rejoins.
+
+Before the first attempt the offers are compared when all of them are here: the first one can be the wrong one.
 """
 
+from collections.abc import Mapping
 from math import isinf
+from typing import TypeAlias
 
 from coordinator.machine import delivery, notices
 from coordinator.machine.events import Breached, Expect, Received, SiteJoined, SiteLost
@@ -75,6 +79,7 @@ def propose(update: RunUpdate, attempt: int | None = None) -> None:
 
 def send_proposal(update: RunUpdate, site: str, attempt: int) -> None:
     approval = update.run.timeouts.approval
+    update.trusted(site)
     update.send(site, Proposal(update.run.name, attempt, update.plan, 0.0 if isinf(approval) else approval))
 
 
@@ -118,11 +123,14 @@ def offered(update: RunUpdate, event: Received[Offer]) -> None:
         return
     if offer.attempt < live.attempt or site in live.ready or not _agrees(update, site, offer):
         return
-    if not live.ready:  # the first offer sets the number of shared instances
+    known, most = live.offers.get(site), max((live.offers[s].n_unlabelled for s in live.ready), default=0)
+    if offer.n_unlabelled > most:
         update.actions.append(Expect(update.run.name, update.plan.most_words(offer.n_unlabelled)))
-    known = live.offers.get(site)
     update.change(offers={**live.offers, site: offer}, ready=live.ready | {site})
     update.notify(notices.PlanAcceptedBy(update.run.name, site))
+    if known is not None and _kind(known) != _kind(offer):  # it was corrected: others were perhaps set aside for it
+        for other in sorted(live.here & live.dismissed.keys()):
+            send_proposal(update, other, live.attempt)
     match update.live.phase:
         case Phase.PLANNING | Phase.RETURNING:
             if site in live.late or site not in (update.recorded.participants or (site,)):
@@ -158,38 +166,65 @@ def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
         )
         dismiss(update, site, Outcome.REFUSED, told)
         return False
-    if (reason := _unlike_others(update, site, offer)) is not None:
-        dismiss(update, site, Outcome.REFUSED, reason)
+    if offer.n_unlabelled < 1:
+        told = f"{site}: shares no unlabelled instance. Give rows with an empty target, or --unlabelled FILE."
+        dismiss(update, site, Outcome.REFUSED, told)
         return False
-    return True
+    if not update.recorded.participants:
+        return True  # `begin_if_complete` compares all offers of the first attempt
+    kinds = _kinds({**{s: update.live.offers[s] for s in update.live.ready}, site: offer})
+    if len(kinds) > 1:
+        dismiss(update, site, Outcome.REFUSED, _difference(kinds))
+    return len(kinds) == 1
 
 
-def _unlike_others(update: RunUpdate, site: str, now: Offer) -> str | None:
-    """Why the site's shared instances or arithmetic differ from those of the sites that are ready; None if they agree."""
-    if now.n_unlabelled < 1:
-        return f"{site}: shares no unlabelled instance. Give rows with an empty target, or --unlabelled FILE."
-    other = next((s for s in sorted(update.live.offers) if s != site and s in update.live.ready), None)
-    if other is None:
-        return None
-    theirs = update.live.offers[other]
-    if now.n_unlabelled != theirs.n_unlabelled:
-        return (
-            f"{site} lists {now.n_unlabelled} shared instances, {other} lists {theirs.n_unlabelled}. "
-            "All sites must list the same. If an alignment found the ids, each site names its list (--shared FILE, or "
-            "`shared` in agent.toml). Otherwise compare the two id columns. Then start or reload the agent."
+_Kind: TypeAlias = tuple[int, str, str]  # number and digest of the shared instances, and how the machine rounds
+
+
+def _kind(offer: Offer) -> _Kind:
+    return offer.n_unlabelled, offer.ids_digest, offer.machine
+
+
+def _kinds(offers: Mapping[str, Offer]) -> dict[_Kind, list[str]]:
+    """The sites of each kind of offer."""
+    kinds: dict[_Kind, list[str]] = {}
+    for site in sorted(offers):
+        kinds.setdefault(_kind(offers[site]), []).append(site)
+    return kinds
+
+
+def _difference(kinds: Mapping[_Kind, list[str]]) -> str:
+    """How shared instances or arithmetic of these sites differ, and what to do."""
+    numbers, digests, _ = (len(set(values)) for values in zip(*kinds, strict=True))
+    at = {kind: ", ".join(sites) for kind, sites in kinds.items()}
+    if numbers > 1:
+        what = "; ".join(f"{kind[0]} at {names}" for kind, names in at.items())
+        todo = (
+            "If an alignment found the ids, each site names its list (--shared FILE, or `shared` in agent.toml). Otherwise "
+            "compare the id columns."
         )
-    if now.ids_digest != theirs.ids_digest:
-        return (
-            f"{site} and {other} list {now.n_unlabelled} shared instances, but their ids differ "
-            f"(digest {now.ids_digest[:12]} against {theirs.ids_digest[:12]}). Compare the two id columns, then start or "
-            "reload the agent."
-        )
-    if now.machine != theirs.machine:
-        return (
-            f"{site}: its machine rounds otherwise than {other}'s, so their states would differ. Start both agents "
-            "with the same release of coreg and numpy."
-        )
-    return None
+        what = f"the sites list different numbers of shared instances: {what}. All sites must list the same. {todo}"
+    elif digests > 1:
+        digest = "; ".join(f"{kind[1][:12]} at {names}" for kind, names in at.items())
+        what = f"the ids of the {min(kinds)[0]} shared instances differ (digests: {digest}). Compare the id columns."
+    else:
+        machines = "; ".join(at.values())
+        what = f"the machines of these sites round differently: {machines}. Use the same release of coreg and numpy."
+    return f"{what} Then reload or restart the agent that was wrong."
+
+
+def _of_one_kind(update: RunUpdate, members: list[str]) -> list[str]:
+    """These sites, if their offers agree. Otherwise the majority, or none; the others are dismissed for now."""
+    kinds = _kinds({site: update.live.offers[site] for site in members})
+    if len(kinds) < 2:
+        return members
+    most = max(map(len, kinds.values()))
+    largest = [sites for sites in kinds.values() if len(sites) == most]
+    kept = largest[0] if len(largest) == 1 else []
+    for site in members:
+        if site not in kept:
+            dismiss(update, site, Outcome.REFUSED, _difference(kinds), stays=True)
+    return kept
 
 
 def refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
@@ -213,9 +248,15 @@ def begin_if_complete(update: RunUpdate) -> None:
     """Begin the attempt if no site is awaited and enough sites have offered."""
     members = counted_on(update)
     if not update.run.awaited and len(members) >= update.plan.membership.min_sites:
-        begin(update, members)
+        if len(kept := _of_one_kind(update, members)) == len(members):
+            begin(update, kept)
     else:
         wait_for_operators(update)
+
+
+def agreeing(update: RunUpdate) -> list[str]:
+    """The sites that are ready and agree, when no other site is waited for any longer."""
+    return _of_one_kind(update, counted_on(update))
 
 
 def begin(update: RunUpdate, participants: list[str]) -> None:
@@ -250,9 +291,16 @@ def ask(update: RunUpdate, steps: dict[str, Step]) -> None:
 # --- dismissal, exclusion, dropout --------------------------------------------------------------------------------
 
 
-def dismiss(update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excluded: bool = False) -> None:
-    """Dismiss the site: permanently (``excluded``), or until it reconnects with the fault corrected."""
+def dismiss(
+    update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excluded: bool = False, stays: bool = False
+) -> None:
+    """Dismiss the site: permanently (``excluded``), or until it reconnects with the fault corrected.
+
+    ``stays``: it can be proposed the plan again in the same session, since the fault can be another site's.
+    """
     update.gone(site)
+    if stays:
+        update.change(here=update.live.here | {site})
     update.change(dismissed={**update.live.dismissed, site: reason})
     update.send(site, Dismissed(update.run.name, outcome, reason))
     update.notify(notices.SiteDismissed(update.run.name, site, reason, excluded))

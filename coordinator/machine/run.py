@@ -148,7 +148,11 @@ class RunUpdate:
         """A new session opened: the site must offer again."""
         live = self.live
         self.change(here=live.here | {site}, ready=live.ready - {site}, proven=live.proven - {site})
-        self.change(dismissed={name: reason for name, reason in live.dismissed.items() if name != site})
+        self.trusted(site)
+
+    def trusted(self, site: str) -> None:
+        """Forget why the site was dismissed."""
+        self.change(dismissed={name: reason for name, reason in self.live.dismissed.items() if name != site})
 
     def gone(self, site: str) -> None:
         """The site's session ended, or the site was dismissed."""

@@ -24,7 +24,8 @@ def waits_of(run: Run) -> tuple[Wait, ...]:
     """The tasks that a run waits for now; empty if it is over."""
     live, awaited, undecided = run.live, run.awaited, run.unapproved
     away = tuple(s for s in awaited if s not in live.here and s not in live.dismissed)
-    here = tuple(s for s in awaited if s in live.here and s not in undecided)
+    here = tuple(s for s in awaited if s in live.here and s not in undecided and s not in live.dismissed)
+    wrong = {reason: tuple(s for s in awaited if live.dismissed.get(s) == reason) for reason in live.dismissed.values()}
     match live.phase:
         case Phase.ENROLLING | Phase.RETURNING | Phase.PLANNING:
             work = "check the plan and factor its data"
@@ -37,7 +38,7 @@ def waits_of(run: Run) -> tuple[Wait, ...]:
         Wait(_APPROVE, asking, len(live.ready), len(live.ready) + len(awaited)),
         Wait("connect" if live.phase is Phase.ENROLLING else "reconnect", away),
         Wait(work, here),
-        *(Wait(f"correct this: {live.dismissed[s].rstrip('.')}", (s,)) for s in awaited if s in live.dismissed),
+        *(Wait(f"correct this: {reason.rstrip('.')}", sites) for reason, sites in wrong.items()),
     )
     return tuple(wait for wait in found if wait.sites)
 

@@ -167,11 +167,16 @@ class AgentDaemon:
         self._status_changed.set()
 
     def _try_again(self) -> None:
-        """With another configuration: forget faults of the former one, and dial again if a run goes on without this site."""
-        dismissed = [run for run in self.unresolved if run]
+        """With another configuration: forget faults of the former one, and dial again if a run goes on without this site, or has
+        not begun: its data are read again."""
+        again = [run for run in self.unresolved if run]
         self.unresolved.clear()
         self.workers.troubles.clear()
-        if dismissed and self._ended is not None and not self._ended.done():
+        for name, run in self.agent.runs.items():
+            if run.stage is Stage.ACTIVE and not (run.answered or run.busy):
+                self.workers.forget(name)
+                again.append(name)
+        if again and self._ended is not None and not self._ended.done():
             self._ended.set_exception(LostSession("the configuration was read again; the site joins its runs again"))
 
     def _not_connected(self, text: str) -> None:

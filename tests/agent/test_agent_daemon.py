@@ -145,6 +145,28 @@ def test_what_needs_the_operator_is_in_the_status_and_a_reload_tries_again(tmp_p
     agent.against(conversation)
 
 
+def test_a_reload_reads_the_data_again_for_a_run_that_has_not_begun(tmp_path):
+    """Its list of shared instances can be the wrong one, although another site was named."""
+    agent = Agent(tmp_path)
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        first = await line.hears()
+        table = tmp_path / "local.csv"
+        rows = table.read_text().splitlines()
+        shared = next(i for i, row in enumerate(rows) if row.endswith(","))
+        table.write_text("\n".join(rows[:shared] + rows[shared + 1 :]) + "\n")
+        agent.daemon.notify(Notice("reloaded"))
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        again = await line.hears()
+        assert again.n_unlabelled == first.n_unlabelled - 1
+
+    agent.against(conversation)
+    assert agent.noticed.count("data_read") == 2
+
+
 @pytest.mark.parametrize("moment", ["connected", "not_connected"])
 def test_a_stopped_agent_leaves_its_session_in_order_or_stops_dialling(tmp_path, moment):
     agent, heard = Agent(tmp_path), []

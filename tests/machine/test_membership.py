@@ -152,28 +152,77 @@ def test_a_site_that_has_not_connected_is_waited_for_by_name() -> None:
     assert waiting_text(waits_of(machine.run), 90.0) == "waiting for b, c to connect (timeout in 90 s)"
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"n_unlabelled": 5}, ["b lists 5 shared instances", "a lists 6", "compare the two id columns"]),
-        ({"n_unlabelled": 0}, ["shares no unlabelled instance", "--unlabelled FILE"]),
-        ({"ids_digest": "other-ids"}, ["b and a list 6 shared instances", "ids differ", "other-ids", IDS[:12]]),
-        ({"machine": "y"}, ["rounds otherwise than a's", "same release of coreg and numpy"]),
-    ],
-)
-def test_an_offer_that_differs_names_what_and_what_to_do_and_may_be_mended(changes: Any, said: list[str]) -> None:
+DIFFERENT = [
+    ({"n_unlabelled": 5}, ["5 at {wrong}", "6 at {others}", "compare the id columns"]),
+    (
+        {"ids_digest": "other-ids"},
+        ["ids of the 6 shared instances differ", "other-ids at {wrong}", f"{IDS[:12]} at {{others}}"],
+    ),
+    ({"machine": "y"}, ["round differently", "same release of coreg and numpy"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), DIFFERENT)
+@pytest.mark.parametrize("wrong", ["a", "b", "c"])
+def test_the_site_that_differs_from_the_others_is_named_whoever_came_first(
+    wrong: str, changes: Any, said: list[str]
+) -> None:
     machine = planned()
-    machine.handle(offers(machine, "a"))
-    reason = dismissed(machine, offers(machine, "b", **changes), Outcome.REFUSED, excluded=False)
-    assert all(text in reason for text in said), reason
-    assert machine.awaited == ("b", "c")
-    assert f"b to correct this: {reason[:40]}" in waits(machine), "not: to reconnect, it is connected"
-    assert all_of(machine, comes_back(machine, "b")) == [
-        e.Notify(n.Joined(RUN, "b", 3, 3)),
-        e.Send("b", m.Proposal(RUN, 0, machine.plan)),
-        e.Notify(n.PlanAcceptedBy(RUN, "b")),
-    ]
-    assert "correct this" not in waits(machine)
+    others = [s for s in "abc" if s != wrong]
+    for site in "ab":
+        assert sends(machine.handle(offers(machine, site, **(changes if site == wrong else {})))) == []
+    last = offers(machine, "c", **(changes if wrong == "c" else {}))
+    reason = dismissed(machine, last, Outcome.REFUSED, excluded=False)
+    assert all(text.format(wrong=wrong, others=", ".join(others)) in reason for text in said), reason
+    assert machine.awaited == (wrong,)
+    assert f"{wrong} to correct this: {reason[:40]}" in waits(machine), "not: to reconnect, it is connected"
+    actions = all_of(machine, comes_back(machine, wrong))
+    assert e.Send(wrong, m.Proposal(RUN, 0, machine.plan)) in actions
+    assert machine.participants == ("a", "b", "c")
+    assert machine.phase is Phase.ASKING
+
+
+def test_a_site_without_shared_instances_is_named_at_once() -> None:
+    machine = planned()
+    reason = dismissed(machine, offers(machine, "b", n_unlabelled=0), Outcome.REFUSED, excluded=False)
+    assert all(text in reason for text in ("b: shares no unlabelled instance", "--unlabelled FILE"))
+
+
+def test_of_two_sites_that_differ_either_can_be_corrected_and_the_other_is_asked_again() -> None:
+    for wrong, right in (("a", "b"), ("b", "a")):
+        machine = planned(make_plan(sites=("a", "b")))
+        all_of(machine, [offers(machine, "a", n_unlabelled=5 if wrong == "a" else 6)])
+        actions = machine.handle(offers(machine, "b", n_unlabelled=5 if wrong == "b" else 6))
+        assert {send.site for send in sends(actions)} == {"a", "b"}, "which of them is wrong is not known"
+        assert waits(machine).startswith("waiting for a, b to correct this: the sites list different numbers")
+        actions = all_of(machine, comes_back(machine, wrong))
+        assert e.Send(right, m.Proposal(RUN, 0, machine.plan)) in actions
+        machine.handle(offers(machine, right))
+        assert machine.phase is Phase.ASKING
+
+
+def test_where_most_sites_are_wrong_each_can_be_corrected() -> None:
+    machine = planned()
+    all_of(machine, [offers(machine, s, n_unlabelled=5) for s in "ab"])
+    dismissed(machine, offers(machine, "c"), Outcome.REFUSED, excluded=False)
+    actions = all_of(machine, comes_back(machine, "a"))
+    assert e.Send("c", m.Proposal(RUN, 0, machine.plan)) in actions
+    dismissed(machine, offers(machine, "c"), Outcome.REFUSED, excluded=False)
+    assert waits(machine).startswith("waiting for b to correct this")
+    all_of(machine, comes_back(machine, "b"))
+    assert machine.phase is Phase.ASKING
+
+
+def test_the_timeout_of_the_plan_leaves_the_sites_that_agree() -> None:
+    machine = planned(make_plan(sites=("a", "b", "c", "d")))
+    all_of(
+        machine, [offers(machine, "a", n_unlabelled=5), offers(machine, "b"), offers(machine, "c"), machine.deadline]
+    )
+    assert machine.participants == ("b", "c")
+    machine = planned(make_plan(min_sites=3))
+    all_of(machine, [offers(machine, "a", n_unlabelled=5), offers(machine, "b"), machine.deadline])
+    told_at_the_end = machine.run.live.ending[1]
+    assert "did not accept the plan in time; the sites list different numbers of shared instances" in told_at_the_end
 
 
 def test_who_offered_alone_may_mend_its_own_list_and_who_offers_twice_counts_once() -> None:
