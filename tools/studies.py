@@ -64,6 +64,7 @@ def answer(run: dict) -> str:
         "additive": "joined model",
         "together-private": "scored together",
         "together-own-pick": "scored together where a site's own labels favour it, and all sites know the labelled rows",
+        "distilled": "limit of joined models: the pooled model, learnt by each site's own columns",
         "best-site": "the best single site's local model, if all could use it",
         "pooled": "pooled data, as a reference",
     }

@@ -12,6 +12,7 @@ from coordinator.authority.pki import encrypt_keys as encrypt
 from coordinator.cli.options import EncryptOption, IdentityOption
 from coreg_core.errors import UsageError
 from coreg_wire.identity.keys import ask_twice
+from coreg_wire.identity.spoken import words
 
 DirectoryArgument = Annotated[Path, typer.Argument(help="The authority's folder.")]
 
@@ -85,7 +86,7 @@ def sign(
         if signed.same_key is None
         else "its listed certificate signed the request"
     )
-    typer.echo(f"  key fingerprint {signed.key_fingerprint} ({compare})")
+    typer.echo(f"  key fingerprint {words(signed.key_fingerprint)} ({compare})\n  {signed.key_fingerprint}")
     if signed.same_key is not None:
         kept = "the key is unchanged: the pins of its peers stay valid"
         peers = kept if signed.same_key else "the key is new: its peers must pin it again"

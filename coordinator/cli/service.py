@@ -248,7 +248,8 @@ def status(
         typer.echo(f"{found['federation'] or store}: {found['state']}" + (f", on {found['listen']}" if up else ""))
         if up:
             typer.echo(f"  since {found['since']}, release {found['release']}")
-            typer.echo(f"  {len(connected)} of {len(found['of'])} sites: {', '.join(connected) or 'none'}")
+            missing = f"; missing: {', '.join(away)}" if away else ""
+            typer.echo(f"  {len(connected)} of {len(found['of'])} sites: {', '.join(connected) or 'none'}{missing}")
         for what in ("runs", "queued"):
             if found[what]:
                 typer.echo(f"  {what}: {', '.join(found[what])}")

@@ -76,6 +76,8 @@ def _positions(view: Any, names: Any) -> Any:
 
 def of_views(X: Any, views: Any) -> Any:
     """A data frame with the columns that some view names, in the frame's order: an id may be text. Other tables do not change."""
+    if hasattr(X, "collect"):
+        return X  # a lazy frame is refused below
     columns = [name for name in getattr(X, "columns", ()) if isinstance(name, str)]
     if not columns or not isinstance(views, Sequence) or isinstance(views, str):
         return X
@@ -98,12 +100,14 @@ def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared:
     label_mask
         (N, M) booleans: whether view v sees the label of row i. None: every view sees every label.
     all_shared
-        labelled rows are shared instances as well; None: where no target is missing.
+        labelled rows are shared instances as well; None: where no target is missing, and there is no mask.
 
     Raises
     ------
     BadData
         a mask of another shape, or no visible label.
+    UsageError
+        a mask without a missing target.
     """
     N, M = len(targets), len(tables)
     mask = np.ones((N, M), dtype=bool)
@@ -117,7 +121,12 @@ def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared:
         mask = mask.astype(bool)
     known = ~np.isnan(targets)
     if all_shared is None:
-        all_shared = bool(known.all())
+        all_shared = bool(known.all()) and label_mask is None
+        if label_mask is not None and known.all():
+            raise UsageError(
+                "no row is shared: each target is known. Set the targets of shared rows to NaN, also of rows whose label no view "
+                "may see."
+            )
     shared = np.arange(N) if all_shared else np.flatnonzero(~known)
     rows = [np.flatnonzero(known & mask[:, v]) for v in range(M)]
     if label_mask is not None and not any(len(r) for r in rows):
@@ -208,6 +217,10 @@ class ViewTables:
             if isinstance(y, (list, tuple)) and any(np.ndim(each) for each in y):
                 raise UsageError("several target vectors need Z_views, the tables of the shared rows.")
         else:
+            if isinstance(X, (list, tuple)) and any(getattr(table, "ndim", 0) == 1 for table in X):
+                raise BadData(
+                    "X: a list of vectors; each view needs a table of two dimensions (2D), also with one column."
+                )
             X = of_views(X, self.views)
             refuse_texts_and_gaps(X)
             checks = {"dtype": np.float64, "order": "C", "accept_sparse": self._sparse, "ensure_min_samples": least}
@@ -285,6 +298,19 @@ class ViewTables:
             )
         return table
 
+    def _require_named(self, X: Any) -> None:
+        """Name the columns that a table lacks if the views were fitted by names."""
+        known = getattr(self, "feature_names_in_", None)
+        if known is None:
+            return
+        if not hasattr(X, "columns") and np.ndim(X) == 2 and np.shape(X)[1] != len(known):
+            raise BadData(
+                f"X: {np.shape(X)[1]} columns without names. The views were fitted by names: give a data frame, or these "
+                f"{len(known)} columns in their order: {', '.join(map(str, known))}."
+            )
+        if missing := [str(name) for name in known if name not in list(getattr(X, "columns", known))]:
+            raise BadData(f"X: no column {missing[0]!r}. The views were fitted with {', '.join(map(str, known))}.")
+
     def _columns(self, table: Any) -> list[Any]:
         columns = columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None))
         return [_rows(table, (slice(None), c)) for c in columns]
@@ -304,6 +330,7 @@ class ViewTables:
                 f"X: {'a list of tables' if self.one_table_ else 'one table'}; the model was fitted with {fitted}."
             )
         if self.one_table_:
+            self._require_named(X)
             checks = {"dtype": np.float64, "order": "C", "accept_sparse": self._sparse}
             return self._columns(validate_data(self, of_views(X, self.views), reset=False, **checks))
         if len(X) != self.n_views_:

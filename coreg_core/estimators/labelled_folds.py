@@ -21,7 +21,7 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
     Raises
     ------
     BadData
-        (a ValueError) without targets.
+        (a ValueError) without targets, or with fewer labelled rows than folds.
 
     >>> import numpy as np
     >>> y = np.array([1.0, np.nan, 2.0, np.nan, 3.0])
@@ -36,6 +36,8 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
         y = np.asarray(as_objects(y))
         missing = missing_in(y)
         labelled, unlabelled = np.flatnonzero(~missing), np.flatnonzero(missing)
+        if len(labelled) < self.n_splits:
+            raise BadData(f"{len(labelled)} labelled rows are too few for {self.n_splits} folds: each needs one.")
         known = y[labelled]
         classes = list(dict.fromkeys(known.tolist()))
         folds = super().split(labelled, groups=groups)

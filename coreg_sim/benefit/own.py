@@ -20,18 +20,20 @@ class OwnTable(TableSource):
     sites: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @classmethod
-    def divided(cls, path: Path, positive: str = "") -> "OwnTable":
+    def divided(cls, path: Path, positive: str = "", na_values: tuple[str, ...] = ()) -> "OwnTable":
         """By a views.toml (`coreg_sim.federation.views_file`)."""
         views = read_views(path)
         if views.labelled_at is not None:
             raise UsageError(
                 f"{path}: labelled_at is for `coreg-sim run` and `sweep`. Leave it out: draws choose the rows."
             )
+        if len(views.sites) < 2:
+            raise UsageError(f"{path}: one site has no other to join. Add a second section [sites.NAME].")
         named = sorted(views.sites.items())
         dates = tuple(dict.fromkeys(name for _, its in named for name in its.dates))
         categorical = tuple(dict.fromkeys(name for _, its in named for name in its.categorical))
         sites = tuple((name, its.columns) for name, its in named)
-        return cls(str(views.data), views.target, (), dates, positive, categorical, (), sites)
+        return cls(str(views.data), views.target, (), dates, positive, categorical, na_values, sites)
 
     @property
     def name(self) -> str:
@@ -59,12 +61,15 @@ class OwnTable(TableSource):
         """
         features, y, without = self.labelled()
         for site, columns in self.sites:
+            if self.target in columns:
+                raise UsageError(f"{self.target!r} is the target. Remove it from the columns of {site}.")
             features.require(columns, f"columns of {site}")
         if self.sites:
             features = features.select(list(dict.fromkeys(name for _, columns in self.sites for name in columns)))
         if not len(y) or not features.columns:
             raise UsageError(
-                f"{self.path}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features."
+                f"{self.path}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features. A study needs rows "
+                "with a target, and features beside it."
             )
         known = Preprocessing.fit_columns(features, categorical=self.categorical, dates=self.dates, scale=False)
         X, names = known.transform(features), tuple(known.feature_names)

@@ -50,8 +50,9 @@ _LEAN = 2.0  # biased rows: the highest row is drawn with e² times the odds of 
 class Regime:
     """A way to partition a table; see the module's docstring.
 
-    ``name`` is a value of --regimes. ``labels`` has n_v of each site, and ``shared`` is m. Only ``counted`` regimes are in the
-    headline. Others are warnings: the same rows everywhere, sites that label differently, other shared sets, noise.
+    ``name`` is a value of --regimes. ``labels`` has n_v of each site, and ``shared`` is m. ``positive`` is the share of 1 in a
+    yes/no target. Only ``counted`` regimes are in the headline. Others are warnings: the same rows everywhere, sites that label
+    differently, other shared sets, noise; or other questions: more labels, rare events.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Regime:
     mislinked: float = 0.0
     noise: int = 0
     yes_no: bool = False
+    positive: float = 0.5
     counted: bool = True
 
     def with_sites(self, count: int) -> "Regime":
@@ -141,6 +143,8 @@ REGIMES: dict[str, Regime] = {
             _alike(f"yes-no{n}", 3, n, f"3 sites of {n} labels, a yes/no target", yes_no=True, counted=False)
             for n in (10, 20, 50, 100)
         ),
+        _alike("rare200", 3, 200, "3 sites of 200 labels, 5 % of them yes", yes_no=True, positive=0.05, counted=False),
+        _alike("n1000", 3, 1000, counted=False),
         _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True, counted=False),
     )
 }
@@ -262,7 +266,8 @@ def partition(
     y = table.y
     two = len(np.unique(y)) == 2
     if yes_no := regime.yes_no or two:
-        y = (y > (y.min() if two else np.median(y))).astype(np.float64)
+        above = y > (y.min() if two else np.quantile(y, 1.0 - regime.positive))
+        y = (above if above.any() else y == y.max()).astype(np.float64)  # a target can end in many equal values
     factors, shifts = np.ones(M), np.zeros(M)
     if regime.offset:
         shifts = regime.offset * rng.normal(size=M)

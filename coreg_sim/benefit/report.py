@@ -26,7 +26,7 @@ from coreg_wire.terminal.svg import Plot, Series
 MAP = ("agreement-loo", "additive", "together-private", "together-own-pick", "together", "together-open", "pooled")
 BY_SET = ("agreement-loo", "additive", "together-own-pick", "together-grouped-3", "together-open", "pooled")
 PRICE = ("together-private", "together", "together-grouped-3", "together-open", "pooled")
-LABELS = ("n10", "n20", "n50", "n100", "n200")
+LABELS = ("n10", "n20", "n50", "n100", "n200", "n1000")
 _FORECAST_BINS = (-1.0, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, np.inf)
 _R2_BINS = (-np.inf, 0.2, 0.5, 0.8, 1.0)
 
@@ -338,8 +338,8 @@ def _labels(found: Sequence[SiteOutcome]) -> Plot:
     """Joined models and joint scores by the number of labels."""
 
     def value(regime: str, method: str) -> float | None:
-        got = figure([site for site in found if site.regime.name == regime and site.counted], method)
+        got = figure([site for site in found if site.regime.name == regime and site.judged], method)
         return None if got is None else got.mean
 
-    methods = ("agreement-loo", "additive", "together-private", "together-own-pick", "pooled")
+    methods = ("agreement-loo", "additive", "distilled", "together-private", "together-own-pick", "pooled")
     return _plot("benefit-labels", "Change of the error by joining", "% against alone", methods, value)

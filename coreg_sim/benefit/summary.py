@@ -27,7 +27,7 @@ _CUT = (-0.9, 2.0)
 
 OWN = (
     "agreement-0.1", "agreement-0.01", "agreement-loo", "agreement-exact", "additive-joined", "additive-blended",
-    "additive", "additive-common", "mean-of-labels", "ridge-alone", "hgb-alone", "extra-trees-alone",
+    "additive", "additive-common", "distilled", "mean-of-labels", "ridge-alone", "hgb-alone", "extra-trees-alone",
 )  # fmt: skip
 TOGETHER = (
     "mean-of-sites", "best-site", "together-private", "together", "together-own-pick", "together-else-own",

@@ -10,6 +10,7 @@ r"""One federation: the error of each method on test rows at each site, and each
 | hgb-alone, extra-trees-alone | scikit-learn's trees, on the site's rows and columns (first draw only) | own model |
 | together | common rows, smoothed residuals | joint score |
 | together-private, -grouped-3, -open | private rows; residuals as means of three; open residuals | joint score |
+| distilled | the pooled model's predictions of the shared rows, learnt from the site's own columns | own model, a limit |
 | mean-of-labels | the mean of the site's own labels; of the federation's where it has none | own model |
 | mean-of-sites, best-site | mean of the models alone; the one with the least leave-one-out error | joint score |
 | pooled, ridge-, hgb-, extra-trees-pooled | all labelled rows and columns in one place, for reference | joint score |
@@ -28,6 +29,7 @@ from jaxtyping import Float64
 
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.local_fit import LEAST_LABELS
+from coreg_core.additive.model.smoother import choose_smoother
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_types import Operator
 from coreg_core.additive.reference.dense_training import DenseRun, forecast_dense, train_dense
@@ -126,12 +128,27 @@ class Federation:
         best = min(errors, key=errors.__getitem__)
         mean = np.mean([self.alone_predictions[v] for v in labelled], axis=0)
         means = [float(y.mean()) if len(y) else self.mean for y in self.partition.labels]
+        if self.partition.overlaps is None:
+            out["distilled"] = self._distilled()
         out["mean-of-labels"] = self._errors(np.array(means)[:, None])
         out["mean-of-sites"] = self._errors([mean] * M)
         out["best-site"] = self._errors([self.alone_predictions[best]] * M)
         out["together-private"] = self._errors(self._joint(self.private))
         out["pooled"] = self._errors([self.pooled[0]] * M)
         return out
+
+    def _distilled(self) -> list[float]:
+        """How well each site's own columns can learn the pooled model: a limit for what joining can be expected to reach."""
+        teacher, X = self._pooled_site.model, _pooled_rows(self.partition)[0]
+        assert teacher is not None
+        assert teacher.alone is not None
+        scores, test, out = teacher.alone.predict(X[self.partition.shared]), self.partition.test, []
+        for site, columns in zip(self.private, self.partition.columns, strict=True):
+            learnt = choose_smoother(site.candidates, scores)
+            chosen = site.candidates[learnt.candidate]
+            own = chosen.features(site.standardiser(columns[test])) @ learnt.coefficients(chosen, scores)
+            out.append(scores.mean() + own)
+        return self._errors(out)
 
     def _agreement(self) -> dict[str, list[float]]:
         partition, parts = self.partition, []

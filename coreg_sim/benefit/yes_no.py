@@ -14,7 +14,7 @@ from coreg_sim.benefit.summary import SiteOutcome
 from coreg_sim.study.report import Cell, ReportTable
 
 TITLE = "Yes/no targets"
-CLEAR, RARE = 0.05, 0.1  # a difference of AUC; a share of one class
+CLEAR, RARE = 0.05, 0.03  # a difference of AUC; a share of one class
 METHODS = (
     "logistic regression alone", "local model", "joined model", "scored together", "pooled", "pooled, logistic loss",
 )  # fmt: skip
@@ -94,8 +94,10 @@ def _moved(there: Sequence[SiteOutcome]) -> str:
         f"the sites, and higher at {100 * np.mean(change > CLEAR):.0f} %."
     )
     rare = min(min(share, 1.0 - share) for share in (float(s.record.get("positive", 0.5)) for s in there))
-    return told + f" Only {100 * rare:.1f} % of the test labels are of one class: rare events were not studied." * (
-        rare < RARE
+    return (
+        told
+        + f" Only {100 * rare:.1f} % of the test labels are of one class: events this rare were hardly studied."
+        * (rare < RARE)
     )
 
 

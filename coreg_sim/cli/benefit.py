@@ -73,11 +73,11 @@ def benefit(
     source: Path | OwnTable | None = data
     of_a_table = bool(target or drop or dates or positive or categorical or na_values)
     if views is not None:
-        if data or target or drop or dates or categorical or na_values:
+        if data or target or drop or dates or categorical:
             raise UsageError(
                 f"{views} names the table, its target and columns. Leave out --data, --target and the like."
             )
-        source = OwnTable.divided(views, positive)
+        source = OwnTable.divided(views, positive, tuple(na_values or ()))
     elif data is not None and not data.is_dir() and target is not None:
         columns = (tuple(drop or ()), tuple(dates or ()), positive, tuple(categorical or ()), tuple(na_values or ()))
         source = OwnTable(str(data), target, *columns)

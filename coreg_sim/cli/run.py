@@ -75,6 +75,8 @@ def run(
     given = [
         name for name in OF_THE_AGREEMENT if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
     ]
+    if not views.isdigit() and getattr(context.get_parameter_source("sites"), "name", "") == "COMMANDLINE":
+        raise UsageError(f"--sites: {views} names the sites. Leave the option out.")
     if objective == "additive" and given:
         raise UsageError(f"--{given[0].replace('_', '-')} is an option of the agreement. Add --objective agreement.")
     problem = o.problem_of(

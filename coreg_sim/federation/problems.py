@@ -54,11 +54,17 @@ class TableSource:
 
         table = read_table(Path(self.path), na_values=(*NA_VALUES, *self.na_values))
         table.require([self.target], "the target")
+        if self.target in self.drop:
+            raise UsageError(f"{self.target!r} is both the target and a column to drop.")
         table.require(self.drop, "to be dropped")
         table.require(self.dates, "to be read as dates")
         table.require(self.categorical, "to be read as texts")
         y = table.with_classes(self.target, self.positive).numbers(self.target, target=True)
         known = np.flatnonzero(~np.isnan(y))
+        if len(known) and np.ptp(y[known]) == 0.0:
+            raise BadData(
+                f"{self.path}: the target {self.target!r} has one value, {y[known[0]]:g}. There is nothing to predict."
+            )
         features = table.rows(known).select([n for n in table.columns if n not in (self.target, *self.drop)])
         return features, y[known], len(y) - len(known)
 

@@ -62,7 +62,10 @@ def read_views(path: Path) -> ViewsFile:
     try:
         read = ViewsFile.model_validate(read_toml(path))
     except ValidationError as error:
-        raise file_faults(path, error, [*ViewsFile.model_fields, *SiteViews.model_fields]) from None
+        fault = file_faults(path, error, [*ViewsFile.model_fields, *SiteViews.model_fields])
+        if any(e["loc"][-1] in ("positive", "na_values") for e in error.errors()):
+            raise UsageError(f"{fault} Give --positive or --na-values beside --views instead.") from None
+        raise fault from None
     if HELD_OUT in read.sites:
         raise UsageError(f"{path}: a site cannot be called {HELD_OUT!r}: this word marks test rows.")
     return read.model_copy(update={"data": path.parent / read.data})

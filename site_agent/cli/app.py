@@ -129,7 +129,9 @@ def check_command(
         else:
             typer.echo(f"{'WARN' if fields.get('warning') else _VERDICTS[good]:<6} {text}")
 
-    raise typer.Exit(check(read_settings(config, given, ("data", "target", "id")), show, plan))
+    raise typer.Exit(
+        check(read_settings(config, given, ("data", "target", "id")), show, plan, [config] if config else [])
+    )
 
 
 @app.command("score")

@@ -9,6 +9,7 @@ import typer
 
 from coreg_core.errors import Refused, UsageError
 from coreg_wire.identity.keys import ask_twice
+from coreg_wire.identity.spoken import words
 from coreg_wire.terminal.output import print_json
 from site_agent.cli.service import JsonOption
 from site_agent.identity.identity import check_identity, enrol, install, renew
@@ -57,7 +58,7 @@ def enroll(
         typer.echo(
             f"{asked.name}: {asked.request_path}, for {'the key that it has' if asked.reused_key else 'a new key'}"
         )
-        typer.echo(f"  key fingerprint {asked.key_fingerprint}")
+        _show_key(asked.key_fingerprint)
         typer.echo(
             f"next: send {asked.request_path.name} to the coordinator's operator, who runs `coreg-coordinator sign --renew`; "
             f"then run `coreg-agent enroll --identity {identity} --install {asked.name}.pem` with the answer"
@@ -76,11 +77,15 @@ def enroll(
         raise UsageError("needs --name, the site's name in federation.toml; or --install NAME.pem.")
     made = enrol(identity, name, secret=ask_twice(f"{identity / 'site.key'}") if encrypt else None)
     typer.echo(f"{made.name}: {made.request_path}{' (with the key that was there)' if made.reused_key else ''}")
-    typer.echo(f"  key fingerprint {made.key_fingerprint}")
+    _show_key(made.key_fingerprint)
     typer.echo(
-        f"next: send {made.request_path.name} to the coordinator's operator, and read out the fingerprint by telephone; "
+        f"next: send {made.request_path.name} to the coordinator's operator, and read out the words by telephone; "
         f"then run `coreg-agent enroll --identity {identity} --install {made.name}.pem` with the answer"
     )
+
+
+def _show_key(fingerprint: str) -> None:
+    typer.echo(f"  key fingerprint {words(fingerprint)}\n  {fingerprint}")
 
 
 def peers(
@@ -108,7 +113,7 @@ def peers(
     Answers are summed with pinned sites only. A certificate proves that the coordinator's authority signed a key. Only the other
     organisation can confirm the key: call it and compare the words.
     """
-    from site_agent.identity.peers import peer_of, pins, words, write_pins
+    from site_agent.identity.peers import peer_of, pins, write_pins
     from site_agent.policy.policy import read_policy
 
     if not (identity / "site.pem").exists():
@@ -128,8 +133,8 @@ def peers(
         added = write_pins(write, list(found.values()))
         typer.echo(f"{write}: pinned {', '.join(added) or 'no new site'}")
         typer.echo(
-            "If you have not compared the words by telephone, delete these lines and call first. An agent that serves reads the "
-            "pins when it is reloaded (SIGHUP)."
+            f"If you have not compared the words by telephone, delete these sites from [peers] in {write} and call first. "
+            "An agent that serves reads the pins when it is reloaded (SIGHUP)."
         )
         return
     if pin:

@@ -147,7 +147,7 @@ def _certificates(path: Path) -> list[Any]:
         return list(load_certificates(path.read_bytes(), str(path)))
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read ({error.strerror}): give the federation's certificate with --authority."
+            f"{path} cannot be read ({error.strerror}): give the ca.pem of the identity folder with --authority."
         ) from None
 
 

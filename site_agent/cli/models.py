@@ -80,6 +80,11 @@ def predict(
             *notes,
             f"{table.source} has a column {loaded.target!r}. To compare it with the predictions: {command}",
         )
+    if id_column is None:
+        notes = (
+            *notes,
+            f"{output} has no ids: its rows are in the order of {table.source}. Give --id NAME to copy a column",
+        )
     if as_json:
         fields = {"event": "predicted", "rows": len(predictions), "output": str(output), "notes": notes}
         print_json({**fields, **seen.fields()})

@@ -140,7 +140,9 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         since = found["connected_since"]
         idle = "" if found["runs"] else f"; waiting {found['waiting']}"
         doing = f"connected since {since}{idle}" if connected else found["waiting"]
-        typer.echo(f"{found['site']}: {doing if up else 'not running'}")
+        ended = None if up else found.get("ended")
+        how = f"; ended {ended['at']} with exit code {ended['exit_code']}: {ended['reason']}" if ended else ""
+        typer.echo(f"{found['site']}: {doing if up else 'not running'}{how}")
         if (until := found.get("certificate_until")) is not None and (left := _days_until(until)) < 30:
             typer.echo(f"  the certificate expires in {left} days: `coreg-agent enroll --renew`")
         for run, told in found["runs"].items() if up else ():
@@ -150,6 +152,9 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
             typer.echo(f"  data set {data} cannot be used: {trouble}")
         for text in found.get("unresolved", ()):
             typer.echo(f"  {text}")
+        if (last := next(iter(reversed(list(state_of(config).history()))), None)) is not None:
+            why = f": {last['reason']}" if last.get("reason") else ""
+            typer.echo(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{why}")
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
 

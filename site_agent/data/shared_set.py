@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.protocol.plan import IdRule
 from site_agent.data.aligned import SharedIds, normalised
-from site_agent.data.errors import BadTable, Fault, Faults, some
+from site_agent.data.errors import SHOWN, BadTable, Fault, Faults, some
 from site_agent.data.sources import Source
 from site_agent.data.tables import NA_VALUES, Table, read_table
 
@@ -288,22 +288,17 @@ def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]
         what = f"a shared instance without an id in {column!r}."
         found.add(Fault(table.source, what, kind="missing", lines=tuple(empty), about=column))
     repeated = _repeated(ids, table.lines)
-    if 2 * len(set(ids)) < len(ids):
+    if len(repeated) > SHOWN:
         what = f"{column!r} is no id of these rows: {len(ids)} shared instances have {len(set(ids))} different values."
         columns = {name: table.ids(name) for name in table.columns if name != column}
         unique = [n for n, v in columns.items() if len(set(v)) == len(v) and not any("." in text for text in v)]
-        found.add(
-            Fault(
-                table.source,
-                what,
-                f"All values of {some(unique, 3)} are different: give that column as the id."
-                if unique
-                else "Name the id column.",
-                kind="duplicate",
-                lines=tuple(line for lines in repeated.values() for line in lines),
-                about=column,
-            )
+        todo = (
+            f"All values of {some(unique, 3)} are different: give that column as the id."
+            if unique
+            else "Name the id column."
         )
+        lines = tuple(line for lines in repeated.values() for line in lines)
+        found.add(Fault(table.source, what, todo, kind="duplicate", lines=lines, about=column))
         repeated = {}
     for text, lines in repeated.items():
         often = "twice" if len(lines) == 2 else f"{len(lines)} times"

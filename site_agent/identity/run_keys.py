@@ -169,13 +169,14 @@ class AttemptSecrets:
         try:
             identity = serialization.load_der_public_key(bytes.fromhex(peer.identity))
         except ValueError:
-            raise Refused(f"the roster's key of {peer.site} cannot be read.") from None
+            raise Refused(f"the key that the coordinator sent for {peer.site} cannot be read.") from None
         fingerprint = key_fingerprint(identity) if isinstance(identity, ec.EllipticCurvePublicKey) else ""
         if fingerprint != pinned or not isinstance(identity, ec.EllipticCurvePublicKey):
             raise Refused(
-                f"the roster's key of {peer.site} is not the one that this site's policy pins ({pinned[:16]}…, not "
-                f"{fingerprint[:16]}…). If {peer.site} has a new key, its operator can confirm it by telephone "
-                "(`coreg-agent peers`). Otherwise the coordinator, or a holder of its authority's key, poses as that site."
+                f"the key that the coordinator sent for {peer.site} is not the one that this site's policy pins "
+                f"({pinned[:16]}…, not {fingerprint[:16]}…). Call the operator of {peer.site}, who can confirm a new key "
+                "(`coreg-agent peers`). Then correct the pin and reload. Without a confirmation do not take part: another "
+                "party poses as that site."
             )
         if not is_signed(identity, peer.signature, _statement(peer)):
             raise Refused(f"the offer of {peer.site} for this run is not signed by that site.")

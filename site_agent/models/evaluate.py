@@ -86,7 +86,7 @@ def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
         notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
     used = {name for model in loaded.values() for name in model.preprocessing.sources}
     if odd := [name for name in whole.columns if name not in used and name != target]:
-        notes.append(f"{data}: not used by any model: the columns {some(odd)}")
+        notes.append(f"{data}: ignored, because no model uses them: {some(odd)}")
     for model in loaded.values():
         texts = (*model.preprocessing.notes_on(table), *look(model.preprocessing, table).beyond)
         notes += [text for text in texts if text not in notes]

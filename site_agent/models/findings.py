@@ -237,10 +237,10 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
                 f"no clear difference. On left-out labels the joined model's error is {change}; either model serves."
             )
     errors = [found[key]["rmse"] for key in ("alone", "joined", "together") if found.get(key)]
-    if found.get("mean") and errors and min(errors) >= found["mean"]["rmse"]:
+    if found.get("mean") and errors and min(errors) > (1.0 - CLEAR) * found["mean"]["rmse"]:
         return [
-            "recommendation: none yet. On left-out labels no model is better than the mean of the labels, which can be chance "
-            "with few labels. Use more labels before you rely on a model. All models are saved."
+            "recommendation: none yet. On left-out labels no model is clearly better than the mean of the labels, which can be "
+            "chance with few labels. Use more labels before you rely on a model. All models are saved."
         ]
     out = [f"recommendation: {first} The local model is saved too."]
     if found.get("together") is not None:

@@ -65,10 +65,14 @@ def host_and_port(address: str) -> tuple[str, int]:
         not of that form.
     """
     if "://" in address:
-        raise UsageError(f"--coordinator {address}: write HOST:PORT, without {address.partition('://')[0]}://.")
+        raise UsageError(
+            f"coordinator {address} (--coordinator, or agent.toml): write HOST:PORT, without {address.partition('://')[0]}://."
+        )
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise UsageError(f"--coordinator {address}: expected HOST:PORT, as in coordinator.example.org:7600.")
+        raise UsageError(
+            f"coordinator {address} (--coordinator, or agent.toml): expected HOST:PORT, as in example.org:7600."
+        )
     return host.strip("[]"), int(port)
 
 

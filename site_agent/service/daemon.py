@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, assert_never
 
-from coreg_core.errors import Refused
+from coreg_core.errors import CoregError, Refused
 from coreg_core.protocol.messages import PROTOCOL_VERSION, Countersigned, Dismissed, Finished, Hello, Proposal, Rejected
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
@@ -82,9 +82,9 @@ class AgentDaemon:
         self.connected_since: str | None = None
         self.certificate_until: str | None = None
         self.waiting = "dialling"
-        self.unresolved: dict[
-            str, str
-        ] = {}  # what needs the operator: runs without this site, a file that is not in force
+        self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
+        # What needs the operator: runs without this site, a file that is not in force.
+        self.unresolved: dict[str, str] = {}
         self._ledger, self._state, self._observer = ledger, state, notify
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -129,6 +129,9 @@ class AgentDaemon:
                 return await dialling
             except asyncio.CancelledError:
                 return Exit()
+        except CoregError as error:
+            self.ended = {"at": timestamp(), "exit_code": error.exit_code, "reason": str(error)}
+            raise
         finally:
             if wake_up is not None:
                 wake_up.close()

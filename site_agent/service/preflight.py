@@ -3,7 +3,7 @@
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -41,6 +41,7 @@ def check(
     settings: AgentSettings,
     note: Callable[[str, bool | None, Mapping[str, Any]], None],
     plan_file: Path | None = None,
+    files: Sequence[Path] = (),
 ) -> int:
     """Run every check, in the order of joining, and return the exit code of the first failure.
 
@@ -51,6 +52,8 @@ def check(
         warning, and for a fault of a table `Fault.fields`.
     plan_file
         a plan to check against the policy and these rows.
+    files
+        of the configuration: no other user must be able to change them.
     """
     code, results = 0, ModelStore("", settings.models)
     # The ledger names instances under this secret. Without a secret there are no earlier answers.
@@ -124,8 +127,10 @@ def check(
         allowed = read_policy(settings.policy)
         if not allowed.peers and allowed.aggregation == "secure":
             where = "no policy is configured (policy = … in agent.toml, or --policy)" if settings.policy is None else ""
-            raise _Warned(
-                f"{where or f'{settings.policy} pins no peers'}, so every run with secure aggregation will be refused. "
+            # Without a policy and a coordinator the operator looks at the table alone, and --insecure is a rehearsal.
+            unready = settings.policy is not None or (settings.coordinator is not None and not settings.insecure)
+            raise (Refused if unready else _Warned)(
+                f"{where or f'{settings.policy} pins no peers'}, so this site will refuse every run with secure aggregation. "
                 "Pin the other sites with `coreg-agent peers --pin --write policy.toml NAME.pem …`. "
                 f"{policy_summary(allowed)}"
             )
@@ -139,6 +144,14 @@ def check(
         if warning := checked.expiry_warning():
             raise _Warned(f"{valid}. {warning}")
         return valid
+
+    def modes() -> str:
+        paths = [path for path in (*files, settings.identity, settings.policy) if path is not None and path.exists()]
+        if os.name == "posix" and (open_ := [f"{path}" for path in paths if path.stat().st_mode & 0o022]):
+            raise StorageError(
+                f"other users can change {', '.join(open_)}, and with them what this site agrees to. Run `chmod go-w` on them."
+            )
+        return "only this user can change identity, policy and configuration"
 
     def network() -> str:
         if settings.coordinator is None:
@@ -202,10 +215,12 @@ def check(
     step("ledger", ledger)
     sections = ONLY not in settings.data
     for name, inputs in settings.data.items():
-        step(f"table {name}".rstrip(), partial(table, name, inputs))
-        if inputs.shared is None and inputs.id:
+        before = code
+        read = step(f"table {name}".rstrip(), partial(table, name, inputs))
+        if (read or code == before) and inputs.shared is None and inputs.id:  # else the table's faults are enough
             step(f"ids {name}".rstrip(), partial(ids, inputs))
     step("policy", policy)
+    step("modes", modes)
     known = step("identity", identity)
     if plan_file is not None:
         try:

@@ -16,6 +16,7 @@ def status_of(daemon: "AgentDaemon") -> dict[str, Any]:
         "release": release(),
         "connected_since": daemon.connected_since,
         "waiting": daemon.waiting,
+        "ended": daemon.ended,
         "certificate_until": daemon.certificate_until,
         "runs": {
             run.plan.run: {"study": run.plan.study, "data": run.plan.data, "doing": run.stage.value} for run in runs

@@ -20,7 +20,6 @@ from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
 from coreg_wire.transport.release import release
 from site_agent.data.aligned import guessable, read_ids
 from site_agent.data.data_sets import DataSets
-from site_agent.data.errors import some
 from site_agent.data.prepare import Prepared
 from site_agent.data.shared_set import keyed
 from site_agent.ledger import Ledger
@@ -297,7 +296,9 @@ class RunWorkers:
             ids = read_ids(self.data_sets.inputs(name), terms.ids)
         if plan.run != self._shown:
             self._shown = plan.run
-            self._notify(notices.finding(f"{len(ids)} ids, as they are compared: {some(ids)}"))
+            self._notify(
+                notices.finding(f"{len(ids)} ids of this site are compared; `coreg-agent check` shows some of them")
+            )
             if warning := guessable(ids):
                 self._notify(notices.finding(warning))
         # No instance is shared yet. The digest is that of all alignments of this data set, so that the ledger compares their

@@ -112,6 +112,8 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
 
     with pytest.raises(Refused, match="the coordinator refused this session: renamed"):
         agent.against(conversation)
+    ended = json.loads((tmp_path / "service" / "status.json").read_text())["ended"]
+    assert (ended["exit_code"], ended["reason"]) == (4, "the coordinator refused this session: renamed")
     assert (agent.noticed.count("connected"), agent.noticed.count("not_connected")) == (2, 3)
     assert json.loads((tmp_path / "service" / "status.json").read_text())["waiting"] == "stopped"
     assert agent.noticed.count("data_read") == 1, "nothing is read or factored again"

@@ -63,7 +63,7 @@ def test_models_are_compared_with_the_first_on_the_same_rows(folder):
     assert found["models"][0]["change"] is None
     assert found["models"][1]["change"]["high"] < -0.8, "ten times as good, whatever rows are drawn"
     assert any("1 rows without 'y' are left out" in note for note in found["notes"])
-    assert any("not used by any model: the columns 'id', 'other'" in note for note in found["notes"])
+    assert any("ignored, because no model uses them: 'id', 'other'" in note for note in found["notes"])
     picture = (folder / "e.svg").read_text()
     assert (picture.count("<circle"), "good" in picture) == (2, True)
     assert agent(*words).stdout.count("●") == 2

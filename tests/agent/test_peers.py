@@ -15,8 +15,9 @@ from coreg_core.errors import UsageError
 from coreg_sim.federation.masks import fingerprint_of, identity_of
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.names import site_uri
+from coreg_wire.identity.spoken import words
 from site_agent.cli.app import app
-from site_agent.identity.peers import peer_of, words
+from site_agent.identity.peers import peer_of
 from site_agent.policy.policy import read_policy
 
 FINGERPRINTS = st.text("0123456789abcdef", min_size=64, max_size=64)

@@ -58,14 +58,15 @@ def test_each_check_has_its_own_verdict(folder):
     code, verdicts = check(*TABLE, "--data", "typo.csv", "--coordinator", "127.0.0.1:9")
     assert code == 6
     wrong = [v["text"] for v in verdicts if v["ok"] is False]
-    assert [text.split(":")[0] for text in wrong] == ["table", "identity"], "the coordinator is not to blame"
-    assert ("line 5" in wrong[0], "enroll" in wrong[1]) == (True, True)
+    assert [text.split(":")[0] for text in wrong] == ["table", "policy", "identity"], "the coordinator is not to blame"
+    assert ("line 5" in wrong[0], "enroll" in wrong[2]) == (True, True)
+    assert "this site will refuse every run with secure aggregation" in wrong[1]
     [skipped] = [v for v in verdicts if v["ok"] is None]
     assert skipped["text"] == "not checked: connection (127.0.0.1:9: no identity)"
     done = agent("check", *TABLE, *INSECURE[:3], "--coordinator", "localhost")
     assert done.exit_code == 2
     assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == [
-        "WRONG  connection: --coordinator localhost: expected HOST:PORT, as in coordinator.example.org:7600."
+        "WRONG  connection: coordinator localhost (--coordinator, or agent.toml): expected HOST:PORT, as in example.org:7600."
     ]
 
 
@@ -90,12 +91,12 @@ def test_without_a_coordinator_all_but_the_connection_is_checked(folder):
     lines = done.stdout.splitlines()
     assert done.exit_code == 0
     assert [line.split(":")[0] for line in lines] == [
-        "ok     versions", "ok     ledger", "ok     table", "WARN   ids", "WARN   policy", "ok     identity", "not checked",
-        "ok     output",
+        "ok     versions", "ok     ledger", "ok     table", "WARN   ids", "WARN   policy", "ok     modes", "ok     identity",
+        "not checked", "ok     output",
     ]  # fmt: skip
     assert "texts with at most" in lines[3], "the ids of this table are small numbers"
     assert "no policy is configured" in lines[4]
-    assert lines[6] == "not checked: connection (no --coordinator)"
+    assert lines[7] == "not checked: connection (no --coordinator)"
 
 
 def test_a_column_of_dates_that_becomes_most_features_is_a_warning(folder):
@@ -335,3 +336,25 @@ def test_the_secret_is_on_the_disk_before_the_ledger_needs_it(folder, monkeypatc
     secret = site_salt(folder / "salt", folder / "ledger.jsonl")
     assert len(synced) == 2, "the file, and its name in the folder"
     assert ((folder / "salt").read_bytes(), (folder / "salt").stat().st_mode & 0o777) == (secret, 0o600)
+
+
+def test_a_policy_without_pins_and_files_that_others_can_change_are_wrong(folder):
+    write(folder, "", "policy.toml")
+    config = write(folder, 'data = "north.csv"\ntarget = "y"\nid = "id"\npolicy = "policy.toml"\n', "agent.toml")
+    config.chmod(0o666)
+    code, verdicts = check("--config", "agent.toml", *INSECURE[:3])
+    wrong = [v["text"] for v in verdicts if v["ok"] is False]
+    assert code == 4
+    assert wrong[0].startswith("policy: policy.toml pins no peers, so this site will refuse every run")
+    assert wrong[1].startswith("modes: other users can change agent.toml, and with them")
+    assert "chmod go-w" in wrong[1]
+
+
+def test_a_wrong_id_column_is_one_fault_with_the_right_column(folder):
+    rows = [f"{i},{i // 2},{i}.5,{i if i < 9 else ''}" for i in range(60)]
+    write(folder, "\n".join(["patient,age,u,y", *rows, ""]), "ages.csv")
+    done = agent("check", "--data", "ages.csv", "--target", "y", "--id", "age", *INSECURE)
+    lines = [line for line in done.stdout.splitlines() if "age" in line]
+    [wrong] = [line for line in lines if line.startswith("WRONG")]
+    assert "51 shared instances have 26 different values. All values of 'patient' are different" in wrong
+    assert not any(line.startswith("WARN   ids") for line in lines)

@@ -164,8 +164,8 @@ def forged(offer, **changes):
 
 IMPOSTOR = RunKeys(identity_of("the coordinator"), fingerprint_of)
 CHEATS = {
-    "another_certificate": (lambda o: IMPOSTOR.draw(offer_of("b", PLAN)).offer, "key of b is not the one"),
-    "no_key": (lambda o: replace(o, identity="00"), "the roster's key of b cannot be read"),
+    "another_certificate": (lambda o: IMPOSTOR.draw(offer_of("b", PLAN)).offer, "sent for b is not the one"),
+    "no_key": (lambda o: replace(o, identity="00"), "the key that the coordinator sent for b cannot be read"),
     "changed_on_its_way": (lambda o: replace(o, ids_digest="other"), "offer of b for this run is not signed"),
     "low_order": (lambda o: forged(o, key="00" * 32), "b offered an invalid key"),
     "order_eight": (

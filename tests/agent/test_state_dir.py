@@ -102,6 +102,12 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
         waits = {"r1": {"study": "waits", "data": "p", "doing": "waiting for approval"}}
         state.write_status({**found, "runs": waits, "troubles": {}})
         assert "waiting for approval: see `coreg-agent pending`" in command(state, "status").stdout
+    ended = {"at": "2026-01-02", "exit_code": 4, "reason": "another agent has joined"}
+    state.write_status({**found, "runs": {}, "troubles": {}, "ended": ended})
+    state.append_history({"run": "a1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"})
+    down = command(state, "status").stdout
+    assert "north: not running; ended 2026-01-02 with exit code 4: another agent has joined\n" in down
+    assert "last run a1, t: refused: wrong pin\n" in down
     (state.folder / "status.json").write_text("{")
     with pytest.raises(StorageError, match="Move it away"):
         state.status()

@@ -221,3 +221,34 @@ def test_a_list_of_texts_with_missing_ones():
     assert 0.0 <= model.score(X, words) <= 1.0
     tested = np.concatenate([test for _, test in LabelledFolds(3).split(X, words)])
     assert sorted(tested.tolist()) == list(range(15))
+
+
+def test_private_rows_with_a_mask_share_no_labelled_row():
+    """A label that only its view may see does not make its row known to the other views."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)), rng.normal(size=60)
+    mask = np.zeros((60, 2), dtype=bool)
+    mask[:20, 0] = mask[20:40, 1] = True
+    model = AdditiveRegressor(views=[[0, 1], [2, 3]], tuning_steps=0)
+    with pytest.raises(UsageError, match="no row is shared: each target is known"):
+        model.fit(X, y, label_mask=mask)
+    model.fit(X, np.where(np.arange(60) < 40, y, np.nan), label_mask=mask)
+    assert len(model.score_unlabelled_) == 20
+
+
+def test_a_missing_column_is_named_also_where_views_name_some_columns_only():
+    polars = pytest.importorskip("polars")
+    rng = np.random.default_rng(0)
+    frame = polars.DataFrame({name: rng.normal(size=40) for name in "abcd"})
+    y = np.where(np.arange(40) < 20, rng.normal(size=40), np.nan)
+    model = CoRLSR(views=[["a"], ["b", "c"]]).fit(frame, y)
+    with pytest.raises(BadData, match=r"X: no column .b.\. The views were fitted with a, b, c"):
+        model.predict(frame.drop("b"))
+    with pytest.raises(BadData, match=r"4 columns without names\. The views were fitted by names"):
+        model.predict(frame.to_numpy())
+    with pytest.raises(BadData, match="lazy frame"):
+        CoRLSR(views=[["a"], ["b", "c"]]).fit(frame.lazy(), y)
+    with pytest.raises(BadData, match="a list of vectors"):
+        CoRLSR().fit([frame["a"].to_numpy(), frame["b"].to_numpy()], y)
+    with pytest.raises(BadData, match="20 labelled rows are too few for 30 folds"):
+        next(iter(LabelledFolds(30).split(frame.to_numpy(), y)))

@@ -307,10 +307,13 @@ ROSTERS: dict[str, tuple[Callable[[dict[str, m.Offer]], Any], str]] = {
     ),
     "c's session key": (lambda o: (o["a"], replace(o["b"], session_key=o["c"].session_key), o["c"]), "under two names"),
     "c's identity": (lambda o: (o["a"], replace(o["b"], identity=o["c"].identity), o["c"]), "under two names"),
-    "no identity": (lambda o: (o["a"], replace(o["b"], identity="00"), o["c"]), "the roster's key of b cannot be read"),
+    "no identity": (
+        lambda o: (o["a"], replace(o["b"], identity="00"), o["c"]),
+        "sent for b cannot be read",
+    ),
     "made up by who signs certificates": (
         lambda o: as_b(o, RunKeys(identity_of("the coordinator's own"), fingerprint_of)),
-        "the roster's key of b is not the one that this site's policy pins",
+        "the key that the coordinator sent for b is not the one that this site's policy pins",
     ),
     "a key of low order": (
         lambda o: as_b(o, simulated_keys("b"), key="00" * 32),

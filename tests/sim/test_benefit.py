@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from stand_in import stand_in
 from typer.testing import CliRunner
 
-from coreg_core.errors import UsageError
+from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit import yes_no
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
 from coreg_sim.benefit.own import OwnTable
@@ -153,8 +153,8 @@ def test_a_target_of_two_values_is_judged_by_its_probabilities_in_every_regime()
     moved = [y["joined model"][0] - y["local model"][0] for y in (s["yes_no"] for s in out["sites"])]
     assert f"by more than 0.05 at {100 * np.mean(np.array(moved) < -0.05):.0f} % of the sites" in told
     assert "rare events" not in told
-    few = {"a/n50/3": out | {"sites": [s | {"positive": 0.03} for s in out["sites"]]}}
-    assert "Only 3.0 % of the test labels are of one class" in yes_no.findings(site_outcomes(few))[0]
+    few = {"a/n50/3": out | {"sites": [s | {"positive": 0.02} for s in out["sites"]]}}
+    assert "Only 2.0 % of the test labels are of one class" in yes_no.findings(site_outcomes(few))[0]
     offset = partition(two, REGIMES["offset50"], (3,))
     assert not offset.yes_no, "shifted labels are no classes"
     above = partition(numbers, REGIMES["yes-no20"], (3,))
@@ -321,6 +321,41 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     assert "2 federations, 2 of 2 jobs from an earlier run" in benefit(*options).stdout
 
 
+def test_a_table_under_another_name_has_the_same_answer(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    rows = "\n".join(",".join(f"{v:.4f}" for v in (*x, x.sum() + rng.normal())) for x in X)
+    answers = []
+    for name in ("one.csv", "two.csv"):
+        (tmp_path / name).write_text(f"a,b,c,d,y\n{rows}\n")
+        options = (
+            "--data",
+            tmp_path / name,
+            "--target",
+            "y",
+            "--regimes",
+            "n10",
+            "--draws",
+            1,
+            "--out",
+            tmp_path / name[:3],
+        )
+        answers.append(benefit(*options).stdout.split("federation")[0])
+    assert answers[0] == answers[1]
+    (tmp_path / "one.csv").write_text("a,b,y\n1,2,5\n2,3,5\n")
+    with pytest.raises(BadData, match="the target 'y' has one value, 5"):
+        benefit("--data", tmp_path / "one.csv", "--target", "y", catch_exceptions=False)
+
+
+def test_own_columns_learn_the_pooled_model_up_to_what_they_know():
+    """With all columns at a site only the 225 shared rows limit what it learns; with one column much more is missing."""
+    made = table(500)
+    whole = replace(made, groups=((*range(len(made.attributes)),), (0,)))
+    out = trial(partition(whole, REGIMES["n50"], (3,)), 3, trees=False)["methods"]
+    assert out["pooled"][0] < out["distilled"][0] < 1.5 * out["pooled"][0]
+    assert out["distilled"][1] > 2.0 * out["distilled"][0]
+
+
 VIEWS = """data = "mine.csv"
 target = "y"
 [sites.b]
@@ -388,6 +423,11 @@ def test_what_a_division_refuses(divided):
         ('labelled_at = "k"\n' + VIEWS, [], "labelled_at is for `coreg-sim run` and `sweep`"),
         (VIEWS.replace("columns", "columnz", 1), [], "sites.b.columnz: unknown key; did you mean columns?"),
         (VIEWS.replace('"c"', '"k"'), [], "all columns of a site are constant"),
+        (VIEWS.replace('"c"', '"y"'), [], "'y' is the target. Remove it from the columns of b"),
+        (VIEWS.partition("[sites.a]")[0], [], "one site has no other to join"),
+        ('positive = "yes"\n' + VIEWS, [], "Give --positive or --na-values beside --views"),
+        (VIEWS.replace('["c"]', "[]"), [], "sites.b.columns = []: expected at least one entry"),
+        (VIEWS.replace('["c"]', '"c"'), [], "expected a list"),
         (VIEWS.replace('"c"', '"nothing"'), [], "nothing"),
     ):
         views.write_text(text)

@@ -142,7 +142,7 @@ def test_rows_are_labelled_where_the_file_says(tmp_path):
 @pytest.mark.parametrize(
     ("text", "who", "error", "says"),
     [
-        ("", "", UsageError, "sites: Field required"),
+        ("", "", UsageError, "sites: this key is missing"),
         ('colour = "red"\n' + SITES, "", UsageError, "colour: unknown key"),
         ('[sites.held-out]\ncolumns = ["a"]\n', "", UsageError, "marks test rows"),
         ('[sites.one]\ncolumns = ["A"]\n', "", BadData, "Did you mean 'a'"),

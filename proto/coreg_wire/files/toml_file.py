@@ -116,6 +116,9 @@ def _plainly(message: str) -> str:
     """A message of pydantic for a person who has not heard of it."""
     message = message.partition(", unable to parse")[0].removeprefix("Value error, ")
     plain = {
+        "Field required": "this key is missing",
+        "Tuple should have at least 1 item after validation, not 0": "expected at least one entry",
+        "a valid tuple": "a list",
         "Input should be": "expected",
         "a valid": "a",
         "integer": "whole number",
