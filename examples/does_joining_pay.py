@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from scipy.stats import t as student
 from sklearn.datasets import load_diabetes
 from threadpoolctl import threadpool_limits
 
 from coreg_federation import AdditiveRegressor
-from coreg_sim.sweep import interval
 from site_agent.models.plot import draw_errors
 
 study = load_diabetes(scaled=False)
@@ -35,6 +35,12 @@ if len(known) < TEST + LABELS * len(SITES):
     raise SystemExit(
         f"{len(known)} rows have a target, and {TEST + LABELS * len(SITES)} are needed: lower LABELS or TEST."
     )
+
+
+def interval(draws):
+    """The mean, and half the width of Student's 95 % interval."""
+    return draws.mean(), student.ppf(0.975, len(draws) - 1) * draws.std(ddof=1) / np.sqrt(len(draws))
+
 
 threadpool_limits(1)  # the matrices are small: more threads are slower
 errors = np.empty((DRAWS, 3, len(SITES)))

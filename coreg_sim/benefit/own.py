@@ -24,9 +24,7 @@ class OwnTable(TableSource):
         """By a views.toml (`coreg_sim.federation.views_file`)."""
         views = read_views(path)
         if views.labelled_at is not None:
-            raise UsageError(
-                f"{path}: labelled_at is for `coreg-sim run` and `sweep`. Leave it out: draws choose the rows."
-            )
+            raise UsageError(f"{path}: labelled_at is for `coreg-sim run`. Leave it out: draws choose the rows.")
         if len(views.sites) < 2:
             raise UsageError(f"{path}: one site has no other to join. Add a second section [sites.NAME].")
         named = sorted(views.sites.items())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coreg_core.errors import UsageError, require_scikit_learn
-from coreg_sim.cli.options import Categorical, Dates, Drop, JsonOption, NaValues, Positive, Target
+from coreg_sim.cli.options import Address, Categorical, Dates, Drop, JsonOption, NaValues, Positive, Target
 from coreg_sim.study.jobs import JSON, Where, run_study, software
 from coreg_wire.terminal import output
 
@@ -49,8 +49,9 @@ def benefit(
         bool, typer.Option("--quick", help="Use at most 1000 rows of each table, and fewer draws.")
     ] = False,
     jobs: Annotated[
-        int, typer.Option("--jobs", min=1, help="Number of processes; more than 1 needs Ray (extra sim).")
+        int, typer.Option("--jobs", min=1, help="Processes on this machine; more than 1 needs Ray (extra sim).")
     ] = 1,
+    address: Address = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the results. An interrupted study resumes from it.")
     ] = Path("benefit-out"),
@@ -120,7 +121,14 @@ def benefit(
         }
 
     with waiting("benefit") as progress:
-        done = run_study(asked, out, "benefit-quick" if quick else "benefit", Where(jobs), page, progress)
+        done = run_study(
+            asked,
+            out,
+            "benefit-quick" if quick else "benefit",
+            Where(jobs if address is None else None, address),
+            page,
+            progress,
+        )
     for name in done.page["absent"]:
         typer.echo(f"{name}: too few rows or columns for any of these regimes.", err=True)
     used = {key.split("/")[-2] for key, result in done.results.items() if result}

@@ -78,8 +78,8 @@ def lines(found: dict[str, Any]) -> list[str]:
         np.mean([x for x in found[key] if x is not None] or [0.0]) for key in ("rmse_sites", "rmse_sites_alone")
     )
     harmed = (
-        "This coupling makes the sites worse. `coreg-sim sweep` compares couplings. For columns that are divided among the "
-        "sites, use the additive objective."
+        "This coupling makes the sites worse. For columns that are divided among the sites, use the additive objective. "
+        "`coreg-sim benefit` compares the methods."
     )
     return [
         f"{found['rounds']} rounds, {found['steps_in_series']} steps in series, {found['numbers_sent']} numbers sent "

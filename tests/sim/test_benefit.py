@@ -420,7 +420,7 @@ def test_what_a_division_refuses(divided):
         (VIEWS, ["--regimes", "n10,core20,M5"], "--regimes core20, M5: about the division of the columns"),
         (VIEWS, ["--target", "y"], "names the table, its target and columns"),
         (VIEWS, ["--sets", "mg"], "--sets chooses from a folder"),
-        ('labelled_at = "k"\n' + VIEWS, [], "labelled_at is for `coreg-sim run` and `sweep`"),
+        ('labelled_at = "k"\n' + VIEWS, [], "labelled_at is for `coreg-sim run`"),
         (VIEWS.replace("columns", "columnz", 1), [], "sites.b.columnz: unknown key; did you mean columns?"),
         (VIEWS.replace('"c"', '"k"'), [], "all columns of a site are constant"),
         (VIEWS.replace('"c"', '"y"'), [], "'y' is the target. Remove it from the columns of b"),

@@ -170,7 +170,7 @@ def test_wrong_options_of_ray_are_usage_errors(command, options, says):
     assert re.search(says, f"{result.exception} {result.output}")
 
 
-RAY = pytest.mark.parametrize("command", [["run"], ["sweep", "--seeds", "1"]], ids=lambda words: words[0])
+RAY = pytest.mark.parametrize("command", [["run"], ["compare"]], ids=lambda words: words[0])
 
 
 @RAY

@@ -1,96 +1,14 @@
-"""Sweeps: resumed, the same over Ray, with honest intervals; tables parted by a views.toml; the plot."""
+"""Tables that a views.toml divides, and dates in the commands that read a table."""
 
 import json
-import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from scipy import stats
 from typer.testing import CliRunner
 
-from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.errors import BadData, UsageError
 from coreg_sim.cli.app import app
 from coreg_sim.federation.views_file import partitioned, read_views
-from coreg_sim.sweep import interval
-
-SMALL = ("--couplings", "0,0.01,1", "--sites", "2,3", "--splits", "8:20", "--seeds", "3", "--form", "semi-parametric")
-
-
-def sweep(*arguments):
-    return CliRunner().invoke(app, ["sweep", *map(str, arguments)])
-
-
-def test_a_sweep_is_a_table_with_intervals_a_plot_and_a_record(tmp_path):
-    result = sweep(*SMALL, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    told = json.loads((tmp_path / "sweep.json").read_text())
-    [table] = told["report"]["tables"]
-    assert [row[:3] for row in table["rows"]] == [[m, "8:20", lam] for m in (2, 3) for lam in (0.0, 0.01, 1.0)]
-    assert "6 of 6 runs converged" in result.output
-    assert all(row[3].startswith("+0.0") for row in table["rows"] if row[2] == 0.0), "uncoupled is alone"
-    lines = [json.loads(line) for line in (tmp_path / "sweep.jsonl").read_text().splitlines()]
-    changes = [
-        np.mean(np.divide(d["result"]["columns"][2]["rmse_sites"], d["result"]["rmse_sites_alone"])) - 1
-        for d in lines[:3]
-    ]
-    low, high = stats.t.interval(0.95, 2, np.mean(changes), stats.sem(changes))
-    assert table["rows"][2][3] == f"{100 * np.mean(changes):+.1f} %"
-    assert table["rows"][2][4] == f"± {50 * (high - low):.1f}"
-    ET.fromstring((tmp_path / "sweep.svg").read_text())
-
-
-def test_a_killed_sweep_goes_on_and_another_table_is_another_sweep(tmp_path):
-    table = tmp_path / "t.csv"
-    write_table(table, 0)
-    named = ["--data", table, "--target", "y", "--drop", "who", "--out", tmp_path]
-    options = [*named, *SMALL[:4], "--splits", "8:20", "--seeds", "2"]
-    first = sweep(*options, "--json")
-    assert first.exit_code == 0, first.output
-    lines = (tmp_path / "sweep.jsonl").read_bytes().splitlines(keepends=True)
-    (tmp_path / "sweep.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:20])
-    again = sweep(*options)
-    assert "4 draws, 3 of 4 jobs from an earlier run" in again.output
-    assert json.loads((tmp_path / "sweep.json").read_text()) == json.loads(first.stdout)
-    write_table(table, 1)
-    assert "earlier run" not in sweep(*options).output
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--couplings", "1,x"], "commas"),
-        (["--couplings", "1,1"], "given once"),
-        (["--couplings", "-1"], "at least 0"),
-        (["--couplings", "inf"], "finite"),
-        (["--couplings", ",".join(map(str, range(65)))], "At most 64"),
-        (["--sites", "0"], "at least 1"),
-        (["--splits", "0:5"], "LABELLED:UNLABELLED"),
-        (["--splits", "many"], "LABELLED:UNLABELLED"),
-        (["--on", "moon"], "'process', 'ray'"),
-        (["--address", "auto"], "--on ray"),
-        (["--data", "t.csv"], "--target"),
-        (["--views", "v.toml", "--drop", "id"], "Leave out the options of a table"),
-        (["--views", "v.toml"], "no such file"),
-        (["--form", "round"], "semi-parametric"),
-    ],
-)
-def test_wrong_options_of_a_sweep_are_usage_errors(tmp_path, options, says):
-    result = sweep(*options, "--out", tmp_path)
-    assert getattr(result.exception, "exit_code", result.exit_code) == UsageError.exit_code, result.output
-    assert says in f"{result.exception} {result.output}"
-
-
-def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path):
-    (tmp_path / "file").write_text("")
-    assert isinstance(sweep(*SMALL, "--out", tmp_path / "file" / "out").exception, StorageError)
-    assert isinstance(sweep("--data", tmp_path / "none.csv", "--target", "y").exception, BadData)
-
-
-def test_one_draw_has_no_interval():
-    assert interval(np.array([0.5])) == (0.5, None)
-
-
-# --- own tables ---------------------------------------------------------------------------------------------------
 
 
 def write_table(path, seed, who=lambda i: ""):
@@ -171,7 +89,7 @@ def test_the_other_commands_take_a_views_file_too(tmp_path, command):
     assert told.get("rounds") or told["closed_form"]
 
 
-def test_dates_become_features_in_run_and_sweep(tmp_path):
+def test_dates_become_features(tmp_path):
     # y is the year, so a site that reads the date predicts it.
     lines = [f"{2000 + i % 20}-03-{1 + i % 28:02d},{i % 7},{2000 + i % 20}" for i in range(90)]
     (tmp_path / "t.csv").write_text("\n".join(["when,a,y", *lines]) + "\n")
@@ -179,13 +97,11 @@ def test_dates_become_features_in_run_and_sweep(tmp_path):
     result = CliRunner().invoke(app, ["run", *map(str, named), "--labelled", "20", "--dates", "when", "--json"])
     assert result.exit_code == 0, result.output
     assert min(json.loads(result.stdout.splitlines()[-1])["rmse_sites_alone"]) < 1.0  # of years; their spread is 5.8
-    swept = sweep(*named, "--splits", "20:", "--seeds", "1", "--out", tmp_path, "--dates", "when", "--couplings", "0")
-    assert swept.exit_code == 0, swept.output
-    wrong = sweep(*named, "--splits", "20:", "--seeds", "1", "--out", tmp_path, "--dates", "wen")
+    wrong = CliRunner().invoke(app, ["run", *map(str, named), "--dates", "wen"])
     assert "no column 'wen' (to be read as dates)" in str(wrong.exception)
 
 
-def test_dates_and_a_yes_no_target_of_a_views_file_and_of_a_sweep(tmp_path):
+def test_dates_and_a_yes_no_target_of_a_views_file_and_of_a_table(tmp_path):
     lines = [
         f"{2000 + i % 20}-03-{1 + i % 28:02d},{i % 7},{2000 + i % 20},{'yes' if i % 20 > 9 else 'no'}"
         for i in range(90)
@@ -197,5 +113,5 @@ def test_dates_and_a_yes_no_target_of_a_views_file_and_of_a_sweep(tmp_path):
     one = parts.sites["one"]
     assert np.corrcoef(one.X[:, 0], one.y)[0, 1] > 0.99  # the days since some day, and the year
     named = ["--data", tmp_path / "t.csv", "--target", "late", "--positive", "yes", "--drop", "y", "--dates", "when"]
-    swept = sweep(*named, "--sites", "2", "--splits", "20:", "--seeds", "1", "--out", tmp_path, "--couplings", "0")
-    assert swept.exit_code == 0, swept.output
+    result = CliRunner().invoke(app, ["compare", *map(str, named), "--sites", "2", "--labelled", "20"])
+    assert result.exit_code == 0, result.output
