@@ -179,7 +179,10 @@ def _store(config: Path) -> "ModelStore":
 
 @app.command("list")
 def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = False) -> None:
-    """List this agent's models by study. A star marks the current run (models/STUDY/current)."""
+    """List this agent's models by study. A star marks the current run (models/STUDY/current).
+
+    If at least 20 labels came after the run that was current, the new model is compared on them with that run's model.
+    """
     found = list(_store(config).manifests())
     if not found and not as_json:
         typer.echo(f"no models yet in {_store(config).folder}: a run that ends well writes them")
@@ -193,6 +196,11 @@ def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = F
         )
         for model in manifest["models"]:
             typer.echo(f"    {Path(manifest['folder']) / model['file']}")
+        if later := manifest.get("later"):
+            change = f"{100 * later['change']:+.1f} %"
+            typer.echo(
+                f"    {change} error on {later['rows']} labels that came after run {later['than']}, against its model"
+            )
 
 
 @app.command()

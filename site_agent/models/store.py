@@ -5,7 +5,7 @@ A run's folder appears atomically. No file is overwritten.
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import SiteResult
 from site_agent.models.batch import Scored
 from site_agent.models.file import SiteModel, load_model
+from site_agent.models.later import LABELS, compare, names_text
 from site_agent.models.writer import Models
 
 MANIFEST, CURRENT, MODEL, LOCAL = "manifest.json", "current", "model.coreg", "local.coreg"
@@ -71,7 +72,8 @@ class ModelStore:
     def put_models(
         self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Callable[[str], None]
     ) -> tuple[Path, ...]:
-        """Write a run's models. If the run converged, make it the study's current run.
+        """Write a run's models. If the run converged, make it the study's current run, unless its model is worse than that of the
+        current run on later labels.
 
         Raises
         ------
@@ -82,10 +84,15 @@ class ModelStore:
             return ()
 
         def write(folder: Path) -> tuple[Path, ...]:
+            self.disk.write_whole(folder / LABELS, names_text(prepared.data.row_keys).encode())
             return Models(self.site, prepared, target, folder / MODEL, folder / LOCAL).write(result, note)
 
-        written = self._put(plan, result, write, prepared.preprocessing.sources)
-        self._make_current(plan, good=result.outcome.good)
+        later = compare(self.folder_of(plan).parent / CURRENT / MODEL, result, prepared)
+        if later is not None:
+            note(later.text)
+        told = {"columns": list(prepared.preprocessing.sources), "later": None if later is None else later.to_json()}
+        written = self._put(plan, result, write, told)
+        self._make_current(plan, good=result.outcome.good and not (later is not None and later.worse))
         return written
 
     def _make_current(self, plan: Plan, *, good: bool) -> None:
@@ -135,7 +142,7 @@ class ModelStore:
         )
 
     def _put(
-        self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]], columns: Sequence[str] = ()
+        self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]], told: Mapping[str, Any] = {}
     ) -> tuple[Path, ...]:
         place = self.folder_of(plan)
         partial = place.parent / f".{place.name}.partial"
@@ -151,7 +158,7 @@ class ModelStore:
             "run": plan.run,
             "study": plan.study,
             "data": plan.data,
-            "columns": list(columns),
+            **told,
             "federation": plan.federation,
             "site": self.site,
             "plan": plan.digest,

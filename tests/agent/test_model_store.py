@@ -2,13 +2,17 @@
 
 import json
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from agent_files import agent, inputs, write
+from machine.additive_tiny import additive_plan
+from machine.tiny import Pump, sealed, site_with
 from test_data_sets import TABLE
 
 from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.evaluation.losses import Paired
 from coreg_core.protocol.messages import Proposal
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
@@ -16,8 +20,10 @@ from site_agent.data.data_sets import DataSets
 from site_agent.data.tables import read_table
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.site import Site
+from site_agent.machine.site_data import PrivateData
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.file import load_model
+from site_agent.models.later import Later
 from site_agent.models.output import OneScoring
 from site_agent.models.store import ModelStore
 
@@ -143,3 +149,58 @@ def test_a_scoring_of_several_batches_is_one_vector_and_a_file_for_each(store, t
     assert (runs(store), store.has(scoring)) == (["r1", "s1"], True)
     assert OneScoring(model, tmp_path / "one.csv").put_scores(scoring, result, Scored({"": ("n",) * 4}, {"": "id"}, ()))
     assert store.put_scores(scoring, SiteResult(Outcome.REFUSED, "", scoring, (), None, 0.0, 1.0), scored) == ()
+
+
+def trained(folder, run, labels):
+    """A run of three sites, north with so many labels; its result and its table."""
+    rng = np.random.default_rng(3)
+    shared, rows = rng.normal(size=(80, 6)), rng.normal(size=(120, 6))
+    truth = lambda A: np.sin(A[:, 0]) + A[:, 1] + A[:, 2] ** 2 + A[:, 4]  # noqa: E731
+    y = truth(rows)
+    own = [f"l{i},{a:.5f},{b:.5f},{y[i]:.5f}" for i, (a, b) in enumerate(rows[:labels, :2])]
+    common = [f"s{i},{a:.5f},{b:.5f}," for i, (a, b) in enumerate(shared[:, :2])]
+    prepared, _ = DataSets(
+        {"patients": inputs(write(folder, "\n".join(["id,u,v,y", *own, *common, ""]), "n.csv"))}, b"n"
+    ).get("patients")
+    others = {
+        name: PrivateData(
+            rng.normal(size=(30, 2)), rng.normal(size=30), shared[:, c : c + 2], prepared.data.ids_digest, b"o"
+        )
+        for name, c in (("east", 2), ("south", 4))
+    }
+    asked = sealed(additive_plan(("east", "north", "south"), run=run, min_sites=3, landmarks=40))
+    asked = replace(asked, study="waits", data="patients")
+    sites = {s: site_with(s, d) for s, d in {**others, "north": prepared.data}.items()}
+    pump = Pump(asked, sites).join().run()
+    return asked, pump.sites["north"].result, prepared
+
+
+def test_a_model_that_is_worse_on_later_labels_does_not_become_the_current_one(tmp_path, monkeypatch):
+    store, said = ModelStore("north", tmp_path / "models"), []
+
+    def put(run, labels):
+        asked, result, prepared = trained(tmp_path, run, labels)
+        store.put_models(asked, result, prepared, "y", said.append)
+        return next(m for m in store.manifests() if m["run"] == run)
+
+    assert put("r1", 20)["later"] is None
+    assert put("r2", 30)["later"] is None, "ten labels are too few"
+    better = put("r3", 60)
+    assert (better["current"], better["later"]["than"], better["later"]["rows"]) == (True, "r2", 30)
+    assert better["later"]["change"] < 0.0
+    assert any("on 30 labels that came after run r2, the new model's error is" in text for text in said)
+    monkeypatch.setattr("site_agent.models.store.compare", lambda *_: Later("r3", Paired(2.0, 0.5, 0.3, 40)))
+    worse = put("r4", 100)
+    assert (worse["current"], worse["later"]["worse"], store.model_of("r4").run) == (False, True, "r4")
+    assert (store.folder / "waits" / "current").resolve().name == "r3"
+    write(tmp_path, 'coordinator = "127.0.0.1:9"\n[data.p]\ntable = "n.csv"\ntarget = "y"\nid = "id"\n', "agent.toml")
+    listed = agent("models", "list", "--config", tmp_path / "agent.toml").stdout
+    assert "% error on 30 labels that came after run r2, against its model" in listed
+
+
+def test_the_worse_of_two_models_is_told_by_the_paired_errors():
+    better, worse = Later("r1", Paired(-1.0, 0.5, -0.1, 30)), Later("r1", Paired(1.0, 0.5, 0.1, 30))
+    assert (better.worse, worse.worse, Later("r1", Paired(0.4, 0.5, 0.01, 30)).worse) == (False, True, False)
+    assert "10.0 % smaller" in better.text
+    assert "stays the current one" in worse.text
+    assert "stays" not in better.text

@@ -1,0 +1,93 @@
+"""A study's new model beside the model in use, on the labels that came after that one.
+
+The model in use never saw these labels. The new model did, so its errors there are of rows left out in turn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coreg_core.errors import CoregError
+from coreg_core.evaluation.losses import Paired, paired
+from coreg_core.numerics.arrays import Arr
+from site_agent.data.prepare import Prepared
+from site_agent.machine.memory import SiteResult
+from site_agent.models.file import load_model
+
+LABELS = "labels.txt"  # names of the labels that a run's model was trained on (`row_keys`)
+LEAST = 20  # later labels; with fewer a difference is chance
+
+
+@dataclass(frozen=True)
+class Later:
+    """``than``: the run of the model in use; ``beside``: the new model's errors paired with that one's."""
+
+    than: str
+    beside: Paired
+
+    @property
+    def worse(self) -> bool:
+        """By more than one standard error of the paired difference."""
+        return self.beside.difference > self.beside.standard_error
+
+    @property
+    def text(self) -> str:
+        """For the operator."""
+        change = f"{100 * abs(self.beside.change):.1f} % {'larger' if self.beside.change > 0.0 else 'smaller'}"
+        said = (
+            f"on {self.beside.rows} labels that came after run {self.than}, the new model's error is {change} than that of the "
+            "model of this run"
+        )
+        if not self.worse:
+            return said
+        return (
+            f"{said}, by more than one standard error. The model of run {self.than} stays the current one. To use the new model, "
+            "set the link `current` to its folder"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {"than": self.than, **asdict(self.beside), "worse": self.worse}
+
+
+def names_text(keys: Sequence[str]) -> str:
+    """The content of `LABELS`."""
+    return "".join(f"{key}\n" for key in keys)
+
+
+def compare(model: Path, result: SiteResult, prepared: Prepared) -> Later | None:
+    """The new models of a run beside ``model``, in use so far; None without a comparison.
+
+    There is none without an earlier model, with fewer than `LEAST` later labels, or if the earlier model needs a column that
+    the table no longer has.
+    """
+    data = prepared.data
+    errors = _left_out(result, data.y)
+    if errors is None or not data.row_keys:
+        return None
+    try:
+        known = set((model.parent / LABELS).read_text(encoding="utf-8").split())
+        earlier = load_model(model)
+        rows = np.array([i for i, key in enumerate(data.row_keys) if key not in known], dtype=np.int64)
+        if len(rows) < LEAST:
+            return None
+        missed = data.y[rows] - earlier.predict(prepared.table.labelled.rows(rows))
+    except (OSError, ValueError, CoregError):
+        return None
+    return Later(earlier.run, paired(errors[rows], missed))
+
+
+def _left_out(result: SiteResult, y: Arr) -> Arr | None:
+    """The errors of the run's own model at each labelled row, left out in turn."""
+    if result.additive is not None:
+        predicted = result.additive.left_out[0]
+        if len(predicted) and result.probabilities:
+            predicted = result.probabilities[0].of(predicted)
+        return y - predicted if len(predicted) == len(y) else None
+    if result.choice is None or result.choice.nested is None:
+        return None
+    errors: Arr = result.choice.nested * result.divisor
+    return errors if len(errors) == len(y) else None
