@@ -81,13 +81,26 @@ def still_waiting(summary: "RunSummary", waits: "Mapping[str, RunWait]") -> "Run
 
 
 def warn_of_unsigned(plan: "Plan", identity: Path) -> None:
-    """Warn of sites of the plan that cannot connect, because the authority lists no certificate of theirs."""
+    """Warn of sites of the plan that cannot connect, because the authority lists no certificate of theirs.
+
+    Raises
+    ------
+    UsageError
+        the sites are still the sample's.
+    """
     from coordinator.authority.authorised import ALLOW_LIST, Authorised
+    from coordinator.config.sample import SITES
 
     if not (identity / "ca.pem").exists():  # without TLS there are no certificates
         return
     listed = Authorised(identity).sites() if (identity / ALLOW_LIST).exists() else {}
-    if missing := [site for site in plan.sites if site not in listed]:
+    missing = [site for site in plan.sites if site not in listed]
+    if missing and set(missing) == set(plan.sites) <= set(SITES):
+        raise UsageError(
+            f"federation.toml still lists {', '.join(missing)}, names of the sample. Write the names of your sites into "
+            "[federation] sites."
+        )
+    if missing:
         typer.echo(
             f"warning: {', '.join(missing)} cannot connect: no certificate in {identity / ALLOW_LIST}. The run waits for "
             "[timeouts] join. Sign the site's request (`coreg-coordinator sign`), or remove the site from federation.toml and "

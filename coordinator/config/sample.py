@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+SITES = ("site-a", "site-b", "site-c")
 SAMPLE = """\
 # A federation. Start one run with `coreg-coordinator run federation.toml`. docs/reference/federation-toml.md lists every key.
 

@@ -241,3 +241,11 @@ def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_
             assert json.loads(command("coreg-coordinator", *words, "--json")[1])["waiting"]["text"] == text
         for row in (overview(store)["rows"][0], one_run(store, "r1")["row"]):
             assert (row.state.kind, row.state.text) == ("approval", text)
+
+
+def test_the_names_of_the_sample_are_no_sites(command, tmp_path):
+    assert command("coreg-coordinator", "init", "co")[0] == 0
+    (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
+    code, _, err = command("coreg-coordinator", "submit", "study.toml", "--federation", "co/federation.toml")
+    assert code == 2
+    assert "still lists site-a, site-b, site-c, names of the sample" in err
