@@ -51,7 +51,7 @@ PROGRAMS = {
     "coreg-agent": typer.main.get_command(site_agent.cli.app.app),
     "coreg-sim": typer.main.get_command(coreg_sim.cli.app.app),
 }
-WIDTH = 100
+WIDTH = 80
 # Defaults that depend on another key.
 UNSAID = {
     "min_sites": "all sites",

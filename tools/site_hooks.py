@@ -15,6 +15,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"CHANGELOG.md": "changes.md"}
+DRAWN = re.compile(r'<img[^>]*src="([^"]*pictures/(\w+))\.svg"[^>]*>')
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 COPIED = (
     "deploy/**/*",
@@ -85,12 +86,21 @@ def examples() -> dict[str, str]:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Draw formulas of docstrings as MathML, which browsers show without a script; the keyboard reaches tables, to scroll."""
+    """Draw formulas of docstrings as MathML, which browsers show without a script; the keyboard reaches tables, to scroll.
+    A picture that has a narrow form shows it on a phone.
+    """
 
     def drawn(found: re.Match[str]) -> str:
         return convert(unescape(found[1]))
 
-    html = html.replace("<table>", '<table tabindex="0">')
+    def narrow(found: re.Match[str]) -> str:
+        image, place, name = found.group(0, 1, 2)
+        if not (ROOT / "docs" / "pictures" / f"{name}-narrow.svg").exists():
+            return image
+        source = f'<source media="(max-width: 600px)" srcset="{place}-narrow.svg">'
+        return f"<picture>{source}{image}</picture>"
+
+    html = DRAWN.sub(narrow, html.replace("<table>", '<table tabindex="0">'))
     return re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', drawn, html, flags=re.DOTALL)
 
 

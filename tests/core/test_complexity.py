@@ -90,6 +90,8 @@ def test_for_two_views_it_is_the_formula_as_printed():
     reduction = lam * np.trace(J.T @ np.linalg.inv(np.eye(4) + lam * M) @ J)
     ours = CoRegularisedClass(blocks(Xs, Zs), [gF, gG], lam)
     assert_allclose(ours.reduction, reduction, rtol=1e-12)
+    norm = np.linalg.inv(np.eye(4) / lam + M)
+    assert_allclose(ours.reduction_by_row, [J[:, i] @ norm @ J[:, i] for i in range(J.shape[1])], rtol=1e-10)
     assert_allclose(ours.scale**2, np.trace(B) / gF + np.trace(E) / gG - reduction, rtol=1e-12)
     assert_allclose(np.abs(ours.pairs), [[1.0, 1.0]])
 
