@@ -13,7 +13,7 @@ _HARD = {
     "same50": ("additive", "additive-common", "together-own-pick"),
     "n200": ("additive", "together-own-pick"),
 }
-JUDGED, OTHER = "judged on", "other sets"  # groups of sets
+JUDGED, OTHER = "judged on", "your data"  # groups of sets
 FEW = 30  # sites: with fewer, another draw changes the sentences
 
 
@@ -50,7 +50,8 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
             )
             if name == OTHER and default is not None and default.mean > 0.0:
                 out[-1] += (
-                    ' With the default, scoring together is worse here than each site alone: set rows = "common".'
+                    " With the default, scoring together is worse here than each site alone. If all sites know the labelled "
+                    'individuals, set rows = "common".'
                 )
             out += [*_beside_ridge(part, own), *_beside_mean(part, own)]
             if name == JUDGED:
@@ -105,6 +106,8 @@ def _beside_ridge(part: list[SiteOutcome], own: Figure) -> Iterator[str]:
     yield (
         f"A linear ridge regression (scikit-learn's RidgeCV) on the site's own columns: {percent(ridge.mean)}. It is better than "
         f"the joined model, {percent(own.mean)}, at {share(float(beats))} of the sites: compare with it."
+        + " On average it is the better model."
+        * (ridge.mean < own.mean)
     )
 
 
@@ -120,7 +123,8 @@ def _beside_mean(part: list[SiteOutcome], own: Figure) -> Iterator[str]:
         which = (
             "Joined models and scores" if joined and together else "Joined models" if joined else "Scores made together"
         )
-        yield f"{told} {which} are better than that mean {by}."
+        not_ = "" if joined and together else " Scores are not." if joined else " Joined models are not."
+        yield f"{told} {which} are better than that mean {by}.{not_}"
         return
     pooled = figure(part, "pooled")
     beside = "" if pooled is None else f" (with pooled data: {percent(pooled.mean)})"

@@ -137,7 +137,7 @@ def benefit(
             has = f" Yours has {source.size()}." if isinstance(source, OwnTable) else ""
             typer.echo(f"{needs(name, len(names))}: left out.{has}", err=True)
     if as_json:
-        output.print_json(done.page["headline"])
+        output.print_json({**done.page["headline"], "findings": list(done.page["report"]["findings"])})
     else:
         closing = done.summary(done.page["federations"], "federation" + "s" * (done.page["federations"] != 1))
         show(

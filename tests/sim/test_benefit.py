@@ -209,7 +209,7 @@ def test_a_study_ends_with_one_object_on_one_line_and_goes_on_where_it_was(folde
     result = benefit(*options, "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout.splitlines()[-1])
-    assert list(told) == ["sites", "together", "sets"]
+    assert list(told) == ["sites", "together", "sets", "findings"]
     assert set(told["sites"]) == set(OWN)
     assert set(told["together"]) == set(TOGETHER)
     assert set(told["sets"]) == {"mg", "sarcos_test"}
