@@ -70,7 +70,7 @@ def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
 def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
     if membership.wait_for_operators(update):
         return
-    ready = membership.agreeing(update)
+    ready = membership.agreeing(update, membership.counted_on(update))
     run, missing = update.run, update.run.awaited
     late = (
         f"approve the plan within {run.timeouts.approval:g} s" if update.live.operators else "accept the plan in time"

@@ -54,8 +54,9 @@ def _arrived(update: RunUpdate, site: str) -> bool:
 
 def left(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
     """A session ended. An awaited site stays awaited until the deadline."""
-    if event.site in update.live.here:
-        update.gone(event.site)
+    was_here = event.site in update.live.here
+    update.gone(event.site)
+    if was_here:
         update.notify(delivery.departure(update, event))
 
 
@@ -79,7 +80,6 @@ def propose(update: RunUpdate, attempt: int | None = None) -> None:
 
 def send_proposal(update: RunUpdate, site: str, attempt: int) -> None:
     approval = update.run.timeouts.approval
-    update.trusted(site)
     update.send(site, Proposal(update.run.name, attempt, update.plan, 0.0 if isinf(approval) else approval))
 
 
@@ -128,9 +128,7 @@ def offered(update: RunUpdate, event: Received[Offer]) -> None:
         update.actions.append(Expect(update.run.name, update.plan.most_words(offer.n_unlabelled)))
     update.change(offers={**live.offers, site: offer}, ready=live.ready | {site})
     update.notify(notices.PlanAcceptedBy(update.run.name, site))
-    if known is not None and _kind(known) != _kind(offer):  # it was corrected: others were perhaps set aside for it
-        for other in sorted(live.here & live.dismissed.keys()):
-            send_proposal(update, other, live.attempt)
+    _ask_again(update)
     match update.live.phase:
         case Phase.PLANNING | Phase.RETURNING:
             if site in live.late or site not in (update.recorded.participants or (site,)):
@@ -172,7 +170,8 @@ def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
         return False
     if not update.recorded.participants:
         return True  # `begin_if_complete` compares all offers of the first attempt
-    kinds = _kinds({**{s: update.live.offers[s] for s in update.live.ready}, site: offer})
+    others = [s for s in update.live.ready if s in update.recorded.participants]
+    kinds = _kinds({**{s: update.live.offers[s] for s in others}, site: offer})
     if len(kinds) > 1:
         dismiss(update, site, Outcome.REFUSED, _difference(kinds))
     return len(kinds) == 1
@@ -209,22 +208,34 @@ def _difference(kinds: Mapping[_Kind, list[str]]) -> str:
         what = f"the ids of the {min(kinds)[0]} shared instances differ (digests: {digest}). Compare the id columns."
     else:
         machines = "; ".join(at.values())
-        what = f"the machines of these sites round differently: {machines}. Use the same release of coreg and numpy."
+        what = (
+            f"the machines of the sites round differently (alike: {machines}). Use the same release of coreg and numpy."
+        )
     return f"{what} Then reload or restart the agent that was wrong."
 
 
-def _of_one_kind(update: RunUpdate, members: list[str]) -> list[str]:
-    """These sites, if their offers agree. Otherwise the majority, or none; the others are dismissed for now."""
+def agreeing(update: RunUpdate, members: list[str]) -> list[str]:
+    """These sites, if their offers agree. Otherwise the run's members, the majority or none; the others are dismissed."""
     kinds = _kinds({site: update.live.offers[site] for site in members})
     if len(kinds) < 2:
         return members
-    most = max(map(len, kinds.values()))
-    largest = [sites for sites in kinds.values() if len(sites) == most]
-    kept = largest[0] if len(largest) == 1 else []
+    joined = set(update.recorded.participants)
+    kept = next((g for g in kinds.values() if joined & set(g) or 2 * len(g) > len(members)), [])
     for site in members:
         if site not in kept:
-            dismiss(update, site, Outcome.REFUSED, _difference(kinds), stays=True)
+            dismiss(update, site, Outcome.REFUSED, _difference(kinds))
+            update.change(aside=update.live.aside | {site})
     return kept
+
+
+def _ask_again(update: RunUpdate) -> None:
+    """Propose the plan again to the sites whose lists differed: a site is new or was corrected, or is excluded."""
+    if update.recorded.participants or not update.live.aside:
+        return
+    for site in sorted(update.live.aside):
+        update.arrived(site)
+        send_proposal(update, site, update.live.attempt)
+    update.deadline(update.run.timeouts.plan)  # they factor their data again
 
 
 def refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
@@ -248,15 +259,10 @@ def begin_if_complete(update: RunUpdate) -> None:
     """Begin the attempt if no site is awaited and enough sites have offered."""
     members = counted_on(update)
     if not update.run.awaited and len(members) >= update.plan.membership.min_sites:
-        if len(kept := _of_one_kind(update, members)) == len(members):
+        if len(kept := agreeing(update, members)) == len(members):
             begin(update, kept)
     else:
         wait_for_operators(update)
-
-
-def agreeing(update: RunUpdate) -> list[str]:
-    """The sites that are ready and agree, when no other site is waited for any longer."""
-    return _of_one_kind(update, counted_on(update))
 
 
 def begin(update: RunUpdate, participants: list[str]) -> None:
@@ -291,17 +297,11 @@ def ask(update: RunUpdate, steps: dict[str, Step]) -> None:
 # --- dismissal, exclusion, dropout --------------------------------------------------------------------------------
 
 
-def dismiss(
-    update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excluded: bool = False, stays: bool = False
-) -> None:
-    """Dismiss the site: permanently (``excluded``), or until it reconnects with the fault corrected.
-
-    ``stays``: it can be proposed the plan again in the same session, since the fault can be another site's.
-    """
+def dismiss(update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excluded: bool = False) -> None:
+    """Dismiss the site: permanently (``excluded``), or until it reconnects with the fault corrected."""
     update.gone(site)
-    if stays:
-        update.change(here=update.live.here | {site})
     update.change(dismissed={**update.live.dismissed, site: reason})
+    update.change(approvals={name: given for name, given in update.live.approvals.items() if name != site})
     update.send(site, Dismissed(update.run.name, outcome, reason))
     update.notify(notices.SiteDismissed(update.run.name, site, reason, excluded))
 
@@ -313,6 +313,7 @@ def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None
         delivery.not_waited_for(update, site)
         return
     _put_out(update, site, outcome, reason)
+    _ask_again(update)
     recorded = update.recorded
     if site not in (recorded.participants or update.plan.sites):
         return  # not a member: the run does not depend on it

@@ -34,7 +34,9 @@ class Volatile:
     approvals: Mapping[str, bool] = field(default_factory=dict)  # sites that ask their operator; whether approved
     deadline: float = 0.0  # seconds of the current timer
     operators: bool = False  # that timer is for the approvals of operators
-    dismissed: Mapping[str, str] = field(default_factory=dict)  # why a site does not take part until it connects again
+    # Why a site does not take part, until it connects again, or is asked again in its open session (``aside``).
+    dismissed: Mapping[str, str] = field(default_factory=dict)
+    aside: frozenset[str] = frozenset()
     late: frozenset[str] = frozenset()  # sites that did not answer in time and are not awaited in the next attempt
     proven: frozenset[str] = frozenset()  # sites outside the membership that have answered or offered again
     ending: tuple[Outcome, str] | None = None
@@ -148,13 +150,11 @@ class RunUpdate:
         """A new session opened: the site must offer again."""
         live = self.live
         self.change(here=live.here | {site}, ready=live.ready - {site}, proven=live.proven - {site})
-        self.trusted(site)
-
-    def trusted(self, site: str) -> None:
-        """Forget why the site was dismissed."""
-        self.change(dismissed={name: reason for name, reason in self.live.dismissed.items() if name != site})
+        self.change(dismissed={name: reason for name, reason in live.dismissed.items() if name != site})
+        self.change(aside=live.aside - {site})
 
     def gone(self, site: str) -> None:
         """The site's session ended, or the site was dismissed."""
         live = self.live
         self.change(here=live.here - {site}, ready=live.ready - {site}, proven=live.proven - {site})
+        self.change(aside=live.aside - {site})

@@ -24,7 +24,7 @@ def waits_of(run: Run) -> tuple[Wait, ...]:
     """The tasks that a run waits for now; empty if it is over."""
     live, awaited, undecided = run.live, run.awaited, run.unapproved
     away = tuple(s for s in awaited if s not in live.here and s not in live.dismissed)
-    here = tuple(s for s in awaited if s in live.here and s not in undecided and s not in live.dismissed)
+    here = tuple(s for s in awaited if s in live.here and s not in undecided)
     wrong = {reason: tuple(s for s in awaited if live.dismissed.get(s) == reason) for reason in live.dismissed.values()}
     match live.phase:
         case Phase.ENROLLING | Phase.RETURNING | Phase.PLANNING:

@@ -317,6 +317,7 @@ class Training:
             phase=int(Phase.SMOOTHED),
             stop=solve.stop,
             x=solve.x,
+            scale=solve.scale,
             affine=solve.affine[:, 0],
             rho=solve.rho[:, 0],
             solves=(),

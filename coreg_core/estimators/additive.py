@@ -16,7 +16,7 @@ from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._inputs import all_or_nothing, generator
+from coreg_core.estimators._inputs import all_or_nothing, generator, missing_in
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators._views import ViewsRegressor, ViewTables
 from coreg_core.numerics.arrays import Arr, as_vector
@@ -97,28 +97,35 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
             integers.
         sample_weight
             how much each label counts, (N,) numbers of at least 0; with ``Z_views``, M vectors (n_v,). A label of weight ω has
-            the noise σ²/ω, and one of weight 0 counts as missing. Weights of rows without a target have no effect. Each view
-            divides its weights by their mean.
+            the noise σ²/ω, and one of weight 0 is not used. Weights of rows without a target have no effect. Each view divides
+            its weights by their mean.
         """
         terms = self._terms()
         common = terms.rows == "common"
         if positions is not None and (Z_views is None or not common):
             raise UsageError('positions= is for lists of views with Z_views and rows="common".')
-        y, weights = _weighted_targets(y, sample_weight, lists=Z_views is not None)
         dealt = self._split(X, y, Z_views, label_mask, all_shared=True if common else None, least=int(Z_views is None))
         Xs, ys, Zs, where = dealt.X, dealt.y, dealt.Z, dealt.rows
+        weights: list[Any] = [None] * len(Xs)
+        if sample_weight is not None:
+            if where is None:
+                weights = _checked_weights(sample_weight, ys, [f"sample_weight[{v}]" for v in range(len(Xs))])
+            else:
+                [vector] = _checked_weights([sample_weight], [y], ["sample_weight"])
+                weights = [vector[rows] for rows in where]
         if where is None:
             where = _places(positions, ys, len(Zs[0])) if common else None
         elif not common and len(Xs) > 1 and all(np.array_equal(rows, where[0]) for rows in where):
             warnings.warn(_EVERY_LABEL, UserWarning, stacklevel=3)
         places: list[Any] = where if common and where is not None else [None] * len(Xs)
-        if weights is not None and Z_views is None:
-            assert dealt.rows is not None
-            weights = [weights[rows] for rows in dealt.rows]
+        if sample_weight is not None:  # a label of weight 0 is not used; the shared rows stay
+            parts = zip(Xs, ys, places, weights, strict=True)
+            used = [(X[w > 0], y[w > 0], None if p is None else p[w > 0], w[w > 0]) for X, y, p, w in parts]
+            Xs, ys, places, weights = map(list, zip(*used, strict=True))
         width = len(str(len(Xs)))
         sites = [
             AdditiveSite(X, y, Z, terms, name=f"view {v:0{width}d}", positions=p, policy=_ALLOWED, weights=w)
-            for v, (X, y, Z, p, w) in enumerate(zip(Xs, ys, Zs, places, weights or [None] * len(Xs), strict=True))
+            for v, (X, y, Z, p, w) in enumerate(zip(Xs, ys, Zs, places, weights, strict=True))
         ]
         with one_thread():  # as a site of the service has by default
             self._train(terms, sites, len(Zs[0]))
@@ -186,18 +193,22 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         return np.array([model.own.predict(table) for model, table in zip(self.models_, tables, strict=True)])
 
 
-def _weighted_targets(y: Any, weights: Any, *, lists: bool) -> tuple[Any, Any]:
-    """The targets, NaN where the weight is 0; and the weights as arrays of floats, one for each view where ``lists``."""
-    if weights is None:
-        return y, None
-    if lists:
-        return y, [as_vector(each, f"sample_weight[{v}]") for v, each in enumerate(weights)]
-    targets, found = np.array(y, dtype=np.float64), as_vector(np.asarray(weights), "sample_weight")
-    if found.shape != targets.shape or (found < 0.0).any() or not found.any():
-        needed = "needs a number of at least 0 for each of them, and one that is not zero"
-        raise BadData(f"sample_weight: weights of shape {found.shape} for targets of shape {targets.shape}; {needed}.")
-    targets[found == 0.0] = np.nan
-    return targets, found
+def _checked_weights(weights: Any, ys: Sequence[Any], names: Sequence[str]) -> list[Arr]:
+    """One vector for each of the target vectors; a weight of a missing target becomes 1, since it has no effect."""
+    if len(weights) != len(ys):
+        raise BadData(f"sample_weight: {len(weights)} vectors for {len(ys)} views; give one for each.")
+    found = []
+    for each, y, name in zip(weights, ys, names, strict=True):
+        targets, given = np.asarray(y).reshape(-1), np.asarray(each)
+        missing = missing_in(targets)
+        if given.shape != targets.shape:
+            raise BadData(f"{name}: weights of shape {given.shape} for {len(targets)} targets.")
+        vector = as_vector(np.where(missing, 1.0, given), name)
+        known = vector[~missing]
+        if (known < 0.0).any() or (len(known) and not known.any()):
+            raise BadData(f"{name}: needs a number of at least 0 for each target, and one that is not zero.")
+        found.append(vector)
+    return found
 
 
 def _places(positions: Any, ys: list[Arr], m: int) -> list[Any]:

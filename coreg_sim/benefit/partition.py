@@ -265,6 +265,8 @@ def partition(
         labelled = [rest[start:end] for start, end in itertools.pairwise(ends)]
     y = table.y
     two = len(np.unique(y)) == 2
+    if two and regime.positive != 0.5:
+        return None  # the table has its own share of 1
     if yes_no := regime.yes_no or two:
         above = y > (y.min() if two else np.quantile(y, 1.0 - regime.positive))
         y = (above if above.any() else y == y.max()).astype(np.float64)  # a target can end in many equal values

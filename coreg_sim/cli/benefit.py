@@ -92,6 +92,8 @@ def benefit(
         for sentence in source.read()[1]:
             typer.echo(f"{source.path}: {sentence}", err=True)
     names = [name for name, _ in source.sites] if isinstance(source, OwnTable) else []
+    if address is not None and jobs != 1:
+        raise UsageError("--jobs is for this machine, and --address for a cluster. Give one of them.")
     if sets is not None and isinstance(source, OwnTable):
         raise UsageError("--sets chooses from a folder. Leave it out.")
     asked = study(source, sets, regimes, draws=draws, quick=quick)

@@ -165,7 +165,7 @@ def report(
         typer.echo(f"picture: {plot}")
 
 
-app = typer.Typer(help="List and remove the models of a serving agent.", no_args_is_help=True)
+app = typer.Typer(help="List, choose and remove the models of a serving agent.", no_args_is_help=True)
 FileOption = Annotated[Path, typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml.")]
 
 
@@ -181,7 +181,7 @@ def _store(config: Path) -> "ModelStore":
 def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = False) -> None:
     """List this agent's models by study. A star marks the current run (models/STUDY/current).
 
-    If at least 20 labels came after the run that was current, the new model is compared on them with that run's model.
+    If at least 20 labelled rows came after the run that was current, the new model is compared on them with that run's model.
     """
     found = list(_store(config).manifests())
     if not found and not as_json:
@@ -199,15 +199,27 @@ def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = F
         if later := manifest.get("later"):
             change = f"{100 * later['change']:+.1f} %"
             typer.echo(
-                f"    {change} error on {later['rows']} labels that came after run {later['than']}, against its model"
+                f"    {change} error on {later['rows']} rows that came after run {later['than']}, against its model"
             )
+
+
+@app.command()
+def use(
+    study: Annotated[str, typer.Argument(help="The name of a study, as in `coreg-agent models list`.")],
+    run: Annotated[str, typer.Argument(help="A run of it, or a prefix of its name.")],
+    config: FileOption = Path("agent.toml"),
+) -> None:
+    """Make a run the current one of its study: an earlier model, or one that was worse on later labels."""
+    typer.echo(f"{study}: {_store(config).use(study, run)} is the current run")
 
 
 @app.command()
 def prune(
     study: Annotated[str, typer.Argument(help="The name of a study, as in `coreg-agent models list`.")],
     config: FileOption = Path("agent.toml"),
-    keep: Annotated[int, typer.Option("--keep", min=0, help="Number of latest runs to keep.")] = 0,
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, help="Latest runs to keep, beside the current one; 0 removes all.")
+    ] = 0,
 ) -> None:
     """Remove the models of a study from this machine. The ledger keeps its entries."""
     gone = _store(config).prune(study, keep)

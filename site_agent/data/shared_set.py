@@ -134,7 +134,10 @@ def load_site_tables(
                 notes.append(f"{source.source}: {more}")
     weights = None
     with own.caught():
-        weights = None if weight is None or weight not in table.columns else _weights(table.rows(labelled), weight)
+        if weight in (target, id_column):
+            own.add(Fault(table.source, f"{weight!r} is both the weight and the target or the id.", about=weight))
+        elif weight in table.columns and len(labelled):
+            weights = _weights(table.rows(labelled), weight)
     own_ids: tuple[str, ...] = ()
     doubts = list[str]()
     ids: list[str] = [""] * len(shared)
@@ -288,7 +291,7 @@ def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]
         what = f"a shared instance without an id in {column!r}."
         found.add(Fault(table.source, what, kind="missing", lines=tuple(empty), about=column))
     repeated = _repeated(ids, table.lines)
-    if len(repeated) > SHOWN:
+    if len(repeated) > SHOWN and 4 * sum(map(len, repeated.values())) > len(ids):
         what = f"{column!r} is no id of these rows: {len(ids)} shared instances have {len(set(ids))} different values."
         columns = {name: table.ids(name) for name in table.columns if name != column}
         unique = [n for n, v in columns.items() if len(set(v)) == len(v) and not any("." in text for text in v)]

@@ -248,6 +248,6 @@ def _probe_secret(data: PrivateData, terms: Additive) -> bytes:
     if not data.salt:
         return b""
     secret = hmac.new(data.salt, b"coreg probe signs" + repr(terms).encode(), hashlib.sha256)
-    for array in (data.X, data.y, data.Z):
+    for array in data.arrays:
         secret.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
     return secret.digest()

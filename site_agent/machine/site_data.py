@@ -9,7 +9,7 @@ from jaxtyping import Float64, Int64
 from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_core.protocol.plan import Agreement, Plan
+from coreg_core.protocol.plan import Additive, Agreement, Plan
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,10 @@ class PrivateData:
     def plan_fault(self, plan: Plan) -> str | None:
         """The reason if the objective takes no weights, a sum is not over the sites that the alignment counted, or the schedule
         needs all instances."""
-        if self.weights is not None and isinstance(plan.objective, Agreement):
+        terms = plan.objective
+        if self.weights is not None and isinstance(terms, Additive) and terms.residuals != "smoothed":
+            return f'this site\'s rows have weights, which need residuals = "smoothed", not "{terms.residuals}".'
+        if self.weights is not None and isinstance(terms, Agreement):
             return "this site's rows have weights, which only the additive objective takes. Remove `weight`, or change the plan."
         if self.overlap is None:
             return None
@@ -61,7 +64,7 @@ class PrivateData:
                 f"{', '.join(self.aligned_sites)}. A run needs exactly these sites, and all of them (min_sites = "
                 f"{len(self.aligned_sites)}). Align again, or change the plan."
             )
-        if isinstance(plan.objective, Agreement) and plan.iteration.name == "block-coordinate-descent":
+        if isinstance(terms, Agreement) and plan.iteration.name == "block-coordinate-descent":
             return "schedule 'block-coordinate-descent' needs sites that know all shared instances."
         return None
 

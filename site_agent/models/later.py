@@ -1,9 +1,9 @@
-"""A study's new model beside the model in use, on the labels that came after that one.
+"""A study's new model beside the model in use, on labelled rows that came after that one.
 
-The model in use never saw these labels. The new model did, so its errors there are of rows left out in turn.
+The model in use never saw these rows. The new model did, so its errors there are of rows left out in turn.
 """
 
-from collections.abc import Sequence
+import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import SiteResult
 from site_agent.models.file import load_model
 
-LABELS = "labels.txt"  # names of the labels that a run's model was trained on (`row_keys`)
-LEAST = 20  # later labels; with fewer a difference is chance
+ROWS = "rows.txt"  # names of the labelled rows that a run's model was trained on
+LEAST = 20  # later rows; with fewer a difference is chance
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,13 @@ class Later:
     def text(self) -> str:
         """For the operator."""
         change = f"{100 * abs(self.beside.change):.1f} % {'larger' if self.beside.change > 0.0 else 'smaller'}"
-        said = (
-            f"on {self.beside.rows} labels that came after run {self.than}, the new model's error is {change} than that of the "
-            "model of this run"
-        )
+        rows = f"on {self.beside.rows} rows that came after run {self.than}"
+        said = f"{rows}, the new model's error is {change} than that of run {self.than}"
         if not self.worse:
             return said
         return (
-            f"{said}, by more than one standard error. The model of run {self.than} stays the current one. To use the new model, "
-            "set the link `current` to its folder"
+            f"{said}, by more than one standard error. So run {self.than} stays the current one. To use the new model: "
+            "`coreg-agent models use STUDY RUN`"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -53,31 +51,39 @@ class Later:
         return {"than": self.than, **asdict(self.beside), "worse": self.worse}
 
 
-def names_text(keys: Sequence[str]) -> str:
-    """The content of `LABELS`."""
-    return "".join(f"{key}\n" for key in keys)
+def rows_text(prepared: Prepared) -> str:
+    """The content of `ROWS`."""
+    return "".join(f"{name}\n" for name in _names(prepared))
 
 
 def compare(model: Path, result: SiteResult, prepared: Prepared) -> Later | None:
     """The new models of a run beside ``model``, in use so far; None without a comparison.
 
-    There is none without an earlier model, with fewer than `LEAST` later labels, or if the earlier model needs a column that
-    the table no longer has.
+    There is none without an earlier model, with fewer than `LEAST` later rows, if most of the earlier rows are missing (other
+    ids, or another table), or if the earlier model needs a column that the table no longer has. Nor is there one for an
+    agreement without left-out errors of its choice.
     """
     data = prepared.data
     errors = _left_out(result, data.y)
-    if errors is None or not data.row_keys:
+    if errors is None:
         return None
     try:
-        known = set((model.parent / LABELS).read_text(encoding="utf-8").split())
+        known = set((model.parent / ROWS).read_text(encoding="utf-8").split())
         earlier = load_model(model)
-        rows = np.array([i for i, key in enumerate(data.row_keys) if key not in known], dtype=np.int64)
-        if len(rows) < LEAST:
+        names = _names(prepared)
+        rows = np.array([i for i, name in enumerate(names) if name not in known], dtype=np.int64)
+        if len(rows) < LEAST or 2 * len(known.intersection(names)) < len(known):
             return None
         missed = data.y[rows] - earlier.predict(prepared.table.labelled.rows(rows))
     except (OSError, ValueError, CoregError):
         return None
     return Later(earlier.run, paired(errors[rows], missed))
+
+
+def _names(prepared: Prepared) -> list[str]:
+    """A name for each labelled row: its id under the site's secret. A corrected label keeps the name."""
+    salt = prepared.data.salt
+    return [hashlib.sha256(salt + b"row " + text.encode()).hexdigest()[:24] for text in prepared.table.labelled_ids]
 
 
 def _left_out(result: SiteResult, y: Arr) -> Arr | None:

@@ -20,7 +20,7 @@ from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import SiteResult
 from site_agent.models.batch import Scored
 from site_agent.models.file import SiteModel, load_model
-from site_agent.models.later import LABELS, compare, names_text
+from site_agent.models.later import ROWS, compare, rows_text
 from site_agent.models.writer import Models
 
 MANIFEST, CURRENT, MODEL, LOCAL = "manifest.json", "current", "model.coreg", "local.coreg"
@@ -84,7 +84,7 @@ class ModelStore:
             return ()
 
         def write(folder: Path) -> tuple[Path, ...]:
-            self.disk.write_whole(folder / LABELS, names_text(prepared.data.row_keys).encode())
+            self.disk.write_whole(folder / ROWS, rows_text(prepared).encode())
             return Models(self.site, prepared, target, folder / MODEL, folder / LOCAL).write(result, note)
 
         later = compare(self.folder_of(plan).parent / CURRENT / MODEL, result, prepared)
@@ -208,8 +208,30 @@ class ModelStore:
         aligned = (m for m in self._readable() if m["current"] and (Path(m["folder"]) / FILE).exists())
         return next((f"models/{m['study']}" for m in aligned if m.get("data") == data), None)
 
+    def use(self, study: str, run: str) -> Path:
+        """Make a run the study's current one; its folder.
+
+        Raises
+        ------
+        UsageError
+            there is no such run with a model.
+        """
+        folder = self.folder / check_study_name(study, "study")
+        named = [path for path in _runs_of(folder) if path.name.startswith(run) and (path / MODEL).exists()]
+        if len(named) != 1:
+            raise UsageError(
+                f"{len(named) or 'no'} models of study {study!r} are of a run {run!r}…; `coreg-agent models list` lists them."
+            )
+        try:
+            self.disk.point(folder / CURRENT, named[0].name)
+        except OSError as error:
+            raise StorageError(f"{folder}: cannot be changed ({error.strerror}).") from None
+        return named[0]
+
     def prune(self, study: str, keep: int) -> list[str]:
-        """Remove a study's runs except the last ``keep``, and return the names of the removed runs.
+        """Remove a study's runs except the last ``keep`` and the current one, and return the names of the removed runs.
+
+        ``keep`` 0 removes all.
 
         Raises
         ------
@@ -222,13 +244,13 @@ class ModelStore:
                 f"{folder}: there are no models of study {study!r}. `coreg-agent models list` lists the studies."
             )
         runs = _runs_of(folder)
-        gone = runs[: len(runs) - keep]
+        gone = [run for run in runs[: len(runs) - keep] if not (keep and _is_current(run))]
         try:
             for run in gone:
                 if _is_current(run):
                     self.disk.remove(folder / CURRENT)
                 self.disk.remove_tree(run)
-            if keep and runs[-keep:] and not (folder / CURRENT).exists():
+            if keep and not (folder / CURRENT).exists():
                 self.disk.point(folder / CURRENT, runs[-1].name)
             if not keep:
                 self.disk.remove_tree(folder)

@@ -314,7 +314,7 @@ class _Running:
         self.daemon.stop()
 
     def _reload(self) -> None:
-        """Read certificate, data sets, policy and approval again; open runs keep their old values."""
+        """Read certificate, data sets, policy and approval again; runs that have begun keep their old values."""
         assert self._given is not None
         workers = self.daemon.workers
         try:

@@ -171,12 +171,12 @@ class AgentDaemon:
 
     def _try_again(self) -> None:
         """With another configuration: forget faults of the former one, and dial again if a run goes on without this site, or has
-        not begun: its data are read again."""
+        not begun. The data of such a run are read again, unless its operator approved it with the former ones."""
         again = [run for run in self.unresolved if run]
         self.unresolved.clear()
         self.workers.troubles.clear()
         for name, run in self.agent.runs.items():
-            if run.stage is Stage.ACTIVE and not (run.answered or run.busy):
+            if run.stage is Stage.ACTIVE and not (run.answered or run.busy or self.agent.ask_first):
                 self.workers.forget(name)
                 again.append(name)
         if again and self._ended is not None and not self._ended.done():

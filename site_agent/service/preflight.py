@@ -147,11 +147,15 @@ def check(
 
     def modes() -> str:
         paths = [path for path in (*files, settings.identity, settings.policy) if path is not None and path.exists()]
-        if os.name == "posix" and (open_ := [f"{path}" for path in paths if path.stat().st_mode & 0o022]):
+        if os.name != "posix":
+            raise _Skipped("no file modes here")
+        if loose := [str(path) for path in paths if path.stat().st_mode & 0o002]:
             raise StorageError(
-                f"other users can change {', '.join(open_)}, and with them what this site agrees to. Run `chmod go-w` on them."
+                f"all users can change {', '.join(loose)}, and with them what this site agrees to. Run `chmod o-w` on them."
             )
-        return "only this user can change identity, policy and configuration"
+        if others := [str(path) for path in paths if path.stat().st_uid not in (os.geteuid(), 0)]:
+            raise StorageError(f"{', '.join(others)} belong to another user, who can change what this site agrees to.")
+        return "identity, policy and configuration are not open to all users"
 
     def network() -> str:
         if settings.coordinator is None:

@@ -67,7 +67,7 @@ class RunWorkers:
     name
         of the site.
     policy, keys, results
-        can be replaced between messages; an open run keeps the old ones.
+        can be replaced between messages; a run that has begun keeps the old ones.
     data_sets
         by their names in plans.
     ledger

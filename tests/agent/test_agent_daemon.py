@@ -169,6 +169,24 @@ def test_a_reload_reads_the_data_again_for_a_run_that_has_not_begun(tmp_path):
     assert agent.noticed.count("data_read") == 2
 
 
+def test_a_reload_does_not_change_the_data_that_an_operator_approved(tmp_path):
+    agent = Agent(tmp_path, ask_first=True)
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        await until(agent.state.pending)
+        agent.state.record_decision("r1", Decision(True, ""))
+        assert isinstance(await hears(line), Offer)
+        await until(lambda: "approved" in agent.noticed)
+        agent.daemon.notify(Notice("reloaded"))
+        line.says(plan("r1"))
+        assert isinstance(await hears(line), Offer), "in the same session"
+
+    agent.against(conversation)
+    assert (agent.noticed.count("data_read"), agent.noticed.count("connected")) == (1, 1)
+
+
 @pytest.mark.parametrize("moment", ["connected", "not_connected"])
 def test_a_stopped_agent_leaves_its_session_in_order_or_stops_dialling(tmp_path, moment):
     agent, heard = Agent(tmp_path), []

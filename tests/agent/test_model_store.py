@@ -11,8 +11,10 @@ from machine.additive_tiny import additive_plan
 from machine.tiny import Pump, sealed, site_with
 from test_data_sets import TABLE
 
+from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation.losses import Paired
+from coreg_core.evaluation.probability import Probability
 from coreg_core.protocol.messages import Proposal
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
@@ -23,7 +25,7 @@ from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.file import load_model
-from site_agent.models.later import Later
+from site_agent.models.later import Later, compare
 from site_agent.models.output import OneScoring
 from site_agent.models.store import ModelStore
 
@@ -103,8 +105,10 @@ def test_old_models_go_by_retention_and_by_the_command(store, tmp_path, monkeypa
     assert agent("models", "prune", "waits", *config, "--keep", 1).stdout == "waits: 1 runs removed (r2)\n"
     assert runs(store) == ["r3"]
     keeping.put("r4", Outcome.STALLED)
-    assert agent("models", "prune", "waits", *config, "--keep", 1).stdout == "waits: 1 runs removed (r3)\n"
-    assert [m["current"] for m in store.manifests()] == [True], "the link goes to one that is here"
+    assert agent("models", "prune", "waits", *config, "--keep", 1).stdout == "waits: 0 runs removed\n"
+    assert [(m["run"], m["current"]) for m in store.manifests()] == [("r3", True), ("r4", False)], (
+        "the current run stays"
+    )
     agent("models", "prune", "waits", *config)
     assert list(store.folder.iterdir()) == []
     with pytest.raises(UsageError, match="there are no models of study 'waits'"):
@@ -188,14 +192,19 @@ def test_a_model_that_is_worse_on_later_labels_does_not_become_the_current_one(t
     better = put("r3", 60)
     assert (better["current"], better["later"]["than"], better["later"]["rows"]) == (True, "r2", 30)
     assert better["later"]["change"] < 0.0
-    assert any("on 30 labels that came after run r2, the new model's error is" in text for text in said)
+    assert any("on 30 rows that came after run r2, the new model's error is" in text for text in said)
     monkeypatch.setattr("site_agent.models.store.compare", lambda *_: Later("r3", Paired(2.0, 0.5, 0.3, 40)))
     worse = put("r4", 100)
     assert (worse["current"], worse["later"]["worse"], store.model_of("r4").run) == (False, True, "r4")
     assert (store.folder / "waits" / "current").resolve().name == "r3"
     write(tmp_path, 'coordinator = "127.0.0.1:9"\n[data.p]\ntable = "n.csv"\ntarget = "y"\nid = "id"\n', "agent.toml")
     listed = agent("models", "list", "--config", tmp_path / "agent.toml").stdout
-    assert "% error on 30 labels that came after run r2, against its model" in listed
+    assert "% error on 30 rows that came after run r2, against its model" in listed
+    with pytest.raises(UsageError, match="no models of study 'waits' are of a run 'r9'"):
+        store.use("waits", "r9")
+    assert agent("models", "use", "waits", "r2", "--config", tmp_path / "agent.toml").exit_code == 0
+    assert store.prune("waits", 1) == ["r1", "r3"], "the current run and the latest one are kept"
+    assert (store.folder / "waits" / "current").resolve().name == "r2"
 
 
 def test_the_worse_of_two_models_is_told_by_the_paired_errors():
@@ -204,3 +213,36 @@ def test_the_worse_of_two_models_is_told_by_the_paired_errors():
     assert "10.0 % smaller" in better.text
     assert "stays the current one" in worse.text
     assert "stays" not in better.text
+
+
+def test_the_models_are_compared_on_the_rows_that_came_later(tmp_path):
+    """By the errors themselves: wrong predictions of left-out rows make the new model worse, also of classes and of a path."""
+    store = ModelStore("north", tmp_path / "models")
+    asked, result, prepared = trained(tmp_path, "r1", 30)
+    store.put_models(asked, result, prepared, "y", lambda _: None)
+    model = store.folder / "waits" / "r1" / "model.coreg"
+    _, result, prepared = trained(tmp_path, "r2", 60)
+    y, before = prepared.data.y, load_model(model).predict(prepared.table.labelled)
+    ids = np.array([int(text[1:]) for text in prepared.table.labelled_ids])
+    later = ids >= 30
+
+    def with_errors(errors, **changes):
+        own = replace(result.additive, left_out=np.array([y - errors, y]))
+        return compare(model, replace(result, additive=own, **changes), prepared)
+
+    worse = with_errors(np.where(later, 10.0, 0.0))
+    assert (worse.worse, worse.than, worse.beside.rows) == (True, "r1", 30)
+    expected = 10.0 / np.sqrt(np.mean((y - before)[later] ** 2)) - 1.0
+    assert worse.beside.change == pytest.approx(expected)
+    assert with_errors(np.where(later, 0.0, 10.0)).beside.change == pytest.approx(-1.0)
+    halves = with_errors(np.zeros(60), probabilities=(Probability(0.0, 0.0),))
+    assert halves.beside.difference == pytest.approx(np.mean((y[later] - 0.5) ** 2) - np.mean((y - before)[later] ** 2))
+    choice = PathChoice(0, (y,), np.where(later, 10.0, 0.0))
+    assert compare(
+        model, replace(result, additive=None, choice=choice, divisor=1.0), prepared
+    ).beside.change == pytest.approx(expected)
+    # Other ids are another table, and a corrected label is no later row.
+    renamed = replace(prepared, table=replace(prepared.table, labelled_ids=tuple(f"x{i}" for i in ids)))
+    assert compare(model, result, renamed) is None
+    corrected = replace(prepared, data=replace(prepared.data, y=y + 1.0))
+    assert compare(model, result, corrected).beside.rows == 30

@@ -346,8 +346,8 @@ def test_a_policy_without_pins_and_files_that_others_can_change_are_wrong(folder
     wrong = [v["text"] for v in verdicts if v["ok"] is False]
     assert code == 4
     assert wrong[0].startswith("policy: policy.toml pins no peers, so this site will refuse every run")
-    assert wrong[1].startswith("modes: other users can change agent.toml, and with them")
-    assert "chmod go-w" in wrong[1]
+    assert wrong[1].startswith("modes: all users can change agent.toml, and with them")
+    assert "chmod o-w" in wrong[1]
 
 
 def test_a_wrong_id_column_is_one_fault_with_the_right_column(folder):

@@ -37,6 +37,14 @@ def test_a_bad_weight_names_its_place(tmp_path, old, new, words):
         prepared(write(tmp_path, TABLE.replace(old, new)), weight="w")
 
 
+def test_the_column_is_neither_the_target_nor_the_id_and_a_site_without_labels_has_no_weights(tmp_path):
+    for column in ("y", "id"):
+        with pytest.raises(BadTable, match="is both the weight and the target or the id"):
+            prepared(write(tmp_path, TABLE), weight=column)
+    empty = "id,x,w,y\n1,0.5,2,\n2,1.5,,\n"
+    assert prepared(write(tmp_path, empty), weight="w", labels=False).data.weights is None
+
+
 def test_check_takes_the_column(tmp_path):
     found = agent("check", "--data", write(tmp_path, TABLE), "--target", "y", "--id", "id", "--weight", "w")
     assert "3 labelled and 2 shared instances, 1 features from the columns x, weights from w;" in found.output
@@ -46,7 +54,12 @@ def trained(weights):
     """Scores on the shared rows of three sites, the weights of a's labels given."""
     data = {s: private_data(s, 12) for s in SITES}
     object.__setattr__(data["a"], "weights", weights)
-    pump = Pump(sealed(additive_plan(SITES, min_sites=3)), {s: site_with(s, data[s]) for s in SITES}).join().run()
+    # Without tuning no probe is drawn: other weights have other probes.
+    pump = (
+        Pump(sealed(additive_plan(SITES, min_sites=3, tuning_steps=0)), {s: site_with(s, data[s]) for s in SITES})
+        .join()
+        .run()
+    )
     assert pump.outcome is not None, pump.end
     return pump.sites["b"].result.additive.own.predict(data["b"].Z)
 
@@ -64,5 +77,8 @@ def test_the_agreement_refuses_weights_and_another_weight_is_another_operator(tm
     policy = Policy(peers={name: name * 64 for name in SITES}, members_may_learn="operators")
     reasons = rehearse(plan, "a", policy, data, tmp_path / "ledger.jsonl").reasons
     assert any("rows have weights, which only the additive objective takes" in reason for reason in reasons)
+    grouped = sealed(additive_plan(SITES, rows="common", residuals="grouped"))
+    assert "which need residuals" in data.plan_fault(grouped)
     additive = sealed(additive_plan(SITES))
+    assert data.plan_fault(additive) is None
     assert operator_of(additive, data, SITES).digest != operator_of(additive, plain, SITES).digest

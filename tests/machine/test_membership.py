@@ -213,6 +213,52 @@ def test_where_most_sites_are_wrong_each_can_be_corrected() -> None:
     assert machine.phase is Phase.ASKING
 
 
+def test_a_dismissed_site_is_asked_again_when_another_site_comes_or_goes() -> None:
+    machine = started(make_plan(sites=("a", "b", "c")))
+    all_of(machine, [joins("a"), joins("b"), machine.deadline])
+    all_of(machine, [offers(machine, "a", n_unlabelled=5), offers(machine, "b")])
+    assert waits(machine).startswith("waiting for a, b to correct this")
+    actions = all_of(machine, comes_back(machine, "c"))
+    assert {send.site for send in sends(actions) if isinstance(send.message, m.Proposal)} == {"a", "b", "c"}
+    all_of(machine, [offers(machine, "a", n_unlabelled=5), offers(machine, "b")])
+    assert waits(machine).startswith("waiting for a to correct this"), "b and c are the majority"
+    machine = planned(make_plan(sites=("a", "b", "c")))
+    all_of(machine, [offers(machine, "a", n_unlabelled=5), offers(machine, "b", n_unlabelled=7), offers(machine, "c")])
+    actions = machine.handle(e.Received("a", m.PlanRefused(RUN, "no")))
+    assert actions == [], "a site that is dismissed is not heard"
+
+
+def test_a_dismissed_site_is_no_member_and_no_measure_for_members() -> None:
+    machine = planned(make_plan(sites=("a", "b", "c"), min_sites=2))
+    all_of(
+        machine, [offers(machine, "a", n_unlabelled=5), offers(machine, "b"), offers(machine, "c"), machine.deadline]
+    )
+    assert machine.participants == ("b", "c")
+    all_of(machine, [e.SiteLost("b", "gone"), joins("b"), offers(machine, "b", key="new")])
+    assert not any(send.site == "a" for send in sends(all_of(machine, [offers(machine, "a", n_unlabelled=5)])))
+    all_of(machine, [offers(machine, "b", key="new"), offers(machine, "c")])
+    assert (machine.phase, machine.participants) == (Phase.ASKING, ("b", "c"))
+
+
+def test_five_sites_without_a_majority_are_all_dismissed() -> None:
+    machine = planned(make_plan(sites=tuple("abcde")))
+    actions = all_of(
+        machine, [offers(machine, s, n_unlabelled=n) for s, n in zip("abcde", (5, 5, 6, 7, 8), strict=True)]
+    )
+    assert {send.site for send in sends(actions) if isinstance(send.message, m.Dismissed)} == set("abcde")
+
+
+def test_an_operator_has_the_whole_time_again_after_a_dismissal() -> None:
+    machine = planned(make_plan(sites=("a", "b")))
+    all_of(
+        machine, [approval("b"), approval("b", given=True), offers(machine, "a", n_unlabelled=5), offers(machine, "b")]
+    )
+    all_of(machine, [*comes_back(machine, "a")])
+    assert machine.run.live.deadline == 2.0, "the time for the plan begins again"
+    all_of(machine, [approval("b")])
+    assert (machine.run.live.deadline, machine.run.unapproved) == (500.0, ("b",))
+
+
 def test_the_timeout_of_the_plan_leaves_the_sites_that_agree() -> None:
     machine = planned(make_plan(sites=("a", "b", "c", "d")))
     all_of(
