@@ -373,3 +373,12 @@ def test_any_small_federation_ends_certified(seed, rows):
     assert abs(state.x[-1, 0] - a) <= certificate.intercept_bound + 1e-9
     # 1e-5 relative is 1e-3 of a deviation or better (design, 7.2).
     assert np.sqrt(np.mean((state.x[:m, 0] - s) ** 2)) < 1e-3
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_the_last_residual_is_relative_to_the_answer_at_0(steps):
+    """Also without tuning, as in the plans of the preset strict."""
+    terms = replace(QUICK, tuning_steps=steps)
+    _, state = train(federation(terms), terms)
+    assert state.scale[0] > 0.0
+    assert np.linalg.norm(state.rho) <= 1.1 * terms.final_tolerance * state.scale[0]

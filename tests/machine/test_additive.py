@@ -80,14 +80,6 @@ def test_the_site_predicts_in_its_own_units_from_its_own_columns() -> None:
         assert any("label noise of this site" in text for text in site.result.findings)
 
 
-def test_a_training_without_tuning_states_its_last_residual() -> None:
-    """The plans of the preset strict: the residual of the final solve, relative to ‖T(0)‖."""
-    pump = undisturbed(additive_plan(tuning_steps=0, probes=1))
-    assert pump.outcome is Outcome.CONVERGED
-    [residual] = steps_of(pump)[-1].report.residual
-    assert 0.0 <= residual <= pump.plan.objective.final_tolerance
-
-
 def test_a_site_without_labels_ends_with_a_model() -> None:
     pump = undisturbed(additive_plan(), {"b": 0})
     model = pump.sites["b"].result.additive
