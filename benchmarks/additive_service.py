@@ -8,6 +8,7 @@ the coordinator's, from the first question to the last. Joining, reading tables 
 
 import csv
 import json
+import resource
 
 import numpy as np
 from harness import arguments, folder
@@ -72,6 +73,8 @@ def main():
     seconds, sent = (sum(event[key] for event in questions) for key in ("seconds", "bytes"))
     print(f"  {'all':<14} {end['rounds']:>3} rounds {sent / 1e6:>8.1f} MB {seconds:>7.2f} s; {wall:.1f} s with joining")
     print(f"  {json.dumps(end['last'])}")
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # KiB on Linux
+    print(f"  at most {most:.0f} MiB in a process")
 
 
 if __name__ == "__main__":
