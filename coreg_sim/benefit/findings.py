@@ -37,7 +37,7 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 figure(part, "together-private"),
                 "used only where a site's own cross-validation prefers it,",
             )
-            scores = f"scored together, {checked} {_told(pick)}"
+            scores = f"checked scores (all sites know the labelled rows, {checked.rstrip(',')}) {_told(pick)}"
             if name == OTHER and default is not None:
                 scores = (
                     f'scored together with the default rows = "private" {_told(default)}; with rows = "common", {checked} '
@@ -58,8 +58,8 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
                 words = tuple("reached" if each else "missed" for each in fine)
                 out.append(
-                    f"Targets on these sets: joined models at least 6 % better with at most 8 % harmed ({words[0]}); scored "
-                    f"together at least 20 % better with at most 4 % harmed ({words[1]})."
+                    f"Targets on these sets: joined models at least 6 % better with at most 8 % harmed ({words[0]}); checked "
+                    f"scores at least 20 % better with at most 4 % harmed ({words[1]})."
                 )
         if len(among) < FEW:
             out.append(
