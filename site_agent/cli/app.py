@@ -134,26 +134,26 @@ def check_command(
     )
 
 
-@app.command("score")
-@with_settings(
-    without=frozenset(
-        {
-            "target",
-            "unlabelled",
-            "shared",
-            "output",
-            "local_model",
-            "na_values",
-            "categorical",
-            "dates",
-            "drop",
-            "scale",
-            "labels",
-            "positive",
-            "weight",
-        }
-    )
+# What only a training takes.
+_OF_TRAINING = frozenset(
+    {
+        "target",
+        "shared",
+        "output",
+        "local_model",
+        "categorical",
+        "dates",
+        "drop",
+        "scale",
+        "labels",
+        "positive",
+        "weight",
+    }
 )
+
+
+@app.command("score")
+@with_settings(without=_OF_TRAINING | {"unlabelled", "na_values"})
 def score_command(
     given: dict[str, Any],
     model: Annotated[Path, typer.Option("--model", help="This site's model of the run to score with.")],
@@ -202,23 +202,7 @@ def score_command(
 
 
 @app.command("align")
-@with_settings(
-    without=frozenset(
-        {
-            "target",
-            "shared",
-            "output",
-            "local_model",
-            "categorical",
-            "dates",
-            "drop",
-            "scale",
-            "labels",
-            "positive",
-            "weight",
-        }
-    )
-)
+@with_settings(without=_OF_TRAINING)
 def align_command(
     given: dict[str, Any],
     output: Annotated[

@@ -93,6 +93,12 @@ class Agent:
     runs: Mapping[str, ActiveRun] = field(default_factory=dict)
     begun: int = 0
 
+    @property
+    def not_begun(self) -> tuple[str, ...]:
+        """Accepted runs without a step, whose data can still be read again: those that no operator approved."""
+        idle = (n for n, run in self.runs.items() if run.stage is Stage.ACTIVE and not (run.answered or run.busy))
+        return () if self.ask_first else tuple(idle)
+
 
 def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
     """Handle one event."""

@@ -83,19 +83,14 @@ class AgentDaemon:
         self.certificate_until: str | None = None
         self.waiting = "dialling"
         self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
-        # What needs the operator: runs without this site, a file that is not in force.
-        self.unresolved: dict[str, str] = {}
+        self.unresolved: dict[str, str] = {}  # for the operator: runs without this site, a file that is not in force
         self._ledger, self._state, self._observer = ledger, state, notify
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stopping = asyncio.Event()
+        self._stopping, self._countersigned, self._status_changed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._ended: asyncio.Future[Exit | EndSession] | None = None
         self._failed: asyncio.Future[None] | None = None  # the error of a task
-        self._countersigned = asyncio.Event()
-        self._comparing: asyncio.Task[None] | None = (
-            None  # the ledger with the last head that the coordinator countersigned
-        )
-        self._status_changed = asyncio.Event()
+        self._comparing: asyncio.Task[None] | None = None  # of the ledger with the last countersigned head
         self._writing: list[asyncio.Future[None]] = []
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -170,16 +165,13 @@ class AgentDaemon:
         self._status_changed.set()
 
     def _try_again(self) -> None:
-        """With another configuration: forget faults of the former one, and dial again if a run goes on without this site, or has
-        not begun. The data of such a run are read again, unless its operator approved it with the former ones."""
+        """Forget faults of the former configuration, and dial again if a run goes on without this site, or has not begun."""
         again = [run for run in self.unresolved if run]
         self.unresolved.clear()
         self.workers.troubles.clear()
-        for name, run in self.agent.runs.items():
-            if run.stage is Stage.ACTIVE and not (run.answered or run.busy or self.agent.ask_first):
-                self.workers.forget(name)
-                again.append(name)
-        if again and self._ended is not None and not self._ended.done():
+        for name in self.agent.not_begun:
+            self.workers.forget(name)
+        if (again or self.agent.not_begun) and self._ended is not None and not self._ended.done():
             self._ended.set_exception(LostSession("the configuration was read again; the site joins its runs again"))
 
     def _not_connected(self, text: str) -> None:
@@ -241,10 +233,11 @@ class AgentDaemon:
                     self._is_connected()  # a coordinator that sends nothing has accepted this site
                     pause = SILENCE
                 else:
-                    if self.agent.runs or self.agent.once:
-                        runs = tuple(sorted(self.agent.runs))
-                        asked = any(run.stage is Stage.WAITING for run in self.agent.runs.values())
-                        self.notify(notices.still_waiting(runs, round(loop.time() - since), approval=asked))
+                    if (runs := self.agent.runs) or self.agent.once:
+                        asked = any(run.stage is Stage.WAITING for run in runs.values())
+                        self.notify(
+                            notices.still_waiting(tuple(sorted(runs)), round(loop.time() - since), approval=asked)
+                        )
                     pause = min(2 * pause, LONGEST_SILENCE)
         finally:
             stopping.cancel()

@@ -1,5 +1,6 @@
 """What the tests that follow a run event by event share: events that are short to write, and what to read of actions."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,8 @@ from coordinator.machine.events import Action, Event, Notify, Persist, Received,
 from coordinator.machine.notices import Notice, SessionRejected, SiteDismissed
 from coordinator.machine.phases import Phase
 from coordinator.machine.records import AttemptBegan, Record
-from coreg_core.protocol.messages import Answer, Dismissed, Fetched, Head, Part, Report, Step
+from coordinator.machine.waits import waiting_text, waits_of
+from coreg_core.protocol.messages import Answer, Approval, Dismissed, Fetched, Head, Part, Report, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
@@ -124,3 +126,11 @@ def dismissed(machine: Machine, event: Event, outcome: Outcome, *, excluded: boo
     assert actions[at + 1] == Notify(SiteDismissed(RUN, send.site, send.message.reason, excluded=excluded))
     assert not any(isinstance(a, Reject) for a in actions), "its session stays open for other runs"
     return send.message.reason
+
+
+def approval(site: str, given: bool = False) -> Received[Approval]:
+    return Received(site, Approval(RUN, given))
+
+
+def waits(machine: Any) -> str:
+    return waiting_text(waits_of(machine.run), math.inf)
