@@ -1,0 +1,158 @@
+"""The benefit study on a user's own table, and on a division of its columns that is given."""
+
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from coreg_core.errors import BadData, UsageError
+from coreg_sim.benefit.own import OwnTable
+from coreg_sim.benefit.partition import REGIMES, partition
+from coreg_sim.cli.app import app
+from site_agent.data.errors import BadTable
+
+
+def benefit(*arguments, **options):
+    return CliRunner().invoke(app, ["benefit", *map(str, arguments)], **options)
+
+
+def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 4))
+    rows = "\n".join(";".join(f"{v:.4f}".replace(".", ",") for v in (*x, x.sum() + rng.normal())) for x in X)
+    (tmp_path / "mine.csv").write_text(f"a;b;c;d;y\n{rows}\n")
+    options = (
+        "--data",
+        tmp_path / "mine.csv",
+        "--target",
+        "y",
+        "--regimes",
+        "n10,n20",
+        "--draws",
+        1,
+        "--out",
+        tmp_path / "o",
+    )
+    result = benefit(*options)
+    assert (result.exit_code, result.exception) == (0, None)
+    told = " ".join(result.stdout.split())
+    for regime in (
+        r"n10 \(3 sites of 10 labels\): joined models [+-]",
+        r"n20 \(3 sites of 20 labels\): joined models [+-]",
+    ):
+        assert re.search(regime, told)
+    assert "2 federations, 2 of 2 jobs from an earlier run" in benefit(*options).stdout
+
+
+def test_a_table_under_another_name_has_the_same_answer(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    rows = "\n".join(",".join(f"{v:.4f}" for v in (*x, x.sum() + rng.normal())) for x in X)
+    answers = []
+    for name in ("one.csv", "two.csv"):
+        (tmp_path / name).write_text(f"a,b,c,d,y\n{rows}\n")
+        options = (
+            "--data",
+            tmp_path / name,
+            "--target",
+            "y",
+            "--regimes",
+            "n10",
+            "--draws",
+            1,
+            "--out",
+            tmp_path / name[:3],
+        )
+        answers.append(benefit(*options).stdout.split("federation")[0])
+    assert answers[0] == answers[1]
+    (tmp_path / "one.csv").write_text("a,b,y\n1,2,5\n2,3,5\n")
+    with pytest.raises(BadData, match="the target 'y' has one value, 5"):
+        benefit("--data", tmp_path / "one.csv", "--target", "y", catch_exceptions=False)
+
+
+VIEWS = """data = "mine.csv"
+target = "y"
+[sites.b]
+columns = ["c"]
+[sites.a]
+columns = ["ward", "since", "age"]
+dates = ["since"]
+"""
+
+
+@pytest.fixture
+def divided(tmp_path):
+    """A table with a text, a date, a constant and gaps, and its division over two sites."""
+    rng = np.random.default_rng(0)
+    c, age = rng.normal(size=(2, 400))
+    rows = [
+        f"{c[i]:.3f},{'ABC'[i % 3]},2025-0{1 + i % 9}-11,{'unknown' if i % 50 == 1 else f'{age[i]:.3f}'},same,"
+        f"{'' if i % 10 == 0 else f'{c[i] + age[i] + i % 3:.3f}'}"
+        for i in range(400)
+    ]
+    (tmp_path / "mine.csv").write_text("c,ward,since,age,k,y\n" + "\n".join(rows))
+    (tmp_path / "views.toml").write_text(VIEWS.replace('"age"]', '"age", "k"]'))
+    return tmp_path
+
+
+def test_a_division_that_is_given_has_an_answer_for_each_site(divided):
+    options = ("--views", divided / "views.toml", "--regimes", "n10,one", "--draws", 1, "--out", divided / "o")
+    with pytest.raises(BadTable, match=r"--na-values"):
+        benefit(*options, catch_exceptions=False)
+    (divided / "mine.csv").write_text((divided / "mine.csv").read_text().replace("unknown", ""))
+    result = benefit(*options)
+    assert (result.exit_code, result.exception) == (0, None)
+    told = " ".join(result.stdout.split())
+    change = r"[+-]\d+\.\d %"
+    assert re.search(
+        rf"n10 \(2 sites of 10 labels\), by site: a: joined model {change}, scored together {change}; b: ", told
+    )
+    assert re.search(
+        r"one \(100 labels at the first site, 0 at each of the others\), by site: a: .*; b, without labels: ", told
+    )
+    assert "harmed" in told
+    assert "of 1 sites with labels harmed" in told
+    assert "40 of 400 rows have no target. In a federation they would be shared rows" in result.stderr
+    (divided / "views.toml").write_text(VIEWS.replace('"since", ', "").replace('dates = ["since"]', ""))
+    assert "from an earlier run" not in benefit(*options).stdout, "another division is another study"
+
+
+def test_the_columns_of_a_division_are_those_of_the_file(divided):
+    (divided / "mine.csv").write_text((divided / "mine.csv").read_text().replace("unknown", ""))
+    drawn = partition(OwnTable.divided(divided / "views.toml").read()[0], REGIMES["n20"], (0,))
+    assert [len(rows) for rows in drawn.labelled] == [20, 20]
+    assert [X.shape[1] for X in drawn.columns] == [3 + 1 + 2, 1], (
+        "levels, days, a number and its gaps; a constant is none"
+    )
+    c = [float(line.split(",")[0]) for line in (divided / "mine.csv").read_text().splitlines()[1:] if line[-1] != ","]
+    np.testing.assert_allclose(drawn.columns[1][:, 0], c)
+
+
+def test_what_a_division_refuses(divided):
+    views = divided / "views.toml"
+    for text, options, why in (
+        (VIEWS, ["--regimes", "n10,core20,M5"], "--regimes core20, M5: about the division of the columns"),
+        (VIEWS, ["--target", "y"], "names the table, its target and columns"),
+        (VIEWS, ["--sets", "mg"], "--sets chooses from a folder"),
+        ('labelled_at = "k"\n' + VIEWS, [], "labelled_at is for `coreg-sim run`"),
+        (VIEWS.replace("columns", "columnz", 1), [], "sites.b.columnz: unknown key; did you mean columns?"),
+        (VIEWS.replace('"c"', '"k"'), [], "all columns of a site are constant"),
+        (VIEWS.replace('"c"', '"y"'), [], "'y' is the target. Remove it from the columns of b"),
+        (VIEWS.partition("[sites.a]")[0], [], "one site has no other to join"),
+        ('positive = "yes"\n' + VIEWS, [], "Give --positive or --na-values beside --views"),
+        (VIEWS.replace('["c"]', "[]"), [], "sites.b.columns = []: expected at least one entry"),
+        (VIEWS.replace('["c"]', '"c"'), [], "expected a list"),
+        (VIEWS.replace('"c"', '"nothing"'), [], "nothing"),
+    ):
+        views.write_text(text)
+        (divided / "mine.csv").write_text((divided / "mine.csv").read_text().replace("unknown", ""))
+        result = benefit("--views", views, *options)
+        assert isinstance(result.exception, UsageError | BadTable), result.output
+        assert why in str(result.exception)
+
+
+def test_another_missing_value_and_a_text_of_numbers_are_options(divided):
+    options = ("--data", divided / "mine.csv", "--target", "y", "--drop", "since", "--regimes", "n10", "--draws", 1)
+    result = benefit(*options, "--na-values", "unknown", "--categorical", "k", "--out", divided / "o")
+    assert (result.exit_code, result.exception) == (0, None), result.output
