@@ -148,13 +148,12 @@ class RunUpdate:
 
     def arrived(self, site: str) -> None:
         """A new session opened: the site must offer again."""
+        self.gone(site)
         live = self.live
-        self.change(here=live.here | {site}, ready=live.ready - {site}, proven=live.proven - {site})
-        self.change(dismissed={name: reason for name, reason in live.dismissed.items() if name != site})
-        self.change(aside=live.aside - {site})
+        others = {name: reason for name, reason in live.dismissed.items() if name != site}
+        self.change(here=live.here | {site}, dismissed=others)
 
     def gone(self, site: str) -> None:
         """The site's session ended, or the site was dismissed."""
-        live = self.live
-        self.change(here=live.here - {site}, ready=live.ready - {site}, proven=live.proven - {site})
-        self.change(aside=live.aside - {site})
+        live, left = self.live, {site}
+        self.change(here=live.here - left, ready=live.ready - left, proven=live.proven - left, aside=live.aside - left)
