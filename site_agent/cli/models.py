@@ -181,7 +181,7 @@ def _store(config: Path) -> "ModelStore":
 def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = False) -> None:
     """List this agent's models by study. A star marks the current run (models/STUDY/current).
 
-    If at least 20 labelled rows came after the run that was current, the new model is compared on them with that run's model.
+    The agent compares a new model with the current one on labelled rows that came later. It needs at least 20 such rows.
     """
     found = list(_store(config).manifests())
     if not found and not as_json:

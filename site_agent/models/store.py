@@ -72,8 +72,9 @@ class ModelStore:
     def put_models(
         self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Callable[[str], None]
     ) -> tuple[Path, ...]:
-        """Write a run's models. If the run converged, make it the study's current run, unless its model is worse than that of the
-        current run on later labels.
+        """Write a run's models, and make a converged run the study's current one.
+
+        The current run stays if its model is better on later labels.
 
         Raises
         ------
@@ -220,7 +221,8 @@ class ModelStore:
         named = [path for path in _runs_of(folder) if path.name.startswith(run) and (path / MODEL).exists()]
         if len(named) != 1:
             raise UsageError(
-                f"{len(named) or 'no'} models of study {study!r} are of a run {run!r}…; `coreg-agent models list` lists them."
+                f"{len(named) or 'no'} models of study {study!r} are of a run {run!r} or one that begins with it. "
+                "`coreg-agent models list` shows all runs."
             )
         try:
             self.disk.point(folder / CURRENT, named[0].name)

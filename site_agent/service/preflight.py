@@ -155,7 +155,11 @@ def check(
             )
         if others := [str(path) for path in paths if path.stat().st_uid not in (os.geteuid(), 0)]:
             raise StorageError(f"{', '.join(others)} belong to another user, who can change what this site agrees to.")
-        return "identity, policy and configuration are not open to all users"
+        return (
+            f"not writable by all users: {', '.join(map(str, paths))}"
+            if paths
+            else "no identity, policy or configuration yet"
+        )
 
     def network() -> str:
         if settings.coordinator is None:
