@@ -368,7 +368,7 @@ class AgentDaemon:
     async def _ask(self, asked: AskOperator) -> None:
         assert self._state is not None, "only a serving agent asks"
         plan = asked.plan
-        if await asyncio.to_thread(self._state.decision, plan.run) is None:
+        if await asyncio.to_thread(self._state.decision, plan.run, plan) is None:
             about = (asked.about, asked.seconds)
             await asyncio.to_thread(self._state.request_approval, plan.run, plan.to_dict(), *about)
         self._look()
@@ -377,14 +377,14 @@ class AgentDaemon:
         """Read the operator's decisions on the waiting runs."""
         for run in self.agent.runs.values():
             if run.stage is Stage.WAITING:
-                self._spawn(self._decision(run.plan.run))
+                self._spawn(self._decision(run.plan))
 
-    async def _decision(self, run: str) -> None:
+    async def _decision(self, plan: Plan) -> None:
         assert self._state is not None, "only a serving agent asks"
-        decision = await asyncio.to_thread(self._state.decision, run)
+        decision = await asyncio.to_thread(self._state.decision, plan.run, plan)
         if decision is not None:
-            await asyncio.to_thread(self._state.close_request, run)
-            self._apply(Decided(run, decision.approved, decision.reason))
+            await asyncio.to_thread(self._state.close_request, plan.run)
+            self._apply(Decided(plan.run, decision.approved, decision.reason))
 
     async def _look_for_decisions(self) -> None:
         while True:
