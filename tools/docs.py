@@ -221,6 +221,7 @@ def diabetes() -> str:
     """The demonstration's table over many draws (benchmarks/diabetes.py)."""
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
     names = {
+        "mean": "mean of labels",
         "alone": "local model",
         "joined": "joined model",
         "together": "scored together",
@@ -230,7 +231,7 @@ def diabetes() -> str:
         for site, row in sites.items():
             changes = {c: 100 * (row[c] / row["alone"] - 1) for c in ("joined", "together")}
             cells = [f"{row[c]:.1f} ({change:+.1f} %)" for c, change in changes.items()]
-            rows.append(f"| {deal} | {site} | {row['alone']:.1f} | {' | '.join(cells)} |")
+            rows.append(f"| {deal} | {site} | {row['mean']:.1f} | {row['alone']:.1f} | {' | '.join(cells)} |")
     return table(f"| labels | site | {' | '.join(names.values())} |", rows)
 
 
@@ -306,6 +307,7 @@ PAGES: dict[str, Callable[[], dict[str, str]]] = {
     "docs/research/performance.md": figures.performance,
     "docs/research/scaling.md": figures.scaling,
     "docs/research/benefit.md": studies.benefit,
+    "docs/research/benefit-tables.md": studies.benefit_tables,
     **{page: lambda parts=parts: {name: make() for name, make in parts.items()} for page, parts in PARTS.items()},
 }
 

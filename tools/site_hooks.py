@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"CHANGELOG.md": "changes.md"}
 DRAWN = re.compile(r'<img[^>]*src="([^"]*pictures/(\w+))\.svg"[^>]*>')
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+PER_CENT = re.compile(r"(?<=\d)\s%")
 COPIED = (
     "deploy/**/*",
     "docs/research/attacks/*.py",
@@ -125,4 +126,4 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
         return f"{before}{posixpath.relpath(at, posixpath.dirname(page.file.src_uri) or '.')}{after}"
 
     parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", markdown, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("`") else LINK.sub(moved, part) for part in parts)
+    return "".join(part if part.startswith("`") else PER_CENT.sub("\u00a0%", LINK.sub(moved, part)) for part in parts)

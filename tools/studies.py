@@ -39,21 +39,35 @@ def experiment(run: dict) -> str:
 
 
 def benefit() -> dict[str, str]:
+    """The generated parts of docs/research/benefit.md."""
+    run = load(BENEFIT / "benefit.json")
+    return {
+        "answer": answer(run),
+        "strict": strict(load(BENEFIT / "strict.json")),
+        "yes-no": apart(run, "yes-no"),
+    }
+
+
+def apart(run: dict, name: str) -> str:
+    """A table that has a section of a page, without its heading."""
+    [found] = [each for each in run["report"]["tables"] if each["title"] == OWN_PLACE[name]]
+    return "\n".join(tables({"tables": [found]}, "")[3:])
+
+
+def benefit_tables() -> dict[str, str]:
+    """The generated parts of docs/research/benefit-tables.md."""
     run = load(BENEFIT / "benefit.json")
     study = run["study"]
     groups = [name for name, sets in GROUPS.items() if set(sets) <= set(study["sets"])]
     sets = [*groups, *(name for name in study["sets"] if not any(name in GROUPS[group] for group in groups))]
-    apart = {each["title"]: each for each in run["report"]["tables"] if each["title"] in OWN_PLACE.values()}
-    others = [each for each in run["report"]["tables"] if each["title"] not in apart]
+    others = [each for each in run["report"]["tables"] if each["title"] not in OWN_PLACE.values()]
     rows = (row(name, REGIMES[name].about, REGIMES[name].shared) for name in study["regimes"])
     return {
-        "answer": answer(run),
         "findings": "\n".join(findings(run["report"])),
         "command": f"    coreg-sim benefit --data DIR --sets {','.join(sets)} --draws {study['draws']} --out OUT",
         "results": "\n".join(tables({"tables": others}, "### {}")[1:]),
         "regimes": table("| regime | partition | shared rows |", rows),
-        "strict": strict(load(BENEFIT / "strict.json")),
-        **{name: "\n".join(tables({"tables": [apart[title]]}, "")[3:]) for name, title in OWN_PLACE.items()},
+        "warnings": apart(run, "warnings"),
         "effort": paragraph(f"{run['federations']} federations, {software(run)}"),
     }
 
@@ -63,7 +77,8 @@ def answer(run: dict) -> str:
     named = {
         "additive": "joined model",
         "together-private": "scored together",
-        "together-own-pick": "scored together where a site's own labels favour it, and all sites know the labelled rows",
+        "together-own-pick": "checked scores: all sites know the labelled rows, and a site uses the scores only where its own "
+        "cross-validation favours them",
         "distilled": "limit of joined models: the pooled model, learnt by each site's own columns",
         "best-site": "the best single site's local model, if all could use it",
         "pooled": "pooled data, as a reference",

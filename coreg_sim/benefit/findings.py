@@ -15,6 +15,7 @@ _HARD = {
 }
 JUDGED, OTHER = "judged on", "your data"  # groups of sets
 FEW = 30  # sites: with fewer, another draw changes the sentences
+WORTH, RISK = 0.05, 0.05  # of the verdict: the least gain, and the largest share of sites harmed
 
 
 def percent(value: float | None) -> str:
@@ -54,12 +55,14 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                     'individuals, set rows = "common".'
                 )
             out += [*_beside_ridge(part, own), *_beside_mean(part, own)]
+            if name == OTHER and default is not None:
+                out.append(f"Verdict for {part[0].regime.name}: {_verdict(part, own, default, pick)}")
             if name == JUDGED:
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
                 words = tuple("reached" if each else "missed" for each in fine)
                 out.append(
-                    f"Targets on these sets: joined models at least 6 % better with at most 8 % harmed ({words[0]}); checked "
-                    f"scores at least 20 % better with at most 4 % harmed ({words[1]})."
+                    f"Goals that we set for these sets: joined models at least 6 % better with at most 8 % harmed ({words[0]}); "
+                    f"checked scores at least 20 % better with at most 4 % harmed ({words[1]})."
                 )
         if len(among) < FEW:
             out.append(
@@ -98,14 +101,52 @@ def _told(scores: Figure) -> str:
     return f"{percent(scores.mean)}, {share(scores.harmed, 1)} harmed"
 
 
+def _verdict(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure) -> str:
+    """The advice of docs/tutorials/your-own-table.md, section 5."""
+    joined, together = _beat_the_mean(part, own)
+    ridge = _ridge_is_better(part) >= 0.5
+    if not (joined or together):
+        return "do not join. Nothing is better than the mean of the labels."
+    if joined and _pays(own) and not ridge:
+        return "ask the others. Joined models pay."
+    beside = " For predictions alone use ridge regression." if ridge else ""
+    if together and _pays(default):
+        return f"join only for scores made together, with every agent connected.{beside}"
+    if together and _pays(pick):
+        return (
+            'join only for scores made together with rows = "common". All sites must know the labelled individuals, and each '
+            f"site uses the scores only where its own cross-validation prefers them.{beside}"
+        )
+    return f"do not join. The gain is below {100 * WORTH:.0f} %, or more than {100 * RISK:.0f} % of the sites are harmed.{beside}"
+
+
+def _pays(figures: Figure) -> bool:
+    return figures.mean <= -WORTH and figures.harmed <= RISK
+
+
+def _ridge_is_better(part: list[SiteOutcome]) -> float:
+    """The share of sites at which a linear ridge regression is better than the joined model."""
+    return float(np.mean([site.change["ridge-alone"] < site.change["additive"] for site in part]))
+
+
+def _beat_the_mean(part: list[SiteOutcome], own: Figure) -> tuple[bool, bool]:
+    """Whether joined models, and scores made together, are better than the mean of the labels by more than `HARM`."""
+    if (mean := figure(part, "mean-of-labels")) is None:
+        return True, True
+    scores = [f for name in ("together-private", "together-own-pick") if (f := figure(part, name)) is not None]
+    joined, together = (
+        (1.0 + change) / (1.0 + mean.mean) < 1.0 - HARM for change in (own.mean, min(score.mean for score in scores))
+    )
+    return joined, together
+
+
 def _beside_ridge(part: list[SiteOutcome], own: Figure) -> Iterator[str]:
     """A linear model that every site can have alone."""
     if (ridge := figure(part, "ridge-alone")) is None:
         return
-    beats = np.mean([site.change["ridge-alone"] < site.change["additive"] for site in part])
     yield (
         f"A linear ridge regression (scikit-learn's RidgeCV) on the site's own columns: {percent(ridge.mean)}. It is better than "
-        f"the joined model, {percent(own.mean)}, at {share(float(beats))} of the sites: compare with it."
+        f"the joined model ({percent(own.mean)}) at {share(_ridge_is_better(part))} of the sites."
         + " On average it is the better model."
         * (ridge.mean < own.mean)
     )
@@ -115,10 +156,8 @@ def _beside_mean(part: list[SiteOutcome], own: Figure) -> Iterator[str]:
     """The mean of the labels, which needs no column."""
     if (mean := figure(part, "mean-of-labels")) is None:
         return
-    scores = [f for name in ("together-private", "together-own-pick") if (f := figure(part, name)) is not None]
-    models = own.mean, min(score.mean for score in scores)
-    joined, together = ((1.0 + change) / (1.0 + mean.mean) < 1.0 - HARM for change in models)
-    told, by = f"Predicting the mean of the labels: {percent(mean.mean)}.", f"by more than {100 * HARM:.0f} %"
+    joined, together = _beat_the_mean(part, own)
+    told, by = f"The mean of the labels as the prediction: {percent(mean.mean)}.", f"by more than {100 * HARM:.0f} %"
     if joined or together:
         which = (
             "Joined models and scores" if joined and together else "Joined models" if joined else "Scores made together"

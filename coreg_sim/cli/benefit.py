@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coreg_core.errors import UsageError, require_scikit_learn
+from coreg_core.errors import BadData, UsageError, require_scikit_learn
 from coreg_sim.cli.options import Address, Categorical, Dates, Drop, JsonOption, NaValues, Positive, Target
 from coreg_sim.study.jobs import JSON, Where, run_study, software
 from coreg_wire.terminal import output
@@ -89,7 +89,16 @@ def benefit(
             "--target, --positive, --drop, --dates, --categorical and --na-values are for a table. Name it: --data FILE."
         )
     if isinstance(source, OwnTable):
-        for sentence in source.read()[1]:
+        try:
+            sentences = source.read()[1]
+        except BadData as error:
+            if views is None:
+                raise
+            raise BadData(
+                f"{error}\nWith --views write `dates` and `categorical` into a section [sites.NAME] of {views}. --positive and "
+                "--na-values are options."
+            ) from None
+        for sentence in sentences:
             typer.echo(f"{source.path}: {sentence}", err=True)
     names = [name for name, _ in source.sites] if isinstance(source, OwnTable) else []
     if address is not None and jobs != 1:

@@ -57,7 +57,7 @@ convergence_report = "exact"
 # Defaults, as comments: a test holds them to `Policy`.
 _DEFAULTS = """\
 max_rounds = 10000
-min_sites = 2
+min_sites = 2  # members_may_learn = "sums" needs 3 in any case
 coupling_min = 0.0
 coupling_max = 100.0
 max_couplings = 64

@@ -121,7 +121,7 @@ def get(store, path, status=200):
 
 def test_the_first_page_shows_sites_queue_and_runs(shown):
     text = get(shown, "/")
-    assert "No coordinator serves this store" in text
+    assert "no coordinator runs" in text
     assert ">connected</span>" not in text
     with exclusive(shown, "a coordinator"):
         text = get(shown, "/")
@@ -141,7 +141,7 @@ def test_the_first_page_shows_sites_queue_and_runs(shown):
 def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, status):
     """Nobody wrote down that a's session ended: its last moment is the coordinator's."""
     status.set_service({"state": "ready"}, LAST)
-    assert re.search(r'>away</span> <span class="muted">last seen 2026-01-02 03:04:05', get(store, "/"))
+    assert re.search(r'>not connected</span> <span class="muted">last seen 2026-01-02 03:04:05', get(store, "/"))
 
     def sites(*words):
         return CliRunner().invoke(coordinator_app, ["sites", "--store", str(store), *words]).output.splitlines()

@@ -100,7 +100,7 @@ def test_pages_update_by_themselves_name_awaited_sites_and_fit_a_phone(tmp_path)
             "[...document.querySelectorAll('.site .badge')].filter(b => b.innerText == 'connected').length == 3"
         )
         browser.until_says("converged")
-        assert browser.script("window.untouched && document.getElementById('live').innerText") == "live"
+        assert browser.script("window.untouched && document.getElementById('live').innerText") == "page refreshes"
 
         live = fed.submit("long")
         link = f"document.querySelector('a[href=\"/run/{live}\"]')"

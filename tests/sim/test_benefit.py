@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from coreg_core.errors import UsageError
 from coreg_sim.benefit import yes_no
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
+from coreg_sim.benefit.findings import findings
 from coreg_sim.benefit.partition import REGIMES, partition
 from coreg_sim.benefit.report import calibration, report
 from coreg_sim.benefit.study import study
@@ -168,6 +169,27 @@ def site_outcome(name, change, **changes):
     return SiteOutcome(name, change={"additive": change}, **(values | changes))
 
 
+@pytest.mark.parametrize(
+    ("joined", "ridge", "mean", "scores", "checked", "said"),
+    [
+        (-0.10, 0.05, 0.3, -0.2, -0.2, "ask the others"),
+        (-0.10, -0.2, 0.3, -0.2, -0.2, "with every agent connected. For predictions alone use ridge regression."),
+        (-0.02, 0.05, 0.3, -0.2, -0.2, "join only for scores made together, with every agent connected."),
+        (-0.02, 0.05, 0.3, 0.03, -0.2, 'made together with rows = "common"'),
+        (-0.02, 0.05, 0.3, -0.01, -0.01, "do not join. The gain is below 5 %"),
+        (-0.10, 0.05, -0.1, -0.1, -0.1, "do not join. Nothing is better than the mean of the labels."),
+    ],
+)
+def test_the_verdict_on_an_own_table_follows_the_tutorial(joined, ridge, mean, scores, checked, said):
+    changes = {
+        "additive": joined, "ridge-alone": ridge, "mean-of-labels": mean, "together-private": scores,
+        "together-own-pick": checked,
+    }  # fmt: skip
+    told = findings({"your data": [replace(site_outcome("a", 0.0), change=changes) for _ in range(30)]})
+    [verdict] = [line for line in told if line.startswith("Verdict for n20: ")]
+    assert said in verdict
+
+
 def test_each_set_counts_once():
     found = [site_outcome("a", -0.1)] * 8 + [site_outcome("b", 0.3)] + [site_outcome("b", 0.01)]
     got = figure(found, "additive")
@@ -282,8 +304,8 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     assert made.findings[0].startswith("Harmed: ")
     assert "1 set (judged on)" in made.findings[1]
     assert re.search(r"RidgeCV\) on the site's own columns: [+-]\d.*at \d+ % of the sites", made.findings[2])
-    assert re.search(r"Predicting the mean of the labels: [+-]\d", made.findings[3])
-    assert "Targets on these sets" in made.findings[4]
+    assert re.search(r"The mean of the labels as the prediction: [+-]\d", made.findings[3])
+    assert "Goals that we set for these sets" in made.findings[4]
     assert made.findings[5].startswith("This is based on only 6 simulated sites")
     assert "3 sites of 10 labels" in made.findings[6]
     titles = [t.title for t in made.tables]

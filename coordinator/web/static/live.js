@@ -36,7 +36,7 @@ function replace(old, fresh) {
 const index = (part, element) => [...part.querySelectorAll("*")].indexOf(element);
 
 function shown(connected) {
-  live.textContent = connected ? "live" : "not connected";
+  live.textContent = connected ? "page refreshes" : "page does not refresh";
   live.classList.toggle("on", connected);
 }
 const source = new EventSource("/events");
