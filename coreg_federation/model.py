@@ -84,7 +84,9 @@ def load_model(path: str | Path) -> Model:
     Raises
     ------
     BadData
-        not a model of coreg, or damaged.
+        (a ValueError) not a model of coreg, or damaged.
+    StorageError
+        the file is missing or cannot be read.
     """
     model = _load(Path(path))
     return Model(model.site, model.run, tuple(model.preprocessing.sources), model.target, model)

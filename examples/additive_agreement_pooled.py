@@ -20,6 +20,9 @@ from threadpoolctl import threadpool_limits
 from coreg_core.estimators import AdditiveRegressor, CoRLSR
 from coreg_wire.terminal.svg import Plot, Series, draw
 
+if sys.argv[1:] not in ([], ["--quick"]):
+    raise SystemExit(__doc__)
+
 VIEWS, LABELS, SHARED, TEST = [[0, 1], [2, 3], [4, 5]], 40, 200, 400
 NAMES = ("alone", "agreement", "additive", "mean of sites alone", "additive score", "pooled")
 shares, draws = ((0.0, 1.0), 3) if "--quick" in sys.argv else ((0.0, 0.25, 0.5, 0.75, 1.0), 10)

@@ -25,6 +25,9 @@ from threadpoolctl import threadpool_limits
 from coreg_federation import AdditiveRegressor
 from site_agent.models.plot import draw_errors
 
+if sys.argv[1:] not in ([], ["--quick"]):
+    raise SystemExit(__doc__)
+
 study = load_diabetes(scaled=False)
 TABLE = pl.DataFrame(study.data, schema=study.feature_names)
 TARGET = study.target

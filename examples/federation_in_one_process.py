@@ -21,6 +21,9 @@ from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import closed_form
 from coreg_wire.terminal.svg import Plot, Series, draw
 
+if sys.argv[1:] not in ([], ["--quick"]):
+    raise SystemExit(__doc__)
+
 couplings = (0.01, 1.0) if "--quick" in sys.argv else (0.001, 0.01, 0.1, 1.0)
 
 problem = generated(n_sites=4, n_labelled=30, n_unlabelled=200, n_features=5, seed=0)

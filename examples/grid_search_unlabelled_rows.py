@@ -23,6 +23,9 @@ from threadpoolctl import threadpool_limits
 from coreg_federation import CoRLSR, LabelledFolds
 from coreg_wire.terminal.svg import Plot, Series, draw
 
+if sys.argv[1:] not in ([], ["--quick"]):
+    raise SystemExit(__doc__)
+
 rng = np.random.default_rng(0)
 truth = rng.normal(size=240)
 frame = pl.DataFrame({f"x{j}": truth + 0.5 * rng.normal(size=240) for j in range(6)})

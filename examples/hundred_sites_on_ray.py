@@ -24,6 +24,9 @@ from coreg_sim.over_ray import OverRay
 from coreg_sim.ray_cluster import connected
 from coreg_wire.terminal.svg import Plot, Series, draw
 
+if sys.argv[1:] not in ([], ["--quick"]):
+    raise SystemExit(__doc__)
+
 sites = 8 if "--quick" in sys.argv else 100
 problem = generated(n_sites=sites, n_labelled=10, n_unlabelled=300, n_features=5, seed=0)
 plan = plan_for(problem, Additive(landmarks=50, tuning_steps=2, probes=4))

@@ -25,6 +25,9 @@ from coreg_core.kernels.functions import Gaussian
 from coreg_federation import RLSR, SNF, XNV, CoRLSR, OCARegressor
 from coreg_wire.terminal.svg import Plot, Series, draw
 
+if sys.argv[1:] not in ([], ["--quick"]):
+    raise SystemExit(__doc__)
+
 threadpool_limits(1)  # the matrices are small: more threads are slower
 VIEWS = [slice(0, 5), slice(5, 10)]
 draws, sizes = (2, (10, 40)) if "--quick" in sys.argv else (10, (10, 20, 40, 80, 160))

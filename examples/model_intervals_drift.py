@@ -26,6 +26,9 @@ from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.models.writer import Models
 
+if sys.argv[1:] not in ([], ["--quick"]):
+    raise SystemExit(__doc__)
+
 study = load_diabetes(scaled=False)
 patients = pl.DataFrame(study.data, schema=study.feature_names).with_columns(
     pl.Series("patient", [f"p{i}" for i in range(len(study.target))]), pl.Series("progression", study.target)

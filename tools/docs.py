@@ -12,6 +12,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from inspect import signature
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,6 +37,7 @@ from coordinator.config.federation_toml import (
 from coordinator.config.study_toml import StudySection
 from coordinator.machine.phases import TRANSITIONS, Transition
 from coordinator.store.schema import SCHEMA_VERSION
+from coreg_core import estimators
 from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code
 from coreg_wire.terminal.command_line import EXIT_CODES
@@ -235,6 +237,26 @@ def diabetes() -> str:
     return table(f"| labels | site | {' | '.join(names.values())} |", rows)
 
 
+def estimator_table() -> str:
+    """The estimators and what each of them takes, by their signatures and tags."""
+    rows = []
+    for name in estimators.__all__:
+        made = getattr(estimators, name)
+        if not hasattr(made, "fit"):
+            continue
+        takes = signature(made.fit).parameters
+        has = {
+            "views": hasattr(made, "predict_view") or hasattr(made, "predict_views") or "Z_views" in takes,
+            "unlabelled": {"Z_views", "X_unlabelled"} & set(takes) != set() and getattr(made, "coupling", None) != 0.0,
+            "label_mask": "label_mask" in takes,
+            "sample_weight": "sample_weight" in takes,
+            "partial_fit": hasattr(made, "partial_fit"),
+            "sparse": made().__sklearn_tags__().input_tags.sparse,
+        }
+        rows.append(f"| `{name}` | {' | '.join('yes' if each else '' for each in has.values())} |")
+    return table(f"| estimator | {' | '.join(has)} |", rows)
+
+
 def sizing() -> str:
     """Memory, time and traffic of a site (benchmarks/sizing.py)."""
     found = json.loads((ROOT / "docs" / "research" / "sizing.json").read_text(encoding="utf-8"))["rows"]
@@ -298,6 +320,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/reference/agent-toml.md": {"agent.toml": agent, "serving": serving},
     "docs/reference/policy-toml.md": {"policy.toml": lambda: section(Policy, "policy")},
+    "docs/reference/python.md": {"estimators": estimator_table},
     "docs/reference/exit-codes.md": {"exit codes": exit_codes, "stops": stops},
     "docs/reference/protocol.md": {"messages": messages, "phases": phases},
 }

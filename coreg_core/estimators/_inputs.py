@@ -1,6 +1,7 @@
 """Input handling that several estimators share, beyond scikit-learn's own checks."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -13,18 +14,30 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.threads import one_thread
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+LARGEST = 1e150  # of a target: squares of larger ones overflow
+SMALL = 1000
+"""Rows up to which a fit has one BLAS thread. More save it less than a second, and on busy cores cost a factor of 20."""
+
+
 def all_or_nothing(fit: F) -> F:
-    """A fit that fails keeps the old model."""
+    """A fit that fails keeps the old model. A fit of at most `SMALL` rows has one BLAS thread."""
 
     @wraps(fit)
     def kept(self: Any, *given: Any, **named: Any) -> Any:
         before = dict(self.__dict__)
+        one_each = (
+            table for each in (*given, *named.values()) for table in (each if isinstance(each, list) else [each])
+        )
+        shapes: list[Any] = [getattr(table, "shape", ()) for table in one_each]
+        small = all(shape[0] <= SMALL for shape in shapes if len(shape) == 2)
         try:
-            return fit(self, *given, **named)
+            with one_thread() if small and fit.__name__ == "fit" else nullcontext():
+                return fit(self, *given, **named)
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -71,6 +84,10 @@ def checked_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
         raise BadData(f"y: {error}") from None
     if np.isinf(targets).any():
         raise BadData("Input y contains infinity or a value too large; leave a target that is not known missing (NaN).")
+    if (largest := np.nanmax(np.abs(targets), initial=0.0)) > LARGEST:
+        raise BadData(
+            f"y: values up to {largest:.0e} are too large for squares of their differences. Divide y by a constant."
+        )
     if least and np.isnan(targets).all():
         raise BadData(
             "All targets are NaN. Some rows need a target. In GridSearchCV and "
@@ -80,7 +97,7 @@ def checked_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
 
 
 def refuse_texts_and_gaps(X: Any, where: str = "") -> None:
-    """Name the columns of a data frame that are no numbers; raises `BadData`. An array has no names to say."""
+    """Name the columns of a data frame that are no numbers, or the first gap of an array; raises `BadData`."""
     texts, gaps = list[str](), list[str]()
     if hasattr(X, "collect"):
         raise BadData(f"{where}a lazy frame: call .collect() first.")
@@ -95,6 +112,12 @@ def refuse_texts_and_gaps(X: Any, where: str = "") -> None:
             continue
         if np.isnan(values).any():
             gaps.append(repr(name))
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f" and (gap := np.argwhere(np.isnan(X))[:1]).size:
+        row, column = gap[0].tolist()
+        raise BadData(
+            f"{where}Input X contains NaN at row {row + 1} column {column + 1}. Fill missing values first, for example with "
+            "sklearn.impute.SimpleImputer."
+        )
     if texts:
         raise BadData(
             f"{where}not numeric: {', '.join(texts)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns."
@@ -200,7 +223,7 @@ class TwoClasses:
         if len(classes) > 2:
             raise BadData(
                 f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
-                f"{len(classes)} classes. A row without a label has y = NaN, not -1."
+                f"{len(classes)} classes. A row without a label has y = NaN, not -1. For a numeric target use a regressor."
             )
         if len(classes) < 2:
             raise BadData(

@@ -54,6 +54,10 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
             raise UsageError(f"views[{v}]={view!r}: not columns of a table of {n_features}: {error}.") from None
         if not len(columns):
             raise UsageError(f"views[{v}]={view!r}: no column of the {n_features} in the table.")
+        if len(np.unique(columns)) < len(columns):
+            raise UsageError(
+                f"views[{v}]={view!r}: a column twice. A column can be in several views, and in each of them once."
+            )
         out.append(columns)
     return out
 
@@ -131,8 +135,13 @@ def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared:
     rows = [np.flatnonzero(known & mask[:, v]) for v in range(M)]
     if label_mask is not None and not any(len(r) for r in rows):
         raise BadData("label_mask: no view may see a label.")
-    if hidden := int((known & ~mask.any(axis=1)).sum()):
-        warnings.warn(f"label_mask: {hidden} rows have a label that no view may see.", UserWarning, stacklevel=4)
+    if (hidden := np.flatnonzero(known & ~mask.any(axis=1))).size:
+        warnings.warn(
+            f"label_mask: no view sees the label of {len(hidden)} row{'s' * (len(hidden) > 1)}, first of row {hidden[0]}. "
+            "Such rows are not used. Set their targets to NaN to share them.",
+            UserWarning,
+            stacklevel=4,
+        )
     labelled = [_rows(table, r) for table, r in zip(tables, rows, strict=True)]
     return Dealt(labelled, [targets[r] for r in rows], [_rows(table, shared) for table in tables], rows)
 
@@ -146,6 +155,16 @@ def _rows(table: Any, rows: Any) -> Any:
 def several(X: Any) -> bool:
     """Whether X is a list of tables."""
     return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(table) == 2 for table in X)
+
+
+def _fits(views: Any, widths: list[int]) -> bool:
+    """Whether ``views`` divides the columns of one table into views of these widths. Names are not compared."""
+    if any(isinstance(name, str) for view in views for name in (view if isinstance(view, list) else [view])):
+        return len(views) == len(widths)
+    try:
+        return [len(columns) for columns in columns_of(views, sum(widths))] == widths
+    except UsageError:
+        return False
 
 
 def _names(table: Any) -> list[str] | None:
@@ -186,6 +205,12 @@ class ViewTables:
         """
         if isinstance(X, (list, tuple)) and not X:
             raise BadData("X_views: no view; give at least one table.")
+        if type(X) is dict:  # a sparse dok_array is one too
+            raise BadData("X: a dictionary of tables. Give a list of them, in the order of the views.")
+        if self.views is not None and several(X) and not _fits(self.views, [np.shape(table)[1] for table in X]):
+            raise UsageError(
+                f"views={self.views!r} does not describe the {len(X)} tables of the list X. Leave views out, or give one table."
+            )
         if Z is not None and (label_mask is not None or (not isinstance(X, (list, tuple)) and np.ndim(X) == 2)):
             raise UsageError(
                 "Z_views needs a list of tables, one for each view, and no label_mask: give each view its own targets instead."
@@ -228,8 +253,8 @@ class ViewTables:
         targets = checked_targets(y, tables[0].shape[0], self, least)
         if len(tables) > 1 and all_shared is False and not (self._optional or np.isnan(targets).any()):
             raise UsageError(
-                "no row is shared. Set the targets of shared rows to NaN; or give lists of tables, and Z_views with the tables "
-                "of the unlabelled rows."
+                "no row is shared. Add rows whose target is not known, with y = NaN; or give lists of tables, and Z_views with "
+                "the tables of the unlabelled rows. Without such rows use RLSR."
             )
         return deal(tables, targets, label_mask, all_shared=all_shared)
 
@@ -238,7 +263,15 @@ class ViewTables:
         if M == 0 or len(Z) != M:
             raise BadData(f"{M} labelled and {len(Z)} unlabelled tables: one of each a view, at least one.")
         Xs, Zs = self._list(X, "X_views", 0), self._list(Z, "Z_views", 0)
-        ys = [as_vector(each, f"y_views[{v}]") for v, each in enumerate(_targets(y, M))]
+        vectors = _targets(y, M)
+        for v, each in enumerate(vectors):
+            known = np.asarray(each)
+            if known.dtype.kind == "f" and (gaps := np.flatnonzero(np.isnan(known))).size:
+                raise BadData(
+                    f"y_views[{v}]: no target (NaN) at row {gaps[0] + 1}, and Z_views is given. Leave such rows out, or leave "
+                    "out Z_views."
+                )
+        ys = [as_vector(each, f"y_views[{v}]") for v, each in enumerate(vectors)]
         for v, (table, targets, shared) in enumerate(zip(Xs, ys, Zs, strict=True)):
             if table.shape[0] < least or table.shape[0] != len(targets):
                 raise BadData(

@@ -89,9 +89,9 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         Z_views
             M tables (m, d_v): the same shared instances, in the same order.
         label_mask
-            one table: (N, M) booleans, whether view v sees the label of row i. None: all views see all labels. To estimate
-            what a federation would bring, give each site its own labels: with all labels at every view, the models alone
-            are better than those of real sites.
+            one table: (N, M) booleans, whether view v sees the label of row i. None: all views see all labels. It has no
+            effect on rows without a target. To estimate what a federation would bring, give each site its own labels: with
+            all labels at every view, the models alone are better than those of real sites.
         positions
             list of views with common rows: the position of each labelled row among the shared ones, M vectors of
             integers.

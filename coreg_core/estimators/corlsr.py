@@ -71,7 +71,8 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     kernel
         "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
     views
-        columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
+        columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed. A
+        column can be in several views. Columns in no view are not used.
     preset
         the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
         False, the setting of Brefeld et al.
@@ -170,7 +171,8 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         Z_views
             M tables (m, d_v): the same m unlabelled instances, in the same order.
         label_mask
-            without ``Z_views``: (N, M) booleans, whether view v sees the label of row i. None: all views see all labels.
+            without ``Z_views``: (N, M) booleans, whether view v sees the label of row i. None: all views see all labels. It
+            has no effect on rows without a target.
 
         Raises
         ------

@@ -35,8 +35,8 @@ class CoRLSRCV(CoRLSR):
     couplings
         λ ≥ 0 to choose from. 0 is each view alone.
     cv
-        number of folds of the labelled rows, or a splitter. Each training set gets the unlabelled rows that a splitter omits,
-        and each test set loses its own.
+        number of folds of the labelled rows (at most one for each), or a splitter. Each training set gets the unlabelled
+        rows that a splitter omits, and each test set loses its own.
     one_standard_error
         choose the smallest λ whose error is at most one standard error (over the folds) above the least one.
     views, form, kernel, preset, bandwidth, ridge, fit_intercept, solver, tol, prediction_tol, max_rounds

@@ -92,12 +92,9 @@ def benefit(
         try:
             sentences = source.read()[1]
         except BadData as error:
-            if views is None:
-                raise
-            raise BadData(
-                f"{error}\nWith --views write `dates` and `categorical` into a section [sites.NAME] of {views}. --positive and "
-                "--na-values are options."
-            ) from None
+            if views is not None and "agent.toml" in str(error):
+                error.args = (f"{error}\n`dates` and `categorical` go into a section [sites.NAME] of {views}.",)
+            raise
         for sentence in sentences:
             typer.echo(f"{source.path}: {sentence}", err=True)
     names = [name for name, _ in source.sites] if isinstance(source, OwnTable) else []

@@ -62,9 +62,10 @@ class Pool:
                 f"{self.folder}: no folder with manifest.json. For a table of your own, name the file and --target "
                 "(docs/tutorials/your-own-table.md). `coreg-sim paper --fetch` makes a folder with the papers' data sets."
             ) from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError) as error:
+            where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
             raise UsageError(
-                f'{path}: not a manifest of data sets. It needs "datasets", a list of objects with {", ".join(KEYS)}.'
+                f'{path}: not a manifest of data sets{where}. It needs "datasets", a list of objects with {", ".join(KEYS)}.'
             ) from None
         for name, entry in entries.items():
             if missing := [key for key in KEYS if key not in entry]:

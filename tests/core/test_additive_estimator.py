@@ -301,7 +301,7 @@ def test_a_view_without_a_mask_is_warned_about_and_a_model_of_a_view_takes_no_fr
             clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=nothing_hidden)
     unseen = mask.copy()
     unseen[np.flatnonzero(~np.isnan(y))[0]] = False
-    with pytest.warns(UserWarning, match="1 rows have a label that no view may see"):
+    with pytest.warns(UserWarning, match="no view sees the label of 1 row,"):
         clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=unseen)
     model = clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=mask.astype(int))
     with pytest.raises(BadData, match="a data frame: this model does not know"):

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GridSearchCV, KFold
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators import (
@@ -21,6 +22,7 @@ from coreg_core.estimators import (
     LabelledFolds,
     OCARegressor,
 )
+from coreg_core.estimators._inputs import SMALL, all_or_nothing
 
 VIEWS = [slice(0, 2), slice(2, 4)]
 QUICK = {"tuning_steps": 1, "probes": 2, "landmarks": 10, "rows": "common"}
@@ -192,9 +194,49 @@ def test_any_folds_serve_a_path_and_hidden_labels_do_not_choose():
     mask = np.zeros((60, 2), bool)
     mask[:6, 0] = mask[6:20, 1] = True  # rows 20 to 23 are hidden from both views
     few[20:24] += 100.0
-    with pytest.warns(UserWarning, match="4 rows have a label that no view may see"):
+    with pytest.warns(UserWarning, match="no view sees the label of 4 rows,"):
         errors = [CoRLSRCV(views=VIEWS).fit(X, each, label_mask=mask).errors_ for each in (y, few)]
     assert_array_equal(*errors)
+
+
+def test_views_that_do_not_describe_the_tables_are_refused():
+    X, y = rows()
+    tables = [X[:, :1], X[:, 1:]]
+    for views in (VIEWS, [*VIEWS, [0]], [slice(1, 4), slice(0, 1)], [["a"], ["b"], ["c"]]):
+        with pytest.raises(UsageError, match="does not describe the 2 tables"):
+            CoRLSR(views=views).fit(tables, y)
+    agreed = [
+        CoRLSR(views=views).fit(tables, y).predict(tables) for views in (None, [[0], slice(1, 4)], [["a"], ["b"]])
+    ]
+    assert_array_equal(agreed[0], agreed[1])
+    assert_array_equal(agreed[0], agreed[2])
+    with pytest.raises(UsageError, match=r"views\[0\]=\[0, 0\]: a column twice"):
+        CoRLSR(views=[[0, 0], [1]]).fit(X, y)
+    with pytest.raises(BadData, match="a dictionary of tables"):
+        CoRLSR().fit({"left": X}, y)
+
+
+def test_targets_whose_squares_overflow_are_refused():
+    X, y = rows()
+    for model in (RLSR(), CoRLSR(views=VIEWS), AdditiveRegressor(views=VIEWS, **QUICK)):
+        with pytest.raises(BadData, match="too large for squares of their differences"):
+            model.fit(X, 1e200 * y)
+
+
+def test_a_small_fit_has_one_thread_and_a_large_one_keeps_what_the_process_has():
+    seen = []
+
+    class Watched(RLSR):
+        @all_or_nothing
+        def fit(self, X, y):
+            seen.append(max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
+            return self
+
+    with threadpool_limits(2, "blas"):
+        for n in (SMALL, SMALL + 1):
+            Watched().fit(np.zeros((n, 1)), np.zeros(n))
+        Watched().fit(y=np.zeros(SMALL + 1), X=[np.zeros((2, 1)), np.zeros((SMALL + 1, 1))])
+    assert seen == [1, 2, 2]
 
 
 def test_a_fit_that_fails_keeps_the_old_model():

@@ -70,7 +70,7 @@ def _write(self, entry):
     write(self, entry)
 Ledger._write = _write
 """,
-        158,
+        38,
     ),
     "the end of a run is not synced to the run store": (
         """
@@ -78,7 +78,7 @@ from coordinator.store.runs import RunStore
 from coordinator.store.schema import Tables
 RunStore.transaction = lambda self, *, durable=True: Tables.transaction(self, durable=False)
 """,
-        55,
+        76,
     ),
     "a session leaves a task behind": (
         """

@@ -75,7 +75,8 @@ def unknown_key(key: str, known: Iterable[str], kind: str = "key", section: str 
     close = next(iter(get_close_matches(key, list(places), n=1)), "")
     if close == key:
         if places[key] == section:
-            return "this key has no meaning with the other values of this section"
+            decides = " (its `objective` decides which keys it has)" if section == "model" else ""
+            return f"this key does not go with the other keys of [{section}]{decides}"
         return f"this key belongs in {f'the section [{places[key]}]' if places[key] else 'the top level of the file'}"
     return f"unknown {kind}{f'; did you mean {close}?' if close else ''}"
 
