@@ -54,6 +54,7 @@ PRINTED_WINS = {0.05: 6, 0.1: 5}
 SHARES, DRAWS, FOLDS, EPOCHS, LEAST = (0.05, 0.1), 12, 3, 25, 3
 READINGS = ("level columns", "level numbers")
 SIX = ("LS-SVM", "Laplacian", "Hessian", "PFR", "LLR", "SNF")
+VARIANTS = ("SNF, d ≤ 4", "SNF, random start")  # of `snf-labelled`
 OTHERS = ("SNF, η_Y = 0", "PCA", *PEERS)
 WIDTHS, RIDGES, MANIFOLD = (0.3, 1.0, 3.0), (1e-4, 1e-3, 1e-2, 1e-1), (1e-1, 1.0, 10.0, 100.0)
 FitPredict: TypeAlias = Callable[[Any, Any], Arr]
@@ -95,7 +96,7 @@ class Snf:
         n = max(LEAST, round(a["share"] * len(y)))
         labelled, rest = order[:n], order[n:]
         errors = {}
-        for method, candidates in _methods(X, y, a["epochs"]).items():
+        for method, candidates in _methods(X, y, a["epochs"], variants=a.get("variants", False)).items():
             predicted = _chosen(candidates, y, labelled, rest)(labelled, rest)
             errors[method] = float(np.mean((predicted - y[rest]) ** 2))
         return {"errors": errors, "labelled": n}
@@ -150,7 +151,7 @@ def _chosen(candidates: list[FitPredict], y: Arr, labelled: Any, rest: Any) -> F
     return best[1]
 
 
-def _methods(X: Arr, y: Arr, epochs: int) -> dict[str, list[FitPredict]]:
+def _methods(X: Arr, y: Arr, epochs: int, *, variants: bool = False) -> dict[str, list[FitPredict]]:
     sigma = paper_bandwidth(X)
     supervised = [LSSVM(bandwidth=w * sigma, ridge=r) for w, r in product(WIDTHS, RIDGES)]
     manifold = list(product(WIDTHS[1:], RIDGES[:3], MANIFOLD))
@@ -169,14 +170,18 @@ def _methods(X: Arr, y: Arr, epochs: int) -> dict[str, list[FitPredict]]:
     ]
     out["LLR"] = [_transductive(model, X, y) for model in linear]
     degrees, ridges = (1, 2, 3), (1e-2, 1e-1, 1.0)
-    nonlinear = [
-        SNF(
-            n_latent=D, degree=p, ridge_predictors=0.1, ridge_target=r, eta_predictors=1e-2, eta_target=e, n_epochs=epochs,
-            tolerance=1e-4, start="pca",
-        )
-        for D, p, r, e in product(dimensions, degrees, ridges, (1e-2, 1e-1))
-    ]  # fmt: skip
-    out["SNF"] = [_transductive(model, X, y) for model in nonlinear]
+    grids: dict[str, tuple[tuple[int, ...], str]] = {"SNF": (degrees, "pca")}
+    if variants:
+        grids |= {VARIANTS[0]: ((*degrees, 4), "pca"), VARIANTS[1]: (degrees, "random")}
+    for name, (chosen, start) in grids.items():
+        nonlinear = [
+            SNF(
+                n_latent=D, degree=p, ridge_predictors=0.1, ridge_target=r, eta_predictors=1e-2, eta_target=e, n_epochs=epochs,
+                tolerance=1e-4, start=start, random_state=0,
+            )
+            for D, p, r, e in product(dimensions, chosen, ridges, (1e-2, 1e-1))
+        ]  # fmt: skip
+        out[name] = [_transductive(model, X, y) for model in nonlinear]
     for name, steps in (("SNF, η_Y = 0", epochs), ("PCA", 0)):
         out[name] = []
         for D, p in product(dimensions, degrees):
