@@ -80,11 +80,19 @@ def unfetched(recorded: RunState) -> frozenset[str]:
     return frozenset(recorded.participants) - recorded.fetched - recorded.excluded.keys()
 
 
+def needs_nothing(update: RunUpdate, site: str) -> bool:
+    """Whether a run that is delivered to others again has been fetched by this site: it may take part in another run now."""
+    live, recorded = update.live, update.recorded
+    return live.phase is Phase.DELIVERING and site in recorded.fetched and site not in live.receivers
+
+
 def resumed(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None) -> RunUpdate:
     """Deliver the end of a run that an earlier process ended, or that a site connects for."""
     assert recorded.ended is not None
     ending = (recorded.ended.outcome, recorded.ended.reason)
     receivers = recorded.participants if recorded.has_models else ()
+    if only is not None:  # the others have their models, and have forgotten the run
+        receivers = tuple(site for site in receivers if site in unfetched(recorded))
     live = Volatile(Phase.DELIVERING, attempt=max(recorded.attempt, 0), ending=ending, receivers=receivers)
     update = RunUpdate(Run(recorded, live, timeouts))
     if only is None:

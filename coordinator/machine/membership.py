@@ -31,6 +31,8 @@ def enrol(update: RunUpdate, event: SiteJoined) -> None:
 def invite(update: RunUpdate, event: SiteJoined) -> None:
     """A session opened after the plan was sent: send it again."""
     site = event.hello.site
+    if delivery.needs_nothing(update, site):
+        return
     if _arrived(update, site):
         if site in delivery.unfetched(update.recorded):  # not awaited so far: loaded for another site, or timed out
             update.change(fetched=update.live.fetched - {site})

@@ -68,8 +68,10 @@ class Preprocessing:
     def summary(self) -> str:
         """The columns that become features; a text column with the number of its levels."""
         texts = [f"{c.name} ({len(c.levels)} levels)" if c.kind == "text" else c.name for c in self.columns]
-        missing = sum(c.indicator for c in self.columns)
-        return shortened(texts, COLUMNS) + (f"; {missing} with an indicator of missing values" if missing else "")
+        missing = [c.name for c in self.columns if c.indicator]
+        return shortened(texts, COLUMNS) + (
+            f"; with an indicator of missing values: {shortened(missing, 3)}" if missing else ""
+        )
 
     @property
     def sources(self) -> list[str]:

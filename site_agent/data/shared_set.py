@@ -291,7 +291,8 @@ def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]
         what = f"a shared instance without an id in {column!r}."
         found.add(Fault(table.source, what, kind="missing", lines=tuple(empty), about=column))
     repeated = _repeated(ids, table.lines)
-    if len(repeated) > SHOWN and 4 * sum(map(len, repeated.values())) > len(ids):
+    often = max(len(repeated), *map(len, repeated.values()), 0)
+    if often > SHOWN and 4 * sum(map(len, repeated.values())) > len(ids):
         what = f"{column!r} is no id of these rows: {len(ids)} shared instances have {len(set(ids))} different values."
         columns = {name: table.ids(name) for name in table.columns if name != column}
         unique = [n for n, v in columns.items() if len(set(v)) == len(v) and not any("." in text for text in v)]
@@ -304,8 +305,8 @@ def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]
         found.add(Fault(table.source, what, todo, kind="duplicate", lines=lines, about=column))
         repeated = {}
     for text, lines in repeated.items():
-        often = "twice" if len(lines) == 2 else f"{len(lines)} times"
-        what = f"the id {text!r} occurs {often} among the shared instances."
+        count = "twice" if len(lines) == 2 else f"{len(lines)} times"
+        what = f"the id {text!r} occurs {count} among the shared instances."
         found.add(Fault(table.source, what, "Keep each instance once.", kind="duplicate", lines=lines, about=column))
     found.raise_any()
     return ids

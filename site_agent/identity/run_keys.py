@@ -174,9 +174,9 @@ class AttemptSecrets:
         if fingerprint != pinned or not isinstance(identity, ec.EllipticCurvePublicKey):
             raise Refused(
                 f"the key that the coordinator sent for {peer.site} is not the one that this site's policy pins "
-                f"({pinned[:16]}…, not {fingerprint[:16]}…). Call the operator of {peer.site}, who can confirm a new key "
-                "(`coreg-agent peers`). Then correct the pin and reload. Without a confirmation do not take part: another "
-                "party poses as that site."
+                f"(sent {fingerprint[:16]}…, pinned {pinned[:16]}…). Call the operator of {peer.site}, who reads the words of "
+                "the key (`coreg-agent peers`). If the sent key is right, correct the pin and reload. If the pinned one is "
+                "right, another party poses as that site: do not take part."
             )
         if not is_signed(identity, peer.signature, _statement(peer)):
             raise Refused(f"the offer of {peer.site} for this run is not signed by that site.")

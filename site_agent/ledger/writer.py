@@ -44,7 +44,7 @@ from site_agent.machine.memory import Remembered, Told
 
 MAX_BYTES = 1 << 26  # of one file
 MAX_AWAITED = 256  # heads that can wait for a countersignature
-IN_USE = "another agent of this site is running and writes it. Keep that agent, or end it first."
+IN_USE = "another agent of this site is running in this folder and writes it. Keep that agent, or end it first."
 
 
 class Ledger:

@@ -234,7 +234,10 @@ def _of_blend(blend: Blend) -> str:
 def task_fault(terms: Additive, data: PrivateData) -> str | None:
     """Why the labels are not of the plan's task. The coordinator receives it, so it names no datum."""
     if terms.task == "regression" and data.positive:
-        return "this site declares a yes/no target (positive), and the plan's task is regression."
+        return (
+            "this site declares a yes/no target (positive), and the plan's task is regression. The study needs "
+            'task = "classification" in [model], or this site no `positive`.'
+        )
     if terms.task == "classification" and not np.isin(data.y, (0.0, 1.0)).all():
         return (
             "the plan's task is classification, and this site's target has other values than 0 and 1. Its operator can name the "

@@ -75,7 +75,8 @@ def approved(run: str, study: str) -> Notice:
 
 def refused(run: str, study: str, reason: str) -> Notice:
     fields = {"run": run, "study": study, "stop": "REFUSED", "reason": reason}
-    return Notice("refused", f"run {run}: refused: {reason}", warning=True, fields=fields)
+    todo = "The run is over. After a correction ask the coordinator's operator to start it again."
+    return Notice("refused", f"run {run}: refused: {reason} {todo}", warning=True, fields=fields)
 
 
 def dismissed(run: str, study: str, reason: str) -> Notice:
@@ -116,7 +117,11 @@ def working(run: str, work: str, seconds: float) -> Notice:
 
 
 def still_waiting(runs: tuple[str, ...], seconds: float, *, approval: bool = False) -> Notice:
-    what = "this site's approval (`coreg-agent pending`)" if approval else "the coordinator or for other sites"
+    what = (
+        "this site's approval (`coreg-agent pending`)"
+        if approval
+        else "the coordinator or for other sites (its operator sees for whom: `coreg-coordinator runs`)"
+    )
     text = f"connected; nothing received for {seconds:.0f} s: waiting for {what}"
     return Notice("waiting", text, fields={"runs": " ".join(runs), "seconds": seconds})
 

@@ -361,8 +361,8 @@ class Replica:
         ended = None if kept is None else kept.ended  # here, or in an earlier process
         if ended is None and self._step == 0:
             raise Outdated(
-                f"run {self.plan.run} has ended, and this site's sums of it are older or missing (was a backup restored?). It "
-                "has no model of this run."
+                f"run {self.plan.run} has ended, and this site's sums of it are older or missing (was a backup restored?). If it "
+                "has the model of this run already, start the agent again."
             )
         if ended is None or kept is None:
             raise Breach(f"ended run {self.plan.run} before this site received the last step.")

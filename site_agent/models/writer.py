@@ -4,6 +4,7 @@ If a model of an earlier run has the same file name, it is renamed with the name
 """
 
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from coreg_core.additive.model.expansion import Expansion
 from coreg_core.additive.model.expansion import SiteModel as AdditiveModels
 from coreg_core.agreement.views import KernelExpansion, Solution
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation.losses import estimate
 from coreg_core.evaluation.probability import Probability
 from coreg_core.numerics.arrays import Arr
@@ -22,6 +23,8 @@ from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import Judged, SiteResult
 from site_agent.models import findings
 from site_agent.models.file import Intervals, Joint, SiteModel, load_model, save_model
+
+_TRIAL = 65_536  # bytes that `check_output` writes, to find a full disk before the run
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,15 @@ class Models:
         StorageError
             a model cannot be written.
         """
+        try:
+            return self._write(result, note)
+        except StorageError as error:
+            raise StorageError(
+                f"{error} The model is not lost: start the agent again, with another --output if needed. The coordinator sends "
+                "the end of the run again while it serves."
+            ) from None
+
+    def _write(self, result: SiteResult, note: Callable[[str], None]) -> tuple[Path, ...]:
         if result.plan is not None and result.additive is not None:
             return self._write_additive(result, result.additive, note)
         if result.plan is None or not result.solutions:
@@ -246,6 +258,14 @@ def check_output(path: Path | None, read: Callable[[Path], object] = load_model,
         raise UsageError(
             f"{folder}: no permission to write the {what}. Change the permissions, or choose another --output."
         )
+    try:  # a full disk, and a folder that only looks writable
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            trial.write(bytes(_TRIAL))
+            trial.flush()
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: the {what} cannot be written there ({error.strerror}). Free some space, or choose another --output."
+        ) from None
     if path.exists():
         try:
             read(path)

@@ -321,7 +321,13 @@ class _Running:
             settings = self._given.settings()
             workers.policy = read_policy(settings.policy)
         except CoregError as error:
-            self.daemon.notify(Notice("not_reloaded", f"configuration not reloaded: {error}", warning=True))
+            self.daemon.notify(
+                Notice(
+                    "not_reloaded",
+                    f"configuration not reloaded, the previous one stays in force: {error}",
+                    warning=True,
+                )
+            )
             return
         workers.data_sets.relist(settings.data)
         if self._identity is not None:

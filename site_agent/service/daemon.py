@@ -51,6 +51,7 @@ FIRST_REPORT = 10.0  # seconds of work before the first notice about it; the int
 COUNTERSIGNING = (
     10.0  # timeout in seconds for the countersignature of the ledger's head, before an agent of one run ends
 )
+READ_AGAIN = "the configuration was read again; the site joins its runs again"  # no fault
 DECISION_SECONDS = 5.0  # between two polls for a decision, if the operator's command could not wake the agent
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 
@@ -145,7 +146,13 @@ class AgentDaemon:
 
     def stop(self) -> None:
         """End the agent on the operator's request; the session closes cleanly."""
-        self.notify(Notice("draining"))
+        unfinished = ", ".join(sorted(self.agent.runs))
+        self.notify(
+            Notice(
+                "draining",
+                f"run {unfinished}: unfinished. It continues when the agent starts again." * bool(unfinished),
+            )
+        )
         self._stopping.set()
 
     def notify(self, notice: Notice) -> None:
@@ -172,11 +179,11 @@ class AgentDaemon:
         for name in self.agent.not_begun:
             self.workers.forget(name)
         if (again or self.agent.not_begun) and self._ended is not None and not self._ended.done():
-            self._ended.set_exception(LostSession("the configuration was read again; the site joins its runs again"))
+            self._ended.set_exception(LostSession(READ_AGAIN))
 
     def _not_connected(self, text: str) -> None:
         self.waiting = text
-        self.notify(Notice("not_connected", text, warning=True))
+        self.notify(Notice("not_connected", text, warning=READ_AGAIN not in text))
 
     # --- one session ----------------------------------------------------------------------------------------------
 

@@ -102,7 +102,8 @@ def check(
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
         if inputs.shared is None and (aligned := results.alignment_of(name)) is not None:
-            text = f"{aligned} has aligned ids, and this data set does not use them. Add shared to it, then reload the agent"
+            study = aligned.rpartition("/")[2]
+            text = f'{aligned} has aligned ids, and this data set does not use them. Add shared = "{study}" and reload the agent'
             note(f"table {name}: {text}", True, {"check": "table", "warning": True})
         if (other := other_columns(prepared, results.columns_of(name), name)) is not None:
             note(other, True, {"check": "table", "warning": True})
@@ -131,7 +132,7 @@ def check(
             unready = settings.policy is not None or (settings.coordinator is not None and not settings.insecure)
             raise (Refused if unready else _Warned)(
                 f"{where or f'{settings.policy} pins no peers'}, so this site will refuse every run with secure aggregation. "
-                "Pin the other sites with `coreg-agent peers --pin --write policy.toml NAME.pem …`. "
+                "After the telephone calls pin the other sites: `coreg-agent peers --pin --write policy.toml NAME.pem …`. "
                 f"{policy_summary(allowed)}"
             )
         return policy_summary(allowed)

@@ -271,7 +271,7 @@ def test_shared_ids_that_are_gone_are_named(tmp_path: Path) -> None:
 
 
 def test_a_file_of_shared_ids_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(BadData, match="Run the alignment first"):
+    with pytest.raises(BadData, match="or run the alignment first"):
         SharedIds.read(tmp_path / "none.json")
     for text in ("{", "[]", json.dumps({"rule": "folded"})):
         with pytest.raises(BadData, match="not the result of an alignment"):

@@ -72,6 +72,23 @@ def test_a_site_that_comes_while_another_fetches_gets_its_model_too() -> None:
     assert {name for _, name in service.models} == set(SITES)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_site_that_has_its_model_is_free_while_another_fetches_the_old_one(again: bool) -> None:
+    """Its agent has forgotten the run, and may have started for the next one."""
+    service = ended_without("c")
+    held, told = holding_back(service.agents["c"], Proposal), holding_back(service.agents["a"], Proposal)
+    if again:
+        service.lost("a")
+    service.joined("c")
+    if again:
+        service.joined("a")
+    assert told == []
+    assert "run-1" in service.federation.runs
+    service.tell(*(e.Received("c", answer) for answer in held))
+    assert service.federation.scheduler.undelivered == {}
+    assert service.models["run-1", "c"].heads
+
+
 def test_a_site_that_goes_again_without_its_model_gets_it_the_next_time() -> None:
     service = ended_without("c")
     held = holding_back(service.agents["c"], Proposal)
