@@ -156,6 +156,22 @@ def test_a_file_that_is_no_model_or_a_damaged_one_is_refused_before_the_run(mode
         check_output(tmp_path)
 
 
+def test_a_disk_without_room_is_found_before_the_run_and_a_lost_write_says_how_to_go_on(models, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tempfile.TemporaryFile", full)
+        with pytest.raises(UsageError, match=r"the model cannot be written there \(No space left on device\)"):
+            models.check()
+    before = names(tmp_path)
+    models.check()
+    assert names(tmp_path) == before, "the trial leaves nothing"
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StorageError, match="The model is not lost: start the agent again, with another --output"):
+        written(models, result())
+
+
 def test_a_file_in_the_way_of_a_path_of_couplings_does_not_cost_the_run(models, tmp_path):
     """The couplings are known once the plan came, so these names cannot be checked before joining."""
     other = write(tmp_path, "not a model, and not to be lost", "north-coupling-0.25.coreg")

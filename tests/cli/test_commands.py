@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -209,6 +211,17 @@ def test_submit_waits_for_no_coordinator_for_ever(command, tmp_path, monkeypatch
     assert code == 7
     assert "no coordinator serves" in err
     assert "coreg-coordinator serve" in err
+
+
+@pytest.mark.parametrize("program", ["coreg-agent", "coreg-coordinator", "coreg-sim"])
+def test_an_interrupt_while_a_command_imports_its_modules_ends_with_one_line(program):
+    package = {"coreg-agent": "site_agent", "coreg-coordinator": "coordinator", "coreg-sim": "coreg_sim"}[program]
+    script = f"import os, signal, sys; sys.argv[0] = '/bin/{program}'; import {package}.cli; os.kill(os.getpid(), signal.SIGINT)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"{program}: interrupted.\n")
+    other = script.replace(f"/bin/{program}", "pytest")
+    done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, timeout=60, check=False)
+    assert "KeyboardInterrupt" in done.stderr, "another program keeps its own handler"
 
 
 def test_a_study_repeats_from_its_submission_until_it_is_ended(command, tmp_path):
