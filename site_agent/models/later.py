@@ -80,6 +80,21 @@ def compare(model: Path, result: SiteResult, prepared: Prepared) -> Later | None
     return Later(earlier.run, paired(errors[rows], missed))
 
 
+def removed(model: Path, prepared: Prepared) -> str | None:
+    """A warning if more than a tenth of the labelled rows of ``model`` are not in the table any more; else None."""
+    try:
+        known = set((model.parent / ROWS).read_text(encoding="utf-8").split())
+        run = load_model(model).run
+    except (OSError, ValueError, CoregError):
+        return None
+    if (gone := len(known.difference(_names(prepared)))) <= len(known) / 10:
+        return None
+    return (
+        f"{gone} of the {len(known)} labelled rows of run {run} are not in the table any more. If this is a mistake, restore the "
+        "table, and take the earlier model meanwhile: `coreg-agent models use STUDY RUN`"
+    )
+
+
 def _names(prepared: Prepared) -> list[str]:
     """A name for each labelled row: its id under the site's secret. A corrected label keeps the name."""
     salt = prepared.data.salt

@@ -20,7 +20,7 @@ from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import SiteResult
 from site_agent.models.batch import Scored
 from site_agent.models.file import SiteModel, load_model
-from site_agent.models.later import ROWS, compare, rows_text
+from site_agent.models.later import ROWS, compare, removed, rows_text
 from site_agent.models.writer import Models
 
 MANIFEST, CURRENT, MODEL, LOCAL = "manifest.json", "current", "model.coreg", "local.coreg"
@@ -88,9 +88,11 @@ class ModelStore:
             self.disk.write_whole(folder / ROWS, rows_text(prepared).encode())
             return Models(self.site, prepared, target, folder / MODEL, folder / LOCAL).write(result, note)
 
-        later = compare(self.folder_of(plan).parent / CURRENT / MODEL, result, prepared)
-        if later is not None:
-            note(later.text)
+        current = self.folder_of(plan).parent / CURRENT / MODEL
+        later = compare(current, result, prepared)
+        for text in (removed(current, prepared), None if later is None else later.text):
+            if text is not None:
+                note(text)
         told = {"columns": list(prepared.preprocessing.sources), "later": None if later is None else later.to_json()}
         written = self._put(plan, result, write, told)
         self._make_current(plan, good=result.outcome.good and not (later is not None and later.worse))

@@ -207,6 +207,15 @@ def test_a_model_that_is_worse_on_later_labels_does_not_become_the_current_one(t
     assert (store.folder / "waits" / "current").resolve().name == "r2"
 
 
+def test_a_table_that_lost_labelled_rows_is_told_when_a_study_runs_again(tmp_path):
+    store, said = ModelStore("north", tmp_path / "models"), []
+    for run, labels in (("r1", 40), ("r2", 37), ("r3", 20)):
+        asked, result, prepared = trained(tmp_path, run, labels)
+        store.put_models(asked, result, prepared, "y", said.append)
+    [lost] = [text for text in said if "not in the table any more" in text]
+    assert lost.startswith("17 of the 37 labelled rows of run r2"), "three of forty is no mistake"
+
+
 def test_the_worse_of_two_models_is_told_by_the_paired_errors():
     better, worse = Later("r1", Paired(-1.0, 0.5, -0.1, 30)), Later("r1", Paired(1.0, 0.5, 0.1, 30))
     assert (better.worse, worse.worse, Later("r1", Paired(0.4, 0.5, 0.01, 30)).worse) == (False, True, False)
