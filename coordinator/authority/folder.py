@@ -1,6 +1,7 @@
 """The authority's folder: the names of its files, and functions to read and create them."""
 
 import os
+import shlex
 from datetime import datetime
 from pathlib import Path
 
@@ -57,12 +58,20 @@ def pem_of(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(keys.Encoding.PEM)
 
 
-def read(
-    path: Path,
-    next_step: str = "Make an authority first: `coreg-coordinator init DIR`, or name its folder: --identity DIR.",
-) -> bytes:
+def read(path: Path, next_step: str = "") -> bytes:
     """A file's bytes; ``next_step`` is the advice if the file is missing. See `coreg_wire.files.files.read`."""
-    return read_file(path, next_step)
+    return read_file(path, next_step or _advice(path))
+
+
+def _advice(path: Path) -> str:
+    """What to do if a file of an authority is missing."""
+    folder = path.parent
+    if path.name in ("coordinator.key", "coordinator.pem") and (folder / "ca.key").exists():
+        names = "" if (folder / "coordinator.pem").exists() else " --host NAME"
+        return f"Make it again: `coreg-coordinator init {shlex.quote(str(folder))} --renew-server{names}`."
+    if any((folder / name).exists() for name in ("ca.key", "ca.pem", "coordinator.pem")):
+        return "Restore it from your backup (docs/how-to/back-up-and-restore.md)."
+    return "Make an authority first: `coreg-coordinator init DIR`, or name its folder: --identity DIR."
 
 
 def create_all(*files: tuple[Path, bytes, int]) -> None:

@@ -122,13 +122,17 @@ def create_authority(
 def reissue_server(
     directory: Path | str, hostnames: Sequence[str] | None = None, days: int = 730, *, now: datetime | None = None
 ) -> datetime:
-    """Renew coordinator.pem, and return its new expiry. The key stays, and sites need no change.
+    """Renew coordinator.pem, and return its new expiry. The key stays, or is made again if it is lost. Sites need no change.
 
     `hostnames` replace the names of the certificate; None keeps them.
     """
     directory, now = Path(directory), now or utc_now()
     ca, ca_key = _authority_of_the_server(directory, now)
-    server_key, _ = load_private(directory / "coordinator.key")
+    if (path := directory / "coordinator.key").exists():
+        server_key, _ = load_private(path)
+    else:
+        server_key, secret = ec.generate_private_key(ec.SECP256R1()), load_private(directory / "ca.key")[1]
+        create_all((path, key_pem(server_key, secret), 0o600))
     served = served_names(server_names(directory) if hostnames is None else hostnames)
     server = server_certificate(ca, ca_key, server_key.public_key(), served, days, now)
     write_whole(directory / "coordinator.pem", pem_of(server))
@@ -309,7 +313,9 @@ def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: dateti
     for file, what_to_do in advice.items():
         path = directory / file
         if path.exists() and (days := days_left(read(path), now=now)) < within_days:
-            when = f"expires in {days:.0f} days" if days > 0 else f"expired {-days:.0f} days ago"
+            when = (
+                f"expires in {days:.0f} days" if days > 0 else f"EXPIRED on {utc_now() + timedelta(days=days):%Y-%m-%d}"
+            )
             warnings.append(f"{path} {when}: {what_to_do}.")
     return warnings
 

@@ -61,7 +61,7 @@ def renew_authority(
     Raises
     ------
     UsageError
-        A renewal is in progress, or there is no authority.
+        A renewal is in progress, or a file of the authority is missing.
     Refused, BadData, StorageError
         The old authority is damaged, or has expired (without ``lost``); the folder cannot be written.
     """
@@ -72,6 +72,7 @@ def renew_authority(
             f"{directory}: a renewal is already in progress. Finish it with `coreg-coordinator renew-authority "
             f"{directory} --finish`."
         )
+    expires = server_end(directory)  # before anything is written: a missing file ends the renewal here
     key = ec.generate_private_key(ec.SECP256R1())
     new = authority_certificate(key, days, now)
     link, secret = None, None
@@ -87,7 +88,7 @@ def renew_authority(
     # A crash between the two writes leaves a key that does not match ca.pem. The matching one is in previous-ca.key.
     files.write_whole(directory / "ca.key", key_pem(key, secret), mode=0o600)
     write_whole(directory / "ca.pem", b"".join(map(pem_of, [new, *still])))
-    if not still or server_end(directory) < now:
+    if not still or expires < now:
         reissue_server(directory, now=now)
     return Renewed(fingerprint(new), new.not_valid_after_utc, link is not None, tuple(Authorised(directory).sites()))
 

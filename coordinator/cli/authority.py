@@ -115,6 +115,11 @@ def revoke(
     ring(identity / BELL)
     typer.echo(f"{name}: revoked, it cannot connect. `coreg-coordinator sign` lists it again.")
     listed = _listed(identity, name)
+    if listed == "":
+        typer.echo(
+            f"next: {identity / 'federation.toml'} does not list it. Remove {name} from studies, and send SIGHUP."
+        )
+        return
     where = f"{identity / 'federation.toml'}, {listed}" if listed else "federation.toml may list it"
     typer.echo(f"next: {where}. Remove {name} there and from studies, then send SIGHUP. Runs wait for it otherwise.")
 

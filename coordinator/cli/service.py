@@ -193,7 +193,10 @@ def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False)
 def _soon(until: str) -> str:
     """How many days a certificate still has, if they are few."""
     days = (datetime.fromisoformat(until) - utc_now()).days
-    return f" (in {days} days: renew it; a renewed one is shown from the next connection on)" if days < 30 else ""
+    if days >= 30:
+        return ""
+    when = f"expires in {days} days" if days >= 0 else "EXPIRED"
+    return f" ({when}: renew it; a renewed one is shown from the next connection on)"
 
 
 def status(

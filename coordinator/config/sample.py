@@ -50,7 +50,8 @@ forecast = true
 # "secure": this coordinator receives encrypted sums (three sites or more; each pins the keys of the others).
 # "plaintext": it receives each answer, and labels of known rows follow from them. Every policy has to allow that.
 aggregation = "secure"
-# Whether sums with one site more or fewer are allowed. The answer of that site follows from them.
+# Decide before the first run. false: on the same shared instances no site can be added, lost or replaced later. true: it can,
+# and a member can compute the answers of that site from the two sums. Every policy has to allow it.
 membership_changes = false
 # "coarse": this coordinator learns how often the gap has to be halved. "exact": residuals and gaps of every round.
 convergence_report = "coarse"

@@ -48,6 +48,7 @@ class Metrics:
         self._begun = Counter("coreg_runs_begun", "Runs begun or resumed", study, registry=registry)
         self._over = Counter("coreg_runs_finished", "Runs finished", ["study", "stop"], registry=registry)
         self._stalled = Counter("coreg_stalls", "Times that a run waited for missing sites", study, registry=registry)
+        self._sites: frozenset[str] | None = None  # those of the list, once it is known
         self._connected = Gauge(
             "coreg_site_connected", "1 while the site's session is open", ["site"], registry=registry
         )
@@ -74,7 +75,8 @@ class Metrics:
     def listed(self, sites: tuple[str, ...]) -> None:
         """Set the listed sites. A site that never connected counts as disconnected; an unlisted site has no metric."""
         known = {sample.labels["site"] for family in self._connected.collect() for sample in family.samples}
-        for site in known - set(sites):
+        self._sites = frozenset(sites)
+        for site in known - self._sites:
             self._connected.remove(site)
         for site in sites:
             self._connected.labels(site)
@@ -118,7 +120,10 @@ class Metrics:
                 if until:
                     self._until.labels(site).set(dt.datetime.fromisoformat(until).timestamp())
             case n.SessionEnded(site=site):
-                self._connected.labels(site).set(0)
+                if (
+                    self._sites is None or site in self._sites
+                ):  # else it was removed from the list, and an alert would never end
+                    self._connected.labels(site).set(0)
                 self._lost.labels(site).inc()
             case n.AccessDenied():
                 self._refused.labels("certificate").inc()

@@ -18,8 +18,8 @@ from coreg_core.errors import StorageError
 from coreg_wire.clock import utc_now
 
 _TEXTS = (("attempts", "began"), ("queue", "plan"), ("checkpoints", "checkpoint"))
-# Every table with a column `run`; `prune` removes a run's rows from those that are history.
-_HISTORY = ("rounds", "notices", "disclosed", "cancellations")
+# Tables with a column `run`; `prune` removes a run's rows from those that are history.
+_HISTORY = ("rounds", "notices", "cancellations")  # what each site sent stays, in a few rows a run
 _RESULTS = ("deliveries", "attempts", "exclusions")  # needed to deliver models to late sites
 PAGES_AT_ONCE = 256  # freed in one transaction, so that a serving coordinator waits only briefly
 
@@ -103,8 +103,13 @@ def back_up(path: Path, destination: Path) -> StoreCheck:
         raise StorageError(f"{destination}: cannot be written ({error.strerror}).") from None
     try:
         with closing(open_database(path)) as db, _damage(path), closing(sqlite3.connect(destination)) as copy:
-            db.backup(copy)
-            copy.execute("pragma journal_mode = delete")  # one file, without a write-ahead log
+            try:
+                db.backup(copy)
+                copy.execute("pragma journal_mode = delete")  # one file, without a write-ahead log
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                    raise
+                raise StorageError(f"{destination}: cannot be written ({error}). The store was not changed.") from None
         found = verify(destination)
         with closing(sqlite3.connect(destination)) as copy:
             copy.execute("pragma journal_mode = delete")

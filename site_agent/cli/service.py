@@ -163,7 +163,8 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         how = f"; ended {ended['at']} with exit code {ended['exit_code']}: {ended['reason']}" if ended else ""
         typer.echo(f"{found['site']}: {doing if up else 'not running'}{how}")
         if (until := found.get("certificate_until")) is not None and (left := _days_until(until)) < 30:
-            typer.echo(f"  the certificate expires in {left} days: `coreg-agent enroll --renew`")
+            when = f"expires in {left} days" if left >= 0 else f"EXPIRED on {until[:10]}"
+            typer.echo(f"  the certificate {when}: `coreg-agent enroll --renew`")
         for run, told in found["runs"].items() if up else ():
             todo = ": see `coreg-agent pending`" if told["doing"] == Stage.WAITING.value else ""
             typer.echo(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}{todo}")

@@ -30,8 +30,8 @@ def objection(now: frozenset[str], earlier: Iterable[SummedWith], *, consents: b
     return (
         f"this site was summed with {', '.join(sorted(changed))} on these instances, and now with {', '.join(sorted(now))}. "
         f"The difference of the two sums reveals the answers of {apart} alone, also across runs. Continue with the same "
-        "sites. Or start again with a plan that has [privacy] membership_changes = true, if every site's policy allows it "
-        "(membership_changes = true)."
+        "sites, or use other shared instances. For these instances it can no longer be allowed: membership_changes = true has "
+        "to be in the first plan and in every policy (docs/how-to/add-lose-or-replace-a-site.md)."
     )
 
 

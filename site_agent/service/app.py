@@ -181,9 +181,12 @@ class Given:
 
     def settings(self) -> AgentSettings:
         """The settings of agent.toml, with these options."""
-        if not isinstance(read_toml(self.config).get("data"), dict):
+        if not isinstance(flat := read_toml(self.config).get("data"), dict):
+            also = (
+                "" if flat is None else f" instead of data = {flat!r}. `coreg-agent init --service` writes such a file"
+            )
             raise UsageError(
-                f"{self.config}: `serve` needs a section [data.NAME] for each data set, with table, target and id."
+                f"{self.config}: `serve` needs a section [data.NAME] for each data set, with table, target and id{also}."
             )
         options = {"coordinator": self.coordinator, "insecure": self.insecure or None, "name": self.name}
         return read_settings(self.config, options, ("coordinator",))

@@ -61,6 +61,9 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert found["coreg_runs_finished_total", ("CONVERGED", "waits")] == 1
     assert found["coreg_stalls_total", ("waits",)] == 1
     assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)
+    metrics.listed(("a",))
+    metrics.notice(n.SessionEnded("b", "no longer listed"), Timing())
+    assert ("coreg_site_connected", ("b",)) not in read(metrics), "its alert would never end"
     assert found["coreg_refused_total", ("certificate",)] == 1
     assert found["coreg_refused_total", ("session",)] == 0
     assert found["coreg_site_certificate_not_after_seconds", ("a",)] == 1798761600.0

@@ -107,8 +107,9 @@ def test_what_expires_is_said_a_month_ahead_and_once_a_day(home: Path) -> None:
 def test_sites_says_which_certificates_are_to_be_renewed() -> None:
     now = datetime.now(UTC)
     assert _soon((now + timedelta(days=12, hours=1)).isoformat()) == (
-        " (in 12 days: renew it; a renewed one is shown from the next connection on)"
+        " (expires in 12 days: renew it; a renewed one is shown from the next connection on)"
     )
+    assert _soon((now - timedelta(days=2)).isoformat()).startswith(" (EXPIRED: renew it")
     assert _soon((now + timedelta(days=31)).isoformat()) == ""
 
 
