@@ -236,13 +236,22 @@ def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
 def _queue(agent: Agent, name: str, message: RunMessage) -> tuple[Agent, list[Action]]:
     """Append a message to a run's inbox."""
     run = agent.runs[name]
-    if isinstance(message, Dismissed) or (isinstance(message, Finished) and run.stage is not Stage.ACTIVE):
+    if isinstance(message, Finished | Dismissed) and not _is_worked_on(run, message):
         return _end_unworked(agent, run, message)
     if run.stage in (Stage.JUDGED, Stage.WAITING):
         if isinstance(message, Proposal):  # a new session or attempt, and the operator has not decided yet
             return agent, [Say(Approval(name, False))] if run.stage is Stage.WAITING else []
         return agent, [_breach(f"sent a step of run {name}, whose plan this site did not accept.")]
     return _next(_with(agent, name, replace(run, inbox=(*run.inbox, message))), name)
+
+
+def _is_worked_on(run: ActiveRun, message: Finished | Dismissed) -> bool:
+    """Whether a worker handles this end of the run: the plan is accepted, or its offer is on the way.
+
+    A worker sends the offer before it reports that the plan is accepted, so the model can arrive in between.
+    """
+    offering = run.stage is Stage.NEW and run.busy
+    return isinstance(message, Finished) and (run.stage is Stage.ACTIVE or (offering and bool(message.heads)))
 
 
 def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:

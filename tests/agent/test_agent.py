@@ -164,6 +164,13 @@ CASES = {
     "a plan that comes again meanwhile waits for that": ([PLAN, dismissed(), PLAN], {}, ""),
     "and is worked on then": (
         [PLAN, dismissed(), PLAN, Worked(PLAN, accepted=True)], {}, "forget, but for the consent; notify plan; work on Proposal"),
+    "a model that is there while the offer is being sent is taken after it": (
+        [PLAN, finished(Outcome.CONVERGED, heads=HEADS)], {}, ""),
+    "when the plan is accepted": (
+        [PLAN, finished(Outcome.CONVERGED, heads=HEADS), Worked(PLAN, accepted=True)], {}, "work on Finished"),
+    "and is not taken when the plan is refused": (
+        [PLAN, finished(Outcome.CONVERGED, heads=HEADS), Worked(PLAN, accepted=False, reason="no")], {},
+        "notify refused; forget"),
     # --- breaches
     "a step of an unknown run": ([step()], {}, f"{BROKE}sent a step of run r without a plan.{NOTHING}"),
     "a step before the consent": (
