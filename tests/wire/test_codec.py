@@ -1,12 +1,11 @@
-"""Frames: what goes in comes out, what is wrong is refused, and nothing that a peer sends raises anything else."""
+"""Frames: what goes in comes out, and what is too much is refused before memory is taken."""
 
 import contextlib
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -14,27 +13,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wire.frames import (
+    FROM_SITE,
+    PIECE,
+    REPOSITORY,
+    TO_SITE,
+    Made,
+    answered,
+    expecting,
+    from_site,
+    from_site_frames,
+    of_coordinator,
+    of_site,
+    plans,
+    to_site,
+    to_site_frames,
+)
 
-from coreg_core.additive.model.terms import Additive
-from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import BadData
-from coreg_core.kernels.functions import KernelName
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.messages import FromSite, ToSite
-from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import (
-    MOST_COLUMNS,
-    Aggregation,
-    Agreement,
-    ConvergenceReport,
-    DropoutPolicy,
-    Form,
-    Iteration,
-    LabelUnits,
-    Membership,
     Plan,
-    Privacy,
-    Scoring,
 )
 from coreg_core.protocol.words import Words
 from coreg_wire.transport.chunks import chunk_frames, chunk_of
@@ -42,231 +42,9 @@ from coreg_wire.transport.codec import (
     MAX_FRAME_BYTES,
     SMALLEST_PIECE,
     Assembler,
-    coordinator_message_to_frames,
-    site_message_to_frames,
 )
-from coreg_wire.transport.fields import MAX_TEXT, ProtocolError, fill, read, snake
+from coreg_wire.transport.fields import ProtocolError, fill, read, snake
 from coreg_wire.v1 import federation_pb2 as pb
-
-REPOSITORY = Path(__file__).parents[2]
-PIECE = SMALLEST_PIECE // 8
-Made = Callable[[], Any]
-
-texts = st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" "), max_size=40)
-# Runs that the assemblers of these tests expect; other vectors are refused, which has tests of its own.
-RUNS = ("r", "run-2", "another run")
-runs = st.sampled_from(RUNS)
-finite = st.floats(allow_nan=False, allow_infinity=False)
-not_negative = st.floats(0.0, allow_infinity=False, allow_nan=False).map(abs)  # -0.0 is at least 0, and another number
-positive = st.floats(0.0, exclude_min=True, allow_infinity=False, allow_nan=False)
-uint31, uint32, uint64 = st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
-counts = st.integers(1, 2**31 - 1)
-few_numbers = st.lists(finite, max_size=4).map(tuple)
-
-
-def made_later(message: type, *args: Any, **kwargs: Any) -> st.SearchStrategy[Any]:
-    """A message that the test makes by calling: beartype looks at a random entry of a tuple, and hypothesis forbids
-    that while it draws."""
-    return st.builds(partial, st.just(message), *args, **kwargs)
-
-
-words = st.lists(uint64, max_size=40).map(lambda values: Words(np.array(values, dtype="<u8")))
-
-
-def some(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.lists(strategy, max_size=3).map(tuple)
-
-
-agreements = made_later(
-    Agreement,
-    form=st.sampled_from(get_args(Form)),
-    kernel=st.sampled_from(get_args(KernelName)),
-    bandwidth=st.sampled_from(["paper", "median", "loo"]) | positive,
-    ridge=st.sampled_from(["paper", "loo"]) | positive,
-    degree=counts,
-    offset=not_negative,
-    landmarks=counts,
-    seed=uint31,
-    coupling=st.lists(not_negative, min_size=1, max_size=MOST_COLUMNS).map(tuple),
-    label_units=st.sampled_from(get_args(LabelUnits)),
-    relative=st.booleans(),
-)
-iterations = st.builds(
-    Iteration,
-    name=st.sampled_from(SCHEDULE_NAMES),
-    tolerance=not_negative,
-    prediction_tolerance=not_negative,
-    max_rounds=counts,
-    threads=st.integers(1, 1024),
-)
-memberships = made_later(
-    Membership,
-    sites=st.lists(texts, min_size=1, max_size=4).map(tuple),
-    min_sites=counts,
-    on_dropout=st.sampled_from(get_args(DropoutPolicy)),
-    max_rejoins=uint31,
-)
-
-
-def plan(run: str, federation: str, membership: Made, objective: Made, iteration: Iteration, privacy: Privacy) -> Plan:
-    return Plan(run, federation, membership(), objective(), iteration, privacy)
-
-
-positive_finite = st.floats(1e-300, 1e300)
-additives = made_later(
-    Additive,
-    kernel=st.sampled_from(get_args(KernelName)),
-    bandwidth=st.just("loo") | positive,
-    ridge=st.just("loo") | positive,
-    degree=counts,
-    offset=not_negative,
-    landmarks=counts,
-    seed=uint31,
-    targets=st.sampled_from(["federation", "raw"]),
-    rows=st.just("common"),
-    residuals=st.sampled_from(["smoothed", "grouped", "open"]),
-    group_size=st.integers(3, 2**31 - 1),
-    intercept_prior=positive_finite,
-    tuning_steps=st.integers(0, 100),
-    probes=st.integers(1, 64),
-    tolerance=positive_finite,
-    final_tolerance=positive_finite,
-    folds=st.integers(2, 100),
-    forecast=st.just(False),
-    max_rounds=st.integers(2, 2**31 - 1),
-    memory=st.integers(1, 2**62),
-    operator_norm_bound=positive_finite,
-)
-scorings = made_later(
-    Scoring,
-    of_run=texts,
-    trained=st.sampled_from(["additive", "agreement"]),
-    missing_instances=st.sampled_from(["refuse", "mean"]),
-    receivers=some(texts),
-    batches=some(texts),
-)
-plans = st.builds(
-    partial,
-    st.just(plan),
-    runs,
-    texts,
-    memberships,
-    agreements | additives | scorings,
-    iterations,
-    st.builds(
-        Privacy, st.sampled_from(get_args(Aggregation)), st.booleans(), st.sampled_from(get_args(ConvergenceReport))
-    ),
-)
-offers = made_later(
-    m.Offer,
-    run=runs,
-    attempt=uint31,
-    plan_digest=texts,
-    site=texts,
-    n_unlabelled=uint64,
-    ids_digest=texts,
-    data_digest=texts,
-    key=texts,
-    session_key=texts,
-    commitment=texts,
-    resume=some(st.builds(m.Resume, uint64, texts)),
-    machine=texts,
-    release=texts,
-    identity=texts,
-    signature=texts,
-)
-parts = some(st.builds(m.Part, texts, texts))
-heads = st.builds(m.Head, texts, texts, texts, texts, texts)
-levels = st.lists(st.integers(-10_000, 10_000), max_size=4).map(tuple)
-reports = made_later(
-    m.Report, uint64, texts, st.booleans(), levels, few_numbers, few_numbers, few_numbers, texts, texts
-)
-ledger_heads = st.builds(m.LedgerHead, uint64, texts, texts)
-
-
-def answer(report: Made, **values: Any) -> m.Answer:
-    return m.Answer(report=report(), **values)
-
-
-def step(roster: list[Made], **values: Any) -> m.Step:
-    return m.Step(roster=tuple(offer() for offer in roster), **values)
-
-
-def proposal(run: str, attempt: int, plan: Made, approval: float) -> m.Proposal:
-    return m.Proposal(run, attempt, plan(), approval)
-
-
-FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
-    m.Hello: made_later(m.Hello, texts, uint31, texts),
-    m.Offer: offers,
-    m.PlanRefused: made_later(m.PlanRefused, runs, texts),
-    m.Approval: made_later(m.Approval, runs, st.booleans()),
-    m.Answer: made_later(
-        answer,  # type: ignore[arg-type]
-        run=runs,
-        attempt=uint31,
-        step=uint64,
-        head=heads,
-        report=reports,
-        parts=parts,
-        words=st.none() | words,
-    ),
-    m.Fault: made_later(m.Fault, runs, uint31, uint64, texts),
-    m.Fetched: made_later(m.Fetched, runs, ledger_heads, texts),
-    m.Leaving: made_later(m.Leaving, texts),
-}
-TO_SITE: dict[type, st.SearchStrategy[Any]] = {
-    m.Proposal: made_later(proposal, runs, uint31, plans, st.floats(0.0, 1e9)),  # type: ignore[arg-type]
-    m.Step: made_later(
-        step,  # type: ignore[arg-type]
-        run=runs,
-        attempt=uint31,
-        step=uint64,
-        roster=st.lists(offers, max_size=3),
-        parts=parts,
-        heads=some(heads),
-        words=st.none() | words,
-    ),
-    m.Finished: made_later(m.Finished, runs, st.sampled_from(Outcome), texts, some(heads)),
-    m.Countersigned: made_later(m.Countersigned, runs, ledger_heads, texts, texts, texts, texts),
-    m.Dismissed: made_later(m.Dismissed, runs, st.sampled_from(Outcome), texts),
-    m.Rejected: made_later(m.Rejected, texts, st.booleans()),
-}
-from_site, to_site = st.one_of(FROM_SITE.values()), st.one_of(TO_SITE.values())
-
-
-def answered(count: int, run: str = "r", number: int = 0) -> m.Answer:
-    """An answer of so many words."""
-    values = np.random.default_rng(count).integers(0, 2**64, size=count, dtype="<u8")
-    return m.Answer(run, 0, number, m.Head("a", "", "", "", ""), m.Report(), words=Words(values))
-
-
-def expecting(room: int, *expected: str) -> Assembler:
-    assembler = Assembler()
-    for run in expected or RUNS:
-        assembler.expect(run, room)
-    return assembler
-
-
-def from_site_frames(frames: Iterable[bytes], room: int = 40) -> list[FromSite]:
-    assembler = expecting(room)
-    whole = [assembler.feed_site(data) for data in frames]
-    return [message for message in whole if message is not None]
-
-
-def to_site_frames(frames: Iterable[bytes], room: int = 40) -> list[ToSite]:
-    assembler = expecting(room)
-    whole = [assembler.feed_coordinator(data) for data in frames]
-    return [message for message in whole if message is not None]
-
-
-def of_site(message: FromSite) -> list[bytes]:
-    return list(site_message_to_frames(message))
-
-
-def of_coordinator(message: ToSite) -> list[bytes]:
-    return list(coordinator_message_to_frames(message))
-
 
 # --- the closed list ----------------------------------------------------------------------------------------------
 
@@ -529,214 +307,3 @@ def test_no_words_are_taken_before_their_run_is_expected_and_no_memory_either(co
     frame = pb.CoordinatorFrame(message=pb.ToSite(step=body)).SerializeToString()
     with within_a_mebibyte(), pytest.raises(ProtocolError, match="run 'r', whose plan was not accepted here"):
         Assembler().feed_coordinator(frame)
-
-
-# --- words, numbers and texts -------------------------------------------------------------------------------------
-
-
-def said(**changes: Any) -> bytes:
-    """A good answer but for some fields."""
-    values: dict[str, Any] = {"run": "r", "head": pb.Head(), "report": pb.Report()} | changes
-    return pb.SiteFrame(message=pb.FromSite(answer=pb.Answer(**values))).SerializeToString()
-
-
-def offered(**changes: Any) -> bytes:
-    return pb.SiteFrame(message=pb.FromSite(offer=pb.Offer(run="r", **changes))).SerializeToString()
-
-
-def ended(**changes: Any) -> bytes:
-    values: dict[str, Any] = {"run": "r", "outcome": "CONVERGED"} | changes
-    return pb.CoordinatorFrame(message=pb.ToSite(finished=pb.Finished(**values))).SerializeToString()
-
-
-def planned(part: str = "", **changes: Any) -> bytes:
-    """A good plan but for some fields of one of its parts (None: that part, or that field, is missing)."""
-    message = pb.Plan()
-    fill(message, Plan("r", "f", Membership(("a",), 1), Agreement(bandwidth=2.0, ridge=1.0)))
-    if part and not changes:
-        message.ClearField(part)  # type: ignore[arg-type]
-    mended = getattr(message, part) if part else message
-    for name, value in changes.items():
-        mended.ClearField(name)
-        if value is not None:
-            mended.MergeFrom(type(mended)(**{name: value}))
-    return pb.CoordinatorFrame(message=pb.ToSite(proposal=pb.Proposal(run="r", plan=message))).SerializeToString()
-
-
-def proposed() -> bytes:
-    return pb.CoordinatorFrame(message=pb.ToSite(proposal=pb.Proposal(run="r"))).SerializeToString()
-
-
-NAN = float("nan")
-
-
-@pytest.mark.parametrize(
-    ("frame", "words"),
-    [
-        (planned("membership"), "membership is missing"),
-        (planned("agreement"), "objective is of a kind that this version does not know"),
-        (planned("iteration"), "iteration is missing"),
-        (planned("privacy"), "privacy is missing"),
-        (planned("membership", on_dropout="panic"), "on_dropout is 'panic'"),
-        (planned("membership", sites=None), "sites has 0 entries"),
-        (planned("membership", min_sites=None), "min_sites is 0; at least 1"),
-        (planned("agreement", form="Exact"), "form is 'Exact'"),
-        (planned("agreement", kernel="rbf"), "kernel is 'rbf'"),
-        (planned("iteration", name="newton"), "name is 'newton'"),
-        (planned("agreement", label_units="log"), "label_units is 'log'"),
-        (planned("privacy", aggregation="trusting"), "aggregation is 'trusting'"),
-        (planned("privacy", convergence_report="all"), "convergence_report is 'all'"),
-        (planned("agreement", coupling=None), "coupling has 0 entries; 1 to 64 fit"),
-        (planned("agreement", coupling=65 * [1.0]), "coupling has 65 entries"),
-        (planned("agreement", coupling=[1.0, float("inf")]), "coupling is inf"),
-        (planned("agreement", coupling=[-1.0]), "coupling is -1"),
-        (planned("iteration", tolerance=NAN), "tolerance is nan"),
-        (planned("iteration", prediction_tolerance=NAN), "prediction_tolerance is nan"),
-        (planned("iteration", tolerance=-1e-9), "tolerance is -1e-09; at least 0"),
-        (planned("iteration", max_rounds=None), "max_rounds is 0; at least 1"),
-        (planned("iteration", max_rounds=2**40), "max_rounds is 1099511627776; at most"),
-        (planned("iteration", threads=5000), "threads is 5000; at most 1024"),
-        (planned("agreement", degree=None), "degree is 0; at least 1"),
-        (planned("agreement", offset=NAN), "offset is nan"),
-        (planned("agreement", offset=-1.0), "offset is -1"),
-        (planned("agreement", bandwidth=None), "bandwidth is missing"),
-        (planned("agreement", bandwidth=pb.RuleOrValue()), "bandwidth is missing"),
-        (planned("agreement", bandwidth=pb.RuleOrValue(rule="silverman")), "bandwidth is 'silverman'"),
-        (planned("agreement", bandwidth=pb.RuleOrValue(value=0.0)), "bandwidth is 0.0; only more than 0"),
-        (planned("agreement", ridge=pb.RuleOrValue(rule="median")), "ridge is 'median'"),
-        (planned("agreement", ridge=pb.RuleOrValue(value=NAN)), "ridge is nan"),
-        (planned("agreement", ridge=pb.RuleOrValue(value=-1.0)), "ridge is -1"),
-        (ended(outcome="VICTORY"), "outcome is 'VICTORY'"),
-        (ended(outcome=""), "outcome is ''"),
-        (ended(run="r" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
-        (proposed(), "plan is missing"),
-        (pb.CoordinatorFrame(message=pb.ToSite()).SerializeToString(), "does not know"),
-    ],
-)
-def test_what_the_coordinator_may_not_say(frame: bytes, words: str) -> None:
-    with pytest.raises(ProtocolError, match=words):
-        to_site_frames([frame])
-
-
-@pytest.mark.parametrize(
-    ("frame", "words"),
-    [
-        (said(head=None), "head is missing"),
-        (said(report=None), "report is missing"),
-        (said(attempt=2**31), "attempt is 2147483648; at most"),
-        (said(report=pb.Report(level=[10_001])), "level is 10001; at most"),
-        (said(report=pb.Report(level=65 * [0])), "level has 65 entries; 0 to 64"),
-        (said(report=pb.Report(gap=[NAN])), "gap is nan"),
-        (said(report=pb.Report(residual=[float("inf")])), "residual is inf"),
-        (said(parts=10_001 * [pb.Part()]), "parts has 10001 entries"),
-        (offered(resume=9 * [pb.Resume()]), "resume has 9 entries; 0 to 8"),
-        (offered(attempt=2**31), "attempt is 2147483648; at most"),
-        (offered(signature="0" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
-    ],
-)
-def test_what_a_site_may_not_say(frame: bytes, words: str) -> None:
-    with pytest.raises(ProtocolError, match=words):
-        from_site_frames([frame])
-
-
-@given(st.text(max_size=60))
-def test_no_control_character_reaches_a_terminal(text: str) -> None:
-    [message] = from_site_frames(of_site(m.Leaving(text.encode("utf-8", "replace").decode())))
-    assert isinstance(message, m.Leaving)
-    assert message.reason.isprintable()
-    assert len(message.reason) == len(text)
-
-
-def test_escape_sequences_are_blanked() -> None:
-    [message] = from_site_frames(of_site(m.Leaving("\x1b[2Jall is well\r\n\x9b0m‮")))
-    assert message == m.Leaving(" [2Jall is well   0m ")
-
-
-@pytest.mark.parametrize(
-    "message", [m.PlanRefused("r", "x" * 20_000), m.Fault("r", 0, 0, "x" * 20_000), m.Leaving("x" * 20_000)]
-)
-def test_a_long_reason_is_cut_when_it_is_sent(message: FromSite) -> None:
-    [back] = from_site_frames(of_site(message))
-    assert back.reason == MAX_TEXT * "x"  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        m.Rejected("x" * 20_000),
-        m.Finished("r", Outcome.STALLED, "x" * 20_000),
-        m.Dismissed("r", Outcome.REFUSED, "x" * 20_000),
-    ],
-)
-def test_a_long_reason_of_the_coordinator_is_cut_too(message: ToSite) -> None:
-    [back] = to_site_frames(of_coordinator(message))
-    assert back.reason == MAX_TEXT * "x"  # type: ignore[union-attr]
-
-
-# --- noise --------------------------------------------------------------------------------------------------------
-
-
-edits = st.lists(
-    st.tuples(
-        st.sampled_from(["set", "cut", "insert", "double", "reverse"]),
-        st.integers(0, 3),
-        st.integers(0, 400),
-        st.binary(min_size=1, max_size=8),
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-def mutated(frames: list[bytes], edits: list[tuple[str, int, int, bytes]]) -> list[bytes]:
-    """Some bytes set, cut or put in; some frames doubled, or in another order."""
-    mutable = [bytearray(data) for data in frames]
-    for kind, which, where, data in edits:
-        frame = mutable[which % len(mutable)]
-        at = where % (len(frame) + 1)
-        match kind:
-            case "set":
-                frame[at : at + 1] = data[:1]
-            case "cut":
-                del frame[at : at + len(data)]
-            case "insert":
-                frame[at:at] = data
-            case "double":
-                mutable.append(bytearray(frame))
-            case _:
-                mutable.reverse()
-    return [bytes(frame) for frame in mutable]
-
-
-def from_a_site(frames: list[bytes]) -> None:
-    try:
-        messages = from_site_frames(frames)
-    except ProtocolError:
-        return
-    assert all(isinstance(message, FromSite) for message in messages)
-
-
-def from_the_coordinator(frames: list[bytes]) -> None:
-    try:
-        messages = to_site_frames(frames)
-    except ProtocolError:
-        return
-    assert all(isinstance(message, ToSite) for message in messages)
-
-
-@settings(max_examples=250)
-@given(from_site, edits)
-def test_a_site_that_garbles_is_read_or_refused_and_nothing_else(made: Made, edits: list[Any]) -> None:
-    from_a_site(mutated(of_site(made()), edits))
-
-
-@settings(max_examples=250)
-@given(to_site, edits)
-def test_a_coordinator_that_garbles_is_read_or_refused_and_nothing_else(made: Made, edits: list[Any]) -> None:
-    from_the_coordinator(mutated(of_coordinator(made()), edits))
-
-
-@given(st.lists(st.binary(max_size=60), max_size=3))
-def test_noise_is_read_or_refused_and_nothing_else(frames: list[bytes]) -> None:
-    from_a_site(frames)
-    from_the_coordinator(frames)
