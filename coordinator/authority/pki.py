@@ -128,12 +128,12 @@ def reissue_server(
     """
     directory, now = Path(directory), now or utc_now()
     ca, ca_key = _authority_of_the_server(directory, now)
+    served = served_names(server_names(directory) if hostnames is None else hostnames)
     if (path := directory / "coordinator.key").exists():
         server_key, _ = load_private(path)
     else:
         server_key, secret = ec.generate_private_key(ec.SECP256R1()), load_private(directory / "ca.key")[1]
         create_all((path, key_pem(server_key, secret), 0o600))
-    served = served_names(server_names(directory) if hostnames is None else hostnames)
     server = server_certificate(ca, ca_key, server_key.public_key(), served, days, now)
     write_whole(directory / "coordinator.pem", pem_of(server))
     return server.not_valid_after_utc
@@ -300,7 +300,7 @@ def days_left(certificate_pem: bytes, *, now: datetime | None = None) -> float:
 
 def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: datetime | None = None) -> list[str]:
     """A sentence for each certificate that expires soon: the authority's, the server's, the listed sites'."""
-    directory = Path(directory)
+    directory, now = Path(directory), now or utc_now()
     advice = {
         "ca.pem": f"renew the authority with `coreg-coordinator renew-authority {shlex.quote(str(directory))}`",
         "coordinator.pem": _renew(directory),
@@ -313,9 +313,7 @@ def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: dateti
     for file, what_to_do in advice.items():
         path = directory / file
         if path.exists() and (days := days_left(read(path), now=now)) < within_days:
-            when = (
-                f"expires in {days:.0f} days" if days > 0 else f"EXPIRED on {utc_now() + timedelta(days=days):%Y-%m-%d}"
-            )
+            when = f"expires in {days:.0f} days" if days > 0 else f"EXPIRED on {now + timedelta(days=days):%Y-%m-%d}"
             warnings.append(f"{path} {when}: {what_to_do}.")
     return warnings
 

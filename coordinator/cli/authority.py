@@ -115,13 +115,14 @@ def revoke(
     ring(identity / BELL)
     typer.echo(f"{name}: revoked, it cannot connect. `coreg-coordinator sign` lists it again.")
     listed = _listed(identity, name)
+    file = identity / "federation.toml"
     if listed == "":
-        typer.echo(
-            f"next: {identity / 'federation.toml'} does not list it. Remove {name} from studies, and send SIGHUP."
+        todo = f"{file} does not list it. Remove {name} from studies"
+    else:
+        todo = (
+            f"{f'{file}, {listed}' if listed else 'federation.toml may list it'}. Remove {name} there and from studies"
         )
-        return
-    where = f"{identity / 'federation.toml'}, {listed}" if listed else "federation.toml may list it"
-    typer.echo(f"next: {where}. Remove {name} there and from studies, then send SIGHUP. Runs wait for it otherwise.")
+    typer.echo(f"next: {todo}, then send SIGHUP. Runs wait for it otherwise.")
 
 
 def _listed(identity: Path, name: str) -> str | None:

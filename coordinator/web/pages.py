@@ -69,10 +69,11 @@ class _Guard(BaseHTTPMiddleware):
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self._fits(request.cookies.get(COOKIE, "")) or self._fits(bearer):
             return await call_next(request)
-        if bearer or "token" in request.query_params:
-            said = "This is not the token of --web-token-file. In an address write a + as %2B.\n"
-            return PlainTextResponse(said, status_code=401)
-        return PlainTextResponse("A token is needed: open the page with ?token=…\n", status_code=401)
+        wrong = bearer or "token" in request.query_params
+        said = "This is not the token of --web-token-file. In an address write a + as %2B."
+        return PlainTextResponse(
+            f"{said if wrong else 'A token is needed: open the page with ?token=…'}\n", status_code=401
+        )
 
     def _fits(self, said: str) -> bool:
         return self._token is not None and hmac.compare_digest(said.encode(), self._token.encode())

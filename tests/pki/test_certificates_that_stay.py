@@ -1,14 +1,16 @@
 """Both ends while they stay: certificates read again when they change, kept when they are not right, and warned of in time."""
 
+import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from coordinator.authority.pki import create_authority, reissue_server, sign_request
+from coordinator.authority.pki import create_authority, load_server, reissue_server, server_names, sign_request
+from coordinator.authority.renewal import renew_authority
 from coordinator.cli.service import _soon
 from coordinator.service.access import DAY, AccessControl
-from coreg_core.errors import Refused
+from coreg_core.errors import Refused, UsageError
 from site_agent.identity.identity import Identity, check_identity, enrol, install, renew
 from site_agent.machine.notices import Notice
 from site_agent.service.reload import ReloadingIdentity
@@ -102,6 +104,29 @@ def test_what_expires_is_said_a_month_ahead_and_once_a_day(home: Path) -> None:
     assert access.expiring(1000.0 + DAY) == [warning]
     reissue_server(home / "ca")
     assert access.expiring(1000.0 + 2 * DAY) == []
+
+
+def test_a_lost_key_of_the_server_is_made_again(home: Path) -> None:
+    authority = home / "ca"
+    before = server_names(authority)
+    (authority / "coordinator.key").unlink()
+    with pytest.raises(UsageError, match=r"coordinator.key does not exist. Make it again: .* --renew-server`"):
+        load_server(authority)
+    reissue_server(authority)
+    load_server(authority)
+    assert server_names(authority) == before
+    assert stat.S_IMODE((authority / "coordinator.key").stat().st_mode) == 0o600
+    (authority / "coordinator.pem").unlink()
+    kept = {path.name: path.read_bytes() for path in authority.iterdir()}
+    for begin in (renew_authority, reissue_server):
+        with pytest.raises(UsageError, match=r"--host"):
+            begin(authority)
+    assert {path.name: path.read_bytes() for path in authority.iterdir()} == kept, "nothing was begun"
+    reissue_server(authority, ["coordinator.example.org"])
+    assert "coordinator.example.org" in server_names(authority)
+    (authority / "ca.pem").unlink()
+    with pytest.raises(UsageError, match="Restore it from your backup"):
+        load_server(authority)
 
 
 def test_sites_says_which_certificates_are_to_be_renewed() -> None:
