@@ -126,6 +126,12 @@ def still_waiting(runs: tuple[str, ...], seconds: float, *, approval: bool = Fal
     return Notice("waiting", text, fields={"runs": " ".join(runs), "seconds": seconds})
 
 
+def draining(runs: tuple[str, ...]) -> Notice:
+    """The agent ends on its operator's request."""
+    text = f"unfinished: run {', '.join(runs)}. It continues when the agent starts again." if runs else ""
+    return Notice("draining", text)
+
+
 def countersigned(run: str, lines: int, doubt: str = "") -> Notice:
     text = f"the coordinator countersigned the ledger up to line {lines} (run {run})"
     if doubt:

@@ -48,9 +48,7 @@ SETTLED = 1.0  # seconds without a message after which the site counts as connec
 # Seconds without a message before the first notice; the interval then doubles up to the second number.
 SILENCE, LONGEST_SILENCE = 30.0, 3600.0
 FIRST_REPORT = 10.0  # seconds of work before the first notice about it; the interval then doubles
-COUNTERSIGNING = (
-    10.0  # timeout in seconds for the countersignature of the ledger's head, before an agent of one run ends
-)
+COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before an agent of one run ends
 READ_AGAIN = "the configuration was read again; the site joins its runs again"  # no fault
 DECISION_SECONDS = 5.0  # between two polls for a decision, if the operator's command could not wake the agent
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
@@ -146,13 +144,7 @@ class AgentDaemon:
 
     def stop(self) -> None:
         """End the agent on the operator's request; the session closes cleanly."""
-        unfinished = ", ".join(sorted(self.agent.runs))
-        self.notify(
-            Notice(
-                "draining",
-                f"run {unfinished}: unfinished. It continues when the agent starts again." * bool(unfinished),
-            )
-        )
+        self.notify(notices.draining(tuple(sorted(self.agent.runs))))
         self._stopping.set()
 
     def notify(self, notice: Notice) -> None:
@@ -376,8 +368,8 @@ class AgentDaemon:
         assert self._state is not None, "only a serving agent asks"
         plan = asked.plan
         if await asyncio.to_thread(self._state.decision, plan.run, plan) is None:
-            about = (asked.about, asked.seconds)
-            await asyncio.to_thread(self._state.request_approval, plan.run, plan.to_dict(), *about)
+            request = plan.run, plan.to_dict(), asked.about, asked.seconds
+            await asyncio.to_thread(self._state.request_approval, *request)
         self._look()
 
     def _look(self) -> None:
@@ -387,7 +379,7 @@ class AgentDaemon:
                 self._spawn(self._decision(run.plan))
 
     async def _decision(self, plan: Plan) -> None:
-        assert self._state is not None, "only a serving agent asks"
+        assert self._state is not None
         decision = await asyncio.to_thread(self._state.decision, plan.run, plan)
         if decision is not None:
             await asyncio.to_thread(self._state.close_request, plan.run)
