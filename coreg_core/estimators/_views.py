@@ -364,8 +364,10 @@ class ViewTables:
             )
         if self.one_table_:
             self._require_named(X)
+            X = of_views(X, self.views)
+            refuse_texts_and_gaps(X)
             checks = {"dtype": np.float64, "order": "C", "accept_sparse": self._sparse}
-            return self._columns(validate_data(self, of_views(X, self.views), reset=False, **checks))
+            return self._columns(validate_data(self, X, reset=False, **checks))
         if len(X) != self.n_views_:
             raise BadData(f"X_views: {len(X)} views, the model was fitted with {self.n_views_}.")
         tables = self._list(X, "X_views", 0)

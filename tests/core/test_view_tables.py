@@ -216,6 +216,17 @@ def test_views_that_do_not_describe_the_tables_are_refused():
         CoRLSR().fit({"left": X}, y)
 
 
+def test_a_prediction_names_the_column_as_a_fit_does():
+    X, y = rows()
+    frame = pl.DataFrame(X, schema=["a", "b", "c", "d"])
+    for model in (CoRLSR(views=[["a", "b"], ["c", "d"]]), AdditiveRegressor(views=[["a", "b"], ["c", "d"]], **QUICK)):
+        model.fit(frame, y)
+        with pytest.raises(BadData, match="empty cells: 'c'"):
+            model.predict(frame.with_columns(pl.lit(None, pl.Float64).alias("c")))
+        with pytest.raises(BadData, match="not numeric: 'a'"):
+            model.predict(frame.with_columns(pl.lit("x").alias("a")))
+
+
 def test_targets_whose_squares_overflow_are_refused():
     X, y = rows()
     for model in (RLSR(), CoRLSR(views=VIEWS), AdditiveRegressor(views=VIEWS, **QUICK)):
