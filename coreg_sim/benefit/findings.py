@@ -117,6 +117,8 @@ def _verdict(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure
             'join only for scores made together with rows = "common". All sites must know the labelled individuals, and each '
             f"site uses the scores only where its own cross-validation prefers them.{beside}"
         )
+    if joined and _pays(own):
+        return "do not join. Ridge regression on the own columns is better than the joined model at half of the sites or more."
     return f"do not join. The gain is below {100 * WORTH:.0f} %, or more than {100 * RISK:.0f} % of the sites are harmed.{beside}"
 
 

@@ -174,6 +174,7 @@ def site_outcome(name, change, **changes):
     [
         (-0.10, 0.05, 0.3, -0.2, -0.2, "ask the others"),
         (-0.10, -0.2, 0.3, -0.2, -0.2, "with every agent connected. For predictions alone use ridge regression."),
+        (-0.10, -0.2, 0.3, -0.01, -0.01, "do not join. Ridge regression on the own columns is better"),
         (-0.02, 0.05, 0.3, -0.2, -0.2, "join only for scores made together, with every agent connected."),
         (-0.02, 0.05, 0.3, 0.03, -0.2, 'made together with rows = "common"'),
         (-0.02, 0.05, 0.3, -0.01, -0.01, "do not join. The gain is below 5 %"),
