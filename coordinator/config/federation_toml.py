@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    StrictBool,
     Tag,
     ValidationError,
     create_model,
@@ -58,6 +59,7 @@ class Section(BaseModel):
 def _section(terms: type, before: Callable[[Any], Any] | None = None, **changed: Any) -> Any:
     """A section with the fields of a class of the plan: types, limits and defaults."""
     hints = get_type_hints(terms, include_extras=True)
+    hints = {name: StrictBool if hint is bool else hint for name, hint in hints.items()}
     shape = {f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(terms)}
     validators: dict[str, Any] = {"_before": model_validator(mode="before")(before)} if before else {}
     made: Any = create_model(
@@ -87,6 +89,13 @@ def _coupling_said(section: Any) -> Any:
     if isinstance(said, list | tuple) and len(said) > 1 and 0 not in said:
         said = [0.0, *said]
     return {**section, "coupling": said, **units}
+
+
+def _objective_said(section: dict[str, Any]) -> str | None:
+    """The section's objective. A section without one is of the agreement, unless it has keys of another objective."""
+    others = {key for each in (AdditiveSection, ScoringSection, AlignmentSection) for key in each.model_fields}
+    strange = section.keys() & (others - AgreementSection.model_fields.keys())
+    return section.get("objective", None if strange else "agreement")
 
 
 def _one_or_several(value: object) -> object:
@@ -120,9 +129,9 @@ else:
         | Annotated[ScoringSection, Tag("scoring")]
         | Annotated[AlignmentSection, Tag("alignment")],
         Discriminator(
-            lambda said: said.get("objective", "agreement") if isinstance(said, dict) else said.objective,
+            lambda said: _objective_said(said) if isinstance(said, dict) else said.objective,
             custom_error_type="objective",
-            custom_error_message="objective should be 'agreement', 'additive', 'scoring' or 'alignment'",
+            custom_error_message="objective should be 'additive' (recommended), 'agreement', 'scoring' or 'alignment'",
         ),
     ]
     ScheduleSection = _section(Iteration)

@@ -97,8 +97,8 @@ def checked_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
 
 
 def refuse_texts_and_gaps(X: Any, where: str = "") -> None:
-    """Name the columns of a data frame that are no numbers, or the first gap of an array; raises `BadData`."""
-    texts, gaps = list[str](), list[str]()
+    """Name the columns of a data frame that are no finite numbers, or the first such cell of an array; raises `BadData`."""
+    texts, gaps, infinite = list[str](), list[str](), list[str]()
     if hasattr(X, "collect"):
         raise BadData(f"{where}a lazy frame: call .collect() first.")
     for name in getattr(X, "columns", ()):
@@ -112,18 +112,31 @@ def refuse_texts_and_gaps(X: Any, where: str = "") -> None:
             continue
         if np.isnan(values).any():
             gaps.append(repr(name))
-    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f" and (gap := np.argwhere(np.isnan(X))[:1]).size:
-        row, column = gap[0].tolist()
-        raise BadData(
-            f"{where}Input X contains NaN at row {row + 1} column {column + 1}. Fill missing values first, for example with "
-            "sklearn.impute.SimpleImputer."
+        elif np.isinf(values).any():
+            infinite.append(repr(name))
+    if (
+        isinstance(X, np.ndarray)
+        and X.ndim == 2
+        and X.dtype.kind == "f"
+        and (cell := np.argwhere(~np.isfinite(X))[:1]).size
+    ):
+        row, column = cell[0].tolist()
+        missing = bool(np.isnan(X[row, column]))
+        todo = (
+            "Fill missing values first, for example with sklearn.impute.SimpleImputer."
+            if missing
+            else "Replace it by a number, or drop the row."
         )
+        what = f"{'NaN' if missing else 'infinity'} at row {row + 1} column {column + 1} (counted from 1)"
+        raise BadData(f"{where}Input X contains {what}. {todo}")
     if texts:
         raise BadData(
             f"{where}not numeric: {', '.join(texts)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns."
         )
     if gaps:
         raise BadData(f"{where}empty cells: {', '.join(gaps)}. Fill them first, for example with the column's mean.")
+    if infinite:
+        raise BadData(f"{where}infinity: {', '.join(infinite)}. Replace it by numbers, or drop the rows.")
 
 
 def split_rows(
@@ -175,7 +188,9 @@ def missing_in(y: Any) -> Any:
 
 
 def as_objects(y: Any) -> Any:
-    """A list as an array of objects: numpy would write NaN among texts as the text "nan"."""
+    """A list as an array of objects: numpy would write NaN among texts as the text "nan". Nullable integers stay integers."""
+    if getattr(getattr(y, "dtype", None), "na_value", None) is not None and hasattr(y, "to_numpy"):
+        return y.to_numpy(dtype=object)
     if isinstance(y, (list, tuple)) and any(isinstance(value, str) for value in y):
         return np.array(y, dtype=object)
     return y

@@ -118,9 +118,9 @@ def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared:
     if label_mask is not None:
         mask = np.asarray(label_mask)
         if mask.shape != (N, M) or not np.isin(mask, (0, 1)).all():
-            one = " views=None is one view of all columns." if M == 1 else ""
+            one = "views is missing: give the columns of each view. " if M == 1 and mask.shape[1:] != (1,) else ""
             raise BadData(
-                f"label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {(N, M)}, rows by views.{one}"
+                f"{one}label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {(N, M)}, rows by views."
             )
         mask = mask.astype(bool)
     known = ~np.isnan(targets)
@@ -137,8 +137,8 @@ def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared:
         raise BadData("label_mask: no view may see a label.")
     if (hidden := np.flatnonzero(known & ~mask.any(axis=1))).size:
         warnings.warn(
-            f"label_mask: no view sees the label of {len(hidden)} row{'s' * (len(hidden) > 1)}, first of row {hidden[0]}. "
-            "Such rows are not used. Set their targets to NaN to share them.",
+            f"label_mask: no view sees the label of {len(hidden)} row{'s' * (len(hidden) > 1)}, first of row {hidden[0] + 1} "
+            "(counted from 1). Such rows are not used. Set their targets to NaN to share them.",
             UserWarning,
             stacklevel=4,
         )
@@ -268,8 +268,8 @@ class ViewTables:
             known = np.asarray(each)
             if known.dtype.kind == "f" and (gaps := np.flatnonzero(np.isnan(known))).size:
                 raise BadData(
-                    f"y_views[{v}]: no target (NaN) at row {gaps[0] + 1}, and Z_views is given. Leave such rows out, or leave "
-                    "out Z_views."
+                    f"y_views[{v}]: no target (NaN) at row {gaps[0] + 1} (counted from 1), and Z_views is given. Leave such rows "
+                    "out, or leave out Z_views."
                 )
         ys = [as_vector(each, f"y_views[{v}]") for v, each in enumerate(vectors)]
         for v, (table, targets, shared) in enumerate(zip(Xs, ys, Zs, strict=True)):

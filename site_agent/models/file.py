@@ -290,7 +290,8 @@ def load_model(path: Path) -> SiteModel:
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except SafetensorError as error:
-        raise BadData(f"{path}: not a model file of coreg ({error}).") from None
+        todo = "Agents write such files. What joblib or pickle wrote, they alone read."
+        raise BadData(f"{path}: not a model file of coreg ({error}). {todo}") from None
     if header.get("format") != FORMAT:
         raise BadData(
             f"{path}: format {header.get('format')!r}, but this version reads {FORMAT}. Train the model again."

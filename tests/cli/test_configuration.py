@@ -157,6 +157,10 @@ def test_misspelt_keys_and_misplaced_pins_are_answered_with_what_was_meant(tmp_p
     assert "did you mean approval?" in fault(read_configuration, f"{sites}[timeouts]\naproval = 1\n")
     assert "did you mean study?" in fault(read_study, '[studdy]\nname = "s"\n')
     assert "did you mean data?" in fault(read_study, '[study]\nname = "s"\ndatas = "d"\n')
+    study = '[study]\nname = "s"\n[model]\n'
+    assert "objective should be 'additive' (recommended)" in fault(read_study, f"{study}forecast = true\n")
+    quoted = f'{study}objective = "additive"\nforecast = "yes"\n'
+    assert "model.forecast = 'yes': expected true or false, without quotes" in fault(read_study, quoted)
     assert "did you mean scoring?" in fault(read_policy, "scorring = true\n")
     assert "did you mean approval?" in fault(lambda path: read_settings(path, {}), 'aproval = "ask"\n')
     assert "peers.a = '00': expected a fingerprint, 64 digits" in fault(read_policy, '[peers]\na = "00"\n')

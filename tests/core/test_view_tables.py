@@ -305,3 +305,30 @@ def test_a_missing_column_is_named_also_where_views_name_some_columns_only():
         CoRLSR().fit([frame["a"].to_numpy(), frame["b"].to_numpy()], y)
     with pytest.raises(BadData, match="20 labelled rows are too few for 30 folds"):
         next(iter(LabelledFolds(30).split(frame.to_numpy(), y)))
+
+
+def test_infinity_names_its_cell_or_its_column():
+    pandas = pytest.importorskip("pandas")
+    X, y = rows()
+    X = X.copy()
+    X[3, 1] = np.inf
+    with pytest.raises(BadData, match=r"infinity at row 4 column 2 \(counted from 1\)"):
+        CoRLSR(views=VIEWS).fit(X, y)
+    with pytest.raises(BadData, match=r"infinity: 'b'"):
+        CoRLSR(views=[["a"], ["b", "c"]]).fit(pandas.DataFrame(X[:, :3], columns=list("abc")), y)
+
+
+def test_a_forgotten_list_of_views_is_named_before_the_mask():
+    X, y = rows()
+    with pytest.raises(BadData, match="views is missing: give the columns of each view"):
+        AdditiveRegressor().fit(X, y, label_mask=np.ones((len(y), 2), dtype=bool))
+
+
+def test_nullable_integers_stay_integers_as_classes():
+    pandas = pytest.importorskip("pandas")
+    X, y = rows()
+    known = ~np.isnan(y)
+    classes = pandas.Series(np.where(known, y > 0, 0), dtype="Int64").mask(~known)
+    model = CoRLSRClassifier(views=VIEWS).fit(X, classes)
+    assert model.classes_.tolist() == [0, 1]
+    assert model.classes_.dtype.kind == "i"
