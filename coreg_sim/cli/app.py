@@ -40,7 +40,9 @@ def tables(
     partly_shared: Annotated[
         bool,
         typer.Option(
-            "--partly-shared", help="Each site knows nine in ten of the patients, and one writes ids in capitals."
+            "--partly-shared",
+            help="For the quickstart: 30 labels a site instead of 15, each site knows nine in ten of the shared patients, and "
+            "one writes ids in capitals.",
         ),
     ] = False,
 ) -> None:

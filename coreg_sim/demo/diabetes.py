@@ -1,7 +1,7 @@
 """The demonstration's data: scikit-learn's diabetes study (442 patients), split over three sites as CSV files.
 
 A clinic measures age, sex, bmi and bp. One laboratory measures s1 to s3, another s4 to s6. Each site holds 15 labelled
-patients of its own. All sites share 250 unlabelled patients, and each site knows its own columns of them. 100 patients are
+patients of its own (30 in the tables of the quickstart). All sites share 250 unlabelled patients, and each site knows its own columns of them. 100 patients are
 held out. The default seed was not chosen for its result; `--seed` makes another draw.
 """
 
@@ -21,6 +21,7 @@ SITES: dict[str, tuple[str, ...]] = {
 }
 TARGET, ID = "progression", "patient"
 LABELLED, UNLABELLED, HELD_OUT = 15, 250, 100
+LABELLED_OF_QUICKSTART = 30  # so many that `coreg-agent report` gives a recommendation
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +51,19 @@ class DemoData:
 def write_tables(directory: Path, seed: int = 0, *, partly_shared: bool = False) -> DemoData:
     """Write `NAME.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site.
 
-    ``partly_shared``: each site knows nine in ten of the shared patients, and the first laboratory writes ids in capitals.
+    ``partly_shared``, for the quickstart: each site has 30 labelled patients and knows nine in ten of the shared ones, and the
+    first laboratory writes ids in capitals.
     """
     study = load_diabetes(scaled=False)
     order = np.random.default_rng(seed).permutation(len(study.target))
     names = list(study.feature_names)
     shared, rest = order[:UNLABELLED], order[UNLABELLED:]
     held_out, labelled = rest[:HELD_OUT], rest[HELD_OUT:]
-    every = labelled[: LABELLED * len(SITES)]
+    n = LABELLED_OF_QUICKSTART if partly_shared else LABELLED
+    every = labelled[: n * len(SITES)]
     tables, unseen, judged = {}, {}, {}
     for v, (site, columns) in enumerate(SITES.items()):
-        own = labelled[v * LABELLED : (v + 1) * LABELLED]
+        own = labelled[v * n : (v + 1) * n]
         X = study.data[:, [names.index(c) for c in columns]]
         known = shared[np.random.default_rng([seed, v]).random(len(shared)) < (0.9 if partly_shared else 1.0)]
         rows = [(i, X[i], repr(float(study.target[i]))) for i in own] + [(i, X[i], "") for i in known]
