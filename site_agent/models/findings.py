@@ -203,8 +203,8 @@ def _like(experience: Experience, forecast: float) -> str:
     if band is None:
         return ""
     return (
-        f". In the benefit study (docs/research/benefit.md) {band.sites} sites had a similar forecast. Their median change was "
-        f"{100 * band.median_change:+.1f} %; {100 * band.harmed:.0f} % of them were worse by more than 2 %"
+        f". {band.sites} sites of our benefit study had a similar forecast: median change {100 * band.median_change:+.1f} %, "
+        f"{100 * band.harmed:.0f} % worse by more than 2 %"
     )
 
 

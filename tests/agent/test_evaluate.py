@@ -164,8 +164,8 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
     for words in (
         "forecast from 60 own labels: -10.0 %",
         "keep the joined model",
-        f"r² = 0.85. In the benefit study (docs/research/benefit.md) {like.sites} sites",
-        f"median change was {100 * like.median_change:+.1f} %",
+        f"r² = 0.85. {like.sites} sites of our benefit study",
+        f"median change {100 * like.median_change:+.1f} %",
     ):
         assert words in "\n".join(first)
     found = json.loads(agent("report", "--model", one, "--model", two, "--plot", folder / "r.svg", "--json").stdout)

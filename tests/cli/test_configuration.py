@@ -1,6 +1,7 @@
 """federation.toml: names that survive the wire, sums that are possible, and the samples that we ship."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,9 @@ from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.config.settings import read_settings
 from site_agent.policy.policy import Policy, read_policy
 from site_agent.policy.presets import files_of
+
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def configuration(folder, text, name="x", sites='["a", "b", "c"]'):
@@ -88,6 +92,9 @@ def test_the_sample_as_its_comments_say_is_what_the_strict_preset_allows(tmp_pat
     assert len(keys) == 2
     plan = allowed_by_strict(tmp_path, "\n".join(['objective = "additive"', "forecast = false", *keys]))
     assert (plan.objective.tuning_steps, plan.objective.probes) == (0, 1)
+    page = (ROOT / "docs" / "how-to" / "write-a-policy.md").read_text()
+    [block] = re.findall(r"```toml\n\[model\]\n(.*?)```", page, re.DOTALL)
+    assert allowed_by_strict(tmp_path, block).objective == plan.objective
     keys = re.findall(r"^# ((?:\w+ = |\[schedule\]).*)$", agreement, re.MULTILINE)
     plan = allowed_by_strict(tmp_path, "\n".join(keys))
     assert (plan.objective, plan.iteration) == (Agreement(), Iteration())
