@@ -84,8 +84,9 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         X
             one table (N, p), or M tables (N, d_v) of the same rows; with ``Z_views``, M labelled tables (n_v, d_v).
         y
-            targets (N,). Set the targets of shared rows to NaN. If no target is NaN, or with common rows, all rows are shared,
-            labelled ones too. With ``Z_views``, M target vectors (n_v,); an empty one is a view without labels.
+            targets (N,). Set the targets of shared rows to NaN. If no target is NaN, all rows are shared, labelled ones too;
+            with a mask this needs ``rows="common"``. With common rows it holds in any case. With ``Z_views``, M target
+            vectors (n_v,); an empty one is a view without labels.
         Z_views
             M tables (m, d_v): the same shared instances, in the same order.
         label_mask

@@ -83,7 +83,10 @@ def _methods(title: str, methods: tuple[str, ...], groups: dict[str, list[SiteOu
     ]
     sets = "; ".join(f"{name}: {', '.join(dict.fromkeys(s.set for s in among))}" for name, among in groups.items())
     return ReportTable(
-        title, header, tuple(rows), f"Root mean squared error on test rows; each set counted once. {sets}."
+        title,
+        header,
+        tuple(rows),
+        f"Root mean squared error on test rows; each set counted once. hgb and extra-trees: of the first draw only. {sets}.",
     )
 
 
