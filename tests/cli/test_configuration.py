@@ -93,7 +93,7 @@ def test_the_sample_as_its_comments_say_is_what_the_strict_preset_allows(tmp_pat
     plan = allowed_by_strict(tmp_path, "\n".join(['objective = "additive"', "forecast = false", *keys]))
     assert (plan.objective.tuning_steps, plan.objective.probes) == (0, 1)
     page = (ROOT / "docs" / "how-to" / "write-a-policy.md").read_text()
-    [block] = re.findall(r"```toml\n\[model\]\n(.*?)```", page, re.DOTALL)
+    [block] = re.findall(r"```toml\n\[study\].*?\[model\]\n(.*?)```", page, re.DOTALL)
     assert allowed_by_strict(tmp_path, block).objective == plan.objective
     keys = re.findall(r"^# ((?:\w+ = |\[schedule\]).*)$", agreement, re.MULTILINE)
     plan = allowed_by_strict(tmp_path, "\n".join(keys))
