@@ -43,7 +43,8 @@ def benefit() -> dict[str, str]:
     run = load(BENEFIT / "benefit.json")
     return {
         "answer": answer(run),
-        "strict": strict(load(BENEFIT / "strict.json")),
+        "strict": gains(load(BENEFIT / "strict.json"), {"labels": "labels a site", "form": "trained with"}),
+        "doubtful-links": gains(load(BENEFIT / "doubtful_links.json"), {"wrong": "wrong links", "links": "they are"}),
         "yes-no": apart(run, "yes-no"),
     }
 
@@ -93,12 +94,17 @@ def answer(run: dict) -> str:
     return table("| | mean change of the error (± standard error over the sets) | median | sites harmed |", rows)
 
 
-def strict(run: dict) -> str:
+def gains(run: dict, columns: dict[str, str]) -> str:
+    """A table of both changes by the values of these columns; a number below 1 is a share."""
     rows = (
-        row(r["labels"], r["form"], f"{100 * r['own']:+.1f} %", f"{100 * r['together']:+.1f} %", r["sets"])
+        row(
+            *(f"{100 * r[key]:.0f} %" if isinstance(r[key], float) else r[key] for key in columns),
+            *(f"{100 * r[key]:+.1f} %" for key in ("own", "together")),
+            r["sets"],
+        )
         for r in run["table"]
     )
-    return table("| labels a site | trained with | joined model | scored together | sets |", rows)
+    return table(f"| {' | '.join(columns.values())} | joined model | scored together | sets |", rows)
 
 
 def calibration(run: dict) -> str:
