@@ -85,6 +85,12 @@ def test_the_methods_of_the_papers_learn_a_curve_and_coupling_shrinks_the_class(
     assert bounds[-1] < 0.95 * bounds[0]
 
 
+def test_unlabelled_rows_show_the_circles(tmp_path):
+    alone, manifold = (numbers(line)[0] for line in quick("two_circles", tmp_path))
+    assert alone < 75.0
+    assert manifold > 98.0
+
+
 def test_intervals_cover_what_they_promise_and_another_unit_drifts(tmp_path):
     lines = quick("model_intervals_drift", tmp_path)
     [covered] = [line for line in lines if line.startswith("intervals of")]
@@ -115,4 +121,4 @@ def test_an_example_is_short_says_how_to_read_it_and_has_its_picture(path):
 def test_each_picture_has_its_example():
     pictures = {path.stem for path in (ROOT / "docs" / "examples").glob("*.svg")}
     assert pictures == {path.stem for path in EXAMPLES}
-    assert len(pictures) == 7
+    assert len(pictures) == 8
