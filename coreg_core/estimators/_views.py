@@ -19,6 +19,8 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import Regressor, checked_targets, refuse_texts_and_gaps
 from coreg_core.numerics.arrays import Arr, Ints, as_matrix, as_vector
 
+_KNOWN = "no row is shared: each target is known. Set the targets of shared rows to NaN, also where no view may see the label."
+
 
 @dataclass(frozen=True, eq=False)
 class Dealt:
@@ -127,10 +129,7 @@ def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared:
     if all_shared is None:
         all_shared = bool(known.all()) and label_mask is None
         if label_mask is not None and known.all():
-            raise UsageError(
-                "no row is shared: each target is known. Set the targets of shared rows to NaN, also of rows whose label no view "
-                "may see."
-            )
+            raise UsageError(_KNOWN)
     shared = np.arange(N) if all_shared else np.flatnonzero(~known)
     rows = [np.flatnonzero(known & mask[:, v]) for v in range(M)]
     if label_mask is not None and not any(len(r) for r in rows):
@@ -157,10 +156,11 @@ def several(X: Any) -> bool:
     return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(table) == 2 for table in X)
 
 
-def _fits(views: Any, widths: list[int]) -> bool:
-    """Whether ``views`` divides the columns of one table into views of these widths. Names are not compared."""
-    if any(isinstance(name, str) for view in views for name in (view if isinstance(view, list) else [view])):
-        return len(views) == len(widths)
+def _fits(views: Any, tables: Any) -> bool:
+    """Whether ``views`` divides the columns of one table into these tables, by their names or their widths."""
+    lists, widths = [view if isinstance(view, list) else [view] for view in views], [np.shape(t)[1] for t in tables]
+    if any(isinstance(name, str) for view in lists for name in view):
+        return [sorted(map(str, view)) for view in lists] == [sorted(_names(table) or []) for table in tables]
     try:
         return [len(columns) for columns in columns_of(views, sum(widths))] == widths
     except UsageError:
@@ -207,7 +207,7 @@ class ViewTables:
             raise BadData("X_views: no view; give at least one table.")
         if type(X) is dict:  # a sparse dok_array is one too
             raise BadData("X: a dictionary of tables. Give a list of them, in the order of the views.")
-        if self.views is not None and several(X) and not _fits(self.views, [np.shape(table)[1] for table in X]):
+        if self.views is not None and several(X) and not _fits(self.views, X):
             raise UsageError(
                 f"views={self.views!r} does not describe the {len(X)} tables of the list X. Leave views out, or give one table."
             )
@@ -252,10 +252,11 @@ class ViewTables:
             tables = self._columns(validate_data(self, X, reset=reset, **checks))
         targets = checked_targets(y, tables[0].shape[0], self, least)
         if len(tables) > 1 and all_shared is False and not (self._optional or np.isnan(targets).any()):
-            raise UsageError(
+            todo = (
                 "no row is shared. Add rows whose target is not known, with y = NaN; or give lists of tables, and Z_views with "
                 "the tables of the unlabelled rows. Without such rows use RLSR."
             )
+            raise UsageError(todo if label_mask is None else _KNOWN)
         return deal(tables, targets, label_mask, all_shared=all_shared)
 
     def _lists(self, X: Any, y: Any, Z: Any, least: int) -> Dealt:
@@ -358,10 +359,10 @@ class ViewTables:
         """
         check_is_fitted(self)
         if several(X) if self.one_table_ else not isinstance(X, (list, tuple)) and np.ndim(X) == 2:
-            fitted = "one table" if self.one_table_ else f"a list of {self.n_views_} tables"
-            raise BadData(
-                f"X: {'a list of tables' if self.one_table_ else 'one table'}; the model was fitted with {fitted}."
+            given, fitted = (
+                ("a list of", "one table") if self.one_table_ else ("one", f"a list of {self.n_views_} tables")
             )
+            raise BadData(f"X: {given} table{'s' * self.one_table_}; the model was fitted with {fitted}.")
         if self.one_table_:
             self._require_named(X)
             X = of_views(X, self.views)

@@ -106,7 +106,10 @@ def _verdict(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure
     joined, together = _beat_the_mean(part, own)
     ridge = _ridge_is_better(part) >= 0.5
     if not (joined or together):
-        return "do not join. Nothing is better than the mean of the labels."
+        return (
+            "do not join with this number of labels. Neither joined models nor scores are better than the mean of the labels by "
+            "more than 2 %."
+        )
     if joined and _pays(own) and not ridge:
         return "ask the others. Joined models pay."
     beside = " For predictions alone use ridge regression." if ridge else ""

@@ -1,8 +1,8 @@
 """The demonstration's data: scikit-learn's diabetes study (442 patients), split over three sites as CSV files.
 
 A clinic measures age, sex, bmi and bp. One laboratory measures s1 to s3, another s4 to s6. Each site holds 15 labelled
-patients of its own (30 in the tables of the quickstart). All sites share 250 unlabelled patients, and each site knows its own columns of them. 100 patients are
-held out. The default seed was not chosen for its result; `--seed` makes another draw.
+patients of its own (30 in the tables of the quickstart). All sites share 250 unlabelled patients, and each site knows its own
+columns of them. 100 patients are held out. The default seed was not chosen for its result; `--seed` makes another draw.
 """
 
 import csv

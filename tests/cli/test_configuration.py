@@ -17,7 +17,6 @@ from site_agent.config.settings import read_settings
 from site_agent.policy.policy import Policy, read_policy
 from site_agent.policy.presets import files_of
 
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -202,14 +202,19 @@ def test_any_folds_serve_a_path_and_hidden_labels_do_not_choose():
 def test_views_that_do_not_describe_the_tables_are_refused():
     X, y = rows()
     tables = [X[:, :1], X[:, 1:]]
-    for views in (VIEWS, [*VIEWS, [0]], [slice(1, 4), slice(0, 1)], [["a"], ["b"], ["c"]]):
+    names = [["a"], ["b", "c", "d"]]  # an array has none
+    for views in (VIEWS, [*VIEWS, [0]], [slice(1, 4), slice(0, 1)], [["a"], ["b"], ["c"]], names):
         with pytest.raises(UsageError, match="does not describe the 2 tables"):
             CoRLSR(views=views).fit(tables, y)
-    agreed = [
-        CoRLSR(views=views).fit(tables, y).predict(tables) for views in (None, [[0], slice(1, 4)], [["a"], ["b"]])
-    ]
+    frames = [pl.DataFrame(table, schema=of_view) for table, of_view in zip(tables, names, strict=True)]
+    with pytest.raises(UsageError, match="does not describe the 2 tables"):
+        CoRLSR(views=[["foo"], ["b", "c", "d"]]).fit(frames, y)
+    agreed = [CoRLSR(views=views).fit(tables, y).predict(tables) for views in (None, [[0], slice(1, 4)])]
     assert_array_equal(agreed[0], agreed[1])
-    assert_array_equal(agreed[0], agreed[2])
+    assert_array_equal(agreed[0], CoRLSR(views=names).fit(frames, y).predict(frames))
+    mask = np.ones((len(y), 2), dtype=bool)
+    with pytest.raises(UsageError, match="no row is shared: each target is known"):
+        CoRLSR(views=VIEWS).fit(X, np.zeros(len(y)), label_mask=mask)
     with pytest.raises(UsageError, match=r"views\[0\]=\[0, 0\]: a column twice"):
         CoRLSR(views=[[0, 0], [1]]).fit(X, y)
     with pytest.raises(BadData, match="a dictionary of tables"):

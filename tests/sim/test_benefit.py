@@ -178,7 +178,14 @@ def site_outcome(name, change, **changes):
         (-0.02, 0.05, 0.3, -0.2, -0.2, "join only for scores made together, with every agent connected."),
         (-0.02, 0.05, 0.3, 0.03, -0.2, 'made together with rows = "common"'),
         (-0.02, 0.05, 0.3, -0.01, -0.01, "do not join. The gain is below 5 %"),
-        (-0.10, 0.05, -0.1, -0.1, -0.1, "do not join. Nothing is better than the mean of the labels."),
+        (
+            -0.10,
+            0.05,
+            -0.1,
+            -0.1,
+            -0.1,
+            "do not join with this number of labels. Neither joined models nor scores are better than the mean of the",
+        ),
     ],
 )
 def test_the_verdict_on_an_own_table_follows_the_tutorial(joined, ridge, mean, scores, checked, said):
