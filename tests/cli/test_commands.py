@@ -216,7 +216,11 @@ def test_submit_waits_for_no_coordinator_for_ever(command, tmp_path, monkeypatch
 @pytest.mark.parametrize("program", ["coreg-agent", "coreg-coordinator", "coreg-sim"])
 def test_an_interrupt_while_a_command_imports_its_modules_ends_with_one_line(program):
     package = {"coreg-agent": "site_agent", "coreg-coordinator": "coordinator", "coreg-sim": "coreg_sim"}[program]
-    script = f"import os, signal, sys; sys.argv[0] = '/bin/{program}'; import {package}.cli; os.kill(os.getpid(), signal.SIGINT)"
+    handler = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # a suite in the background inherits SIG_IGN
+    script = (
+        f"import os, signal, sys; {handler}; sys.argv[0] = '/bin/{program}'; import {package}.cli; "
+        "os.kill(os.getpid(), signal.SIGINT)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", f"{program}: interrupted.\n")
     other = script.replace(f"/bin/{program}", "pytest")
