@@ -13,7 +13,7 @@ from coreg_wire.terminal import command_line
 from coreg_wire.terminal.output import print_json
 from site_agent.cli import identity, ledger, models, service
 from site_agent.cli.service import JsonOption
-from site_agent.config.settings import ONLY, read_settings, with_settings
+from site_agent.config.settings import read_settings, with_settings
 
 # polars, SciPy and gRPC take one or two seconds to import, so each command imports them when it runs.
 
@@ -88,9 +88,11 @@ def root(
         console.note(f"what left this machine: {listed}; {labels}; all entries are in {joined.ledger}")
         for path in joined.written:
             console.note(f"model: {path}")
-        if joined.written:
+        if joined.written and result is not None and result.plan is not None:
+            every = settings.data
+            inputs = every.get(result.plan.data, next(iter(every.values())))
             console.note(
-                f"next: coreg-agent predict --model {joined.written[0]} --data new.csv --id {settings.data[ONLY].id} "
+                f"next: coreg-agent predict --model {joined.written[0]} --data new.csv --id {inputs.id} "
                 "--output predictions.csv"
             )
     raise typer.Exit(exit_code(joined.outcome))

@@ -33,9 +33,15 @@ class Memory:
         self._answered: dict[Terms, int] = {}
         self._groups: set[Group] = set()
         self._summed: dict[str, set[SummedWith]] = {}
+        self._over: dict[str, str] = {}  # runs of this file whose computation ended here, with the outcome
+        self._fetched: dict[str, str] = {}  # those of which the end was confirmed
 
     def add(self, entry: dict[str, Any]) -> None:
         kind, run = entry.get("kind"), str(entry.get("run"))
+        if kind == "Answer" and (outcome := entry.get("report", {}).get("outcome")):
+            self._over[run] = str(outcome)
+        elif kind == "Fetched" and run in self._over:
+            self._fetched[run] = self._over[run]
         self._groups.update(tuple(group) for group in entry.get("groups", ()))
         if kind in BEGINNINGS:
             digest = str(entry.get("ids_digest"))
@@ -78,6 +84,10 @@ class Memory:
         """The records of this plan on these instances, under any of these names."""
         answered = sum(self._answered.get((plan.digest, name), 0) for name in self._names(known_as))
         return Remembered(answered, frozenset(self._groups))
+
+    def fetched(self, run: str) -> str | None:
+        """The outcome of a run whose computation ended here and whose end was confirmed. It can continue if its log is here."""
+        return self._fetched.get(run)
 
     def untold(self, groups: Iterable[Group]) -> tuple[Group, ...]:
         """The groups that were not disclosed before."""

@@ -281,6 +281,11 @@ class Ledger:
         with self._lock:
             return self._memory.recall(plan, self._names(ids_digest))
 
+    def fetched(self, run: str) -> str | None:
+        """See `Memory.fetched`."""
+        with self._lock:
+            return self._memory.fetched(run)
+
     def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
         """Every set of sites that an answer on these instances was summed with, in any run of any plan."""
         with self._lock:

@@ -139,7 +139,8 @@ def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
         case Finished():
             return _unknown_end(_no_longer_waits(agent, message.run), message)
         case Dismissed():
-            return _no_longer_waits(agent, message.run), [Exit(_dismissal(message))] if agent.once else []
+            alone = agent.once and not agent.runs  # with a run, it ends with that
+            return _no_longer_waits(agent, message.run), [Exit(_dismissal(message))] if alone else []
         case Step():
             return agent, [_breach(f"sent a step of run {message.run} without a plan.")]
 
@@ -149,7 +150,7 @@ def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
     if message.heads or message.outcome.good:
         return agent, [_breach(f"ended run {message.run} with a model, but this site did not accept its plan.")]
     actions: list[Action] = [Say(Fetched(message.run))]
-    if agent.once:
+    if agent.once and not agent.runs:
         actions.append(Notify(notices.run_over(None, message.run, message.outcome, message.reason, 0)))
         actions.append(Exit(outcome=message.outcome, run=message.run))
     return agent, actions
@@ -287,7 +288,8 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
         again = [Judge(other.plan) for other in agent.runs.values() if other.stage is Stage.WAITING]
         return agent, [Notify(over), *actions, *again]
     if worked.fetched:
-        return _over(agent, run, None)
+        agent, actions = _over(agent, run, worked.outcome)
+        return agent, [Notify(notices.fetched_before(plan.run, plan.study, once=agent.once)), *actions]
     if worked.accepted is False:
         refused: list[Action] = [Notify(notices.refused(plan.run, plan.study, worked.reason))]
         refused.append(Forget(plan.run, keep_consent=False))

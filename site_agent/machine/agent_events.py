@@ -62,7 +62,7 @@ class Worked:
     reason
         of the refusal.
     fetched
-        of a proposal: the site has the run's result already.
+        of a proposal: the site has the run's result already; ``outcome`` as its ledger has it.
     breach
         the coordinator's violation of the protocol, if any.
     models
@@ -73,6 +73,7 @@ class Worked:
     accepted: bool | None = None
     reason: str = ""
     fetched: bool = False
+    outcome: Outcome | None = None
     breach: str | None = None
     models: int = 0
 

@@ -76,7 +76,14 @@ def approved(run: str, study: str) -> Notice:
 def refused(run: str, study: str, reason: str) -> Notice:
     fields = {"run": run, "study": study, "stop": "REFUSED", "reason": reason}
     todo = "The run is over. After a correction ask the coordinator's operator to start it again."
-    return Notice("refused", f"run {run}: refused: {reason} {todo}", warning=True, fields=fields)
+    ended = reason if reason.endswith(".") else f"{reason}."
+    return Notice("refused", f"run {run}: refused: {ended} {todo}", warning=True, fields=fields)
+
+
+def fetched_before(run: str, study: str, *, once: bool) -> Notice:
+    todo = " To take part in another run, start the agent again." if once else ""
+    text = f"run {run}: this site has its result already; delivery confirmed.{todo}"
+    return Notice("fetched_before", text, fields={"run": run, "study": study})
 
 
 def dismissed(run: str, study: str, reason: str) -> Notice:

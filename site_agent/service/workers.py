@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coreg_core.errors import CoregError, UsageError
-from coreg_core.protocol.messages import Fetched, Finished, FromSite, Offer, PlanRefused, Proposal, Step
+from coreg_core.protocol.messages import Fetched, Finished, FromSite, PlanRefused, Proposal, Step
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Alignment, Plan, Scoring
 from coreg_wire.clock import timestamp
 from coreg_wire.identity.names import check_study_name
@@ -132,7 +133,8 @@ class RunWorkers:
         check_study_name(plan.run, "run")
         if plan.study:
             check_study_name(plan.study, "study")
-        return plan.run not in self._workers and self.results.has(plan)
+        confirmed = self.ledger.fetched(plan.run) is not None and not self.logs.has(plan.run)
+        return plan.run not in self._workers and (confirmed or self.results.has(plan))
 
     def work(self, message: RunMessage, *, listening: bool, piece: int = SMALLEST_PIECE) -> tuple[list[bytes], Worked]:
         """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded."""
@@ -165,7 +167,10 @@ class RunWorkers:
             self.counters.refusals += 1
             self.forget(message.run)
             return Worked(message, accepted=False, reason=answer.reason)
-        return Worked(message, accepted=isinstance(answer, Offer), fetched=isinstance(answer, Fetched))
+        if isinstance(answer, Fetched):
+            before = self.ledger.fetched(message.run)
+            return Worked(message, accepted=False, fetched=True, outcome=None if before is None else Outcome[before])
+        return Worked(message, accepted=True)
 
     # --- answers --------------------------------------------------------------------------------------------------
 
@@ -180,13 +185,13 @@ class RunWorkers:
         models = 0
         if isinstance(message, Finished) and site.result is not None:
             models = self._deliver(worker, site.result)  # before the coordinator receives the confirmation
-            if site.result.outcome not in RESUMABLE:
-                self.logs.forget(message.run)
         told = site.told
         if isinstance(message, Step):
             told = told or worker.unsaid  # an unsent answer is recorded when the coordinator repeats its step
             worker.unsaid = None if listening else told
         frames = self._recorded(answers, listening, told, piece)
+        if listening and isinstance(message, Finished) and site.result and site.result.outcome not in RESUMABLE:
+            self.logs.forget(message.run)  # after the ledger has the confirmation: an agent that starts anew repeats it
         if isinstance(message, Step):
             progress = site.progress
             if before is None and progress is not None and (remark := site.remark):

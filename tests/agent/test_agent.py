@@ -111,7 +111,11 @@ CASES = {
     "an agent of one run ends with it": (
         [*PLANNED, finished(), Worked(finished())], ONCE, "notify run_over; forget, but for the consent; exit STALLED"),
     "a refused plan is forgotten": ([PLAN, Worked(PLAN, accepted=False, reason="no")], {}, "notify refused; forget"),
-    "a run whose result is here already is forgotten": ([PLAN, Worked(PLAN, accepted=False, fetched=True)], {}, "forget"),
+    "a run whose result is here already is forgotten": (
+        [PLAN, Worked(PLAN, accepted=False, fetched=True, outcome=Outcome.CONVERGED)], {}, "notify fetched_before; forget"),
+    "and ends an agent of one run, with its outcome": (
+        [PLAN, Worked(PLAN, accepted=False, fetched=True, outcome=Outcome.MAX_ROUNDS)], ONCE,
+        "notify fetched_before; forget; exit MAX_ROUNDS"),
     "another plan under the same name is refused": (
         [*PLANNED, proposal(federation="another")], {}, "notify refused; say PlanRefused; forget"),
     "a plan with another number of threads is refused": (
@@ -156,6 +160,8 @@ CASES = {
     "the end of an unknown run is fetched": ([finished()], {}, "say Fetched"),
     "and ends an agent of one run": ([finished()], ONCE, "say Fetched; notify run_over; exit STALLED"),
     "an unknown run that goes on without this site is nothing": ([dismissed()], {}, ""),
+    "the end of another run does not end an agent of one run": ([*PLANNED, finished(run="s")], ONCE, "say Fetched"),
+    "nor does it when another run goes on without this site": ([*PLANNED, dismissed(run="s")], ONCE, ""),
     "but for an agent of one run": ([dismissed()], ONCE, "exit LeftBehind: this site does not take part in run r: why"),
     "a run that ends while its plan is worked on is over at once": (
         [PLAN, finished()], {}, "say Fetched; notify run_over; forget, but for the consent"),

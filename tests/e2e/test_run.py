@@ -11,7 +11,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federation import ADDITIVE, BRISK, ENDLESS, LONG, SITES, as_json, federation, run, until, well, write_tables
+from federation import (
+    ADDITIVE,
+    BRISK,
+    ENDLESS,
+    LONG,
+    SERVING,
+    SITES,
+    as_json,
+    federation,
+    run,
+    until,
+    well,
+    write_tables,
+)
 
 from coreg_core.estimators import CoRLSR
 from site_agent.data.inputs import Inputs
@@ -203,6 +216,33 @@ def test_run_ends_with_the_documented_code_of_its_studys_end(tmp_path):
         assert (code, stop, "north did not approve the plan within 2 s" in reason) == (5, "TOO_FEW_SITES", True)
         fed.timeouts()
         assert ended("plain", approve)[:2] == (0, "CONVERGED"), fed.last("coordinator")
+
+
+def test_an_agent_of_one_run_that_died_before_its_confirmation_left_confirms_it_again(tmp_path):
+    """The model and the ledger's line are written, the log of sums is gone; a pipe that broke or a kill."""
+    blocked = """if True:
+        import pathlib, time
+        from site_agent.service.run_logs import RunLogs
+        forget = RunLogs.forget
+        RunLogs.forget = lambda *run: forget(*run) or pathlib.Path("blocked").touch() or time.sleep(600)
+    """
+    with federation(tmp_path) as fed:
+        fed.study("one")
+        coordinator, west = fed.run("one"), fed.joins("west", first=blocked)
+        (tmp_path / "north.toml").write_text(
+            SERVING.format(address=fed.address, site="north", more="", policy="policy.toml")
+        )
+        north = fed.start("north", "coreg-agent", "--config", "north.toml", "--output", "north.model")
+        agents = [north, fed.joins("south")]
+        until((tmp_path / "blocked").exists)
+        west.kill()
+        assert [agent.wait() for agent in agents] == [0, 0], fed.last("north")
+        again = fed.joins("west", "--output", "elsewhere.model")
+        assert [again.wait(), coordinator.wait()] == [0, 0], fed.said("west")
+        assert "predict --model north.model --data new.csv --id id" in fed.said("north"), "by a file with [data.NAME]"
+        assert "this site has its result already; delivery confirmed. To take part in another run" in fed.said("west")
+        assert not fed.events(event="not_fetched")
+        assert load_model(tmp_path / "west.model").run == fed.runs()[0]["run"]
 
 
 @pytest.mark.drill
