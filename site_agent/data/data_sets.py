@@ -86,6 +86,8 @@ def _stamp(inputs: Inputs) -> Stamp:
 def _of(path: Path) -> tuple[int, int, int]:
     try:
         found = path.stat()
+    except FileNotFoundError:
+        raise BadData(f"{path}: no such file. Correct the path. Shared ids are there after their alignment.") from None
     except OSError as error:
         raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
     return found.st_ino, found.st_size, found.st_mtime_ns

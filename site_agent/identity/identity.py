@@ -161,8 +161,8 @@ def install(
     BadData
         The bundle is not the site's certificate and an authority's.
     Refused
-        It is for another key or site, not signed by its authority, out of date, or from another authority than
-        the one trusted so far, which did not sign it.
+        It is for another key or site, not signed by its authority, out of date, older than the installed one, or from another
+        authority than the one trusted so far, which did not sign it.
     """
     directory, bundle_path, now = Path(directory), Path(bundle_path), now or utc_now()
     bundle = load_certificates(_read(bundle_path, "Name the file that the operator sent."), str(bundle_path))
@@ -181,6 +181,13 @@ def install(
         if certificate.public_key() == renewed.public_key():
             key = renewed
     _check_chain(certificate, ca, key, *where, now)
+    if (path := directory / CERTIFICATE).exists():
+        installed = load_certificates(_read(path), str(path))[0]
+        if certificate.not_valid_before_utc < installed.not_valid_before_utc:
+            raise Refused(
+                f"{bundle_path}: an older answer. Its certificate ends {certificate.not_valid_after_utc:%Y-%m-%d}, the "
+                f"installed one {installed.not_valid_after_utc:%Y-%m-%d}. Nothing was installed: use the newest answer."
+            )
     path = directory / AUTHORITY
     trusted = load_certificates(_read(path), str(path)) if path.exists() else []
     kept = trusted_after(bundle[1:], trusted, authority, str(bundle_path), now)

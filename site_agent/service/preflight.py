@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from coreg_core.errors import BadData, CoregError, Refused, StorageError
+from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
 from coreg_wire.files.plan_file import read_plan
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.transport.release import release
@@ -182,6 +182,12 @@ def check(
                 f"not checked: plan ({planned.data!r} has no target; the agent judges it when it arrives)", None, fields
             )
             return
+        if sections and planned.data and planned.data not in settings.data:
+            listed = ", ".join(f"[data.{name}]" for name in settings.data)
+            raise UsageError(
+                f"its data set is {planned.data!r}, and agent.toml has {listed}. Rename the section, or ask the coordinator's "
+                "operator to correct `data` of the study."
+            )
         data = found.get(planned.data) or (next(iter(found.values())) if len(found) == 1 else None)
         if data is None or (sections and planned.data and planned.data not in found):
             raise BadData(

@@ -140,6 +140,15 @@ def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     assert figures[1].startswith("plan: its ridge is 1e-06 times")
 
 
+def test_a_plan_for_a_data_set_of_another_name_says_so(folder):
+    write(folder, '[data.patient]\ntable = "north.csv"\ntarget = "y"\nid = "id"\n', "agent.toml")
+    plan = planned(folder) | {"data": "patients"}
+    write(folder, json.dumps(plan), "plan.json")
+    _, verdicts = check("--config", "agent.toml", *INSECURE, "--policy", "policy.toml", "--plan", "plan.json")
+    [wrong] = [v["text"] for v in verdicts if v["check"] == "plan"]
+    assert "its data set is 'patients', and agent.toml has [data.patient]. Rename the section" in wrong
+
+
 def test_all_reasons_against_a_plan_are_given_at_once(folder):
     write(folder, 'aggregation = "secure"\nforms = ["landmarks"]\nmax_rounds = 7\n', "policy.toml")
     plan = planned(folder)

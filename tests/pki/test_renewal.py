@@ -70,6 +70,19 @@ def test_a_certificate_is_renewed_over_itself_and_both_count_until_it_runs_out(h
         check("a", third.certificate_pem)
 
 
+def test_an_older_answer_does_not_replace_the_installed_one(home: Path) -> None:
+    """Both have the name a.pem; last year's file is still in the folder of downloads."""
+    older = (home / "ca" / "a.pem").read_bytes()
+    made, now = renew(home / "a"), datetime.now(UTC) + 2 * DAY
+    signed = sign_request(home / "ca", made.request_path, renewal=True, now=now)
+    after = install(home / "a", signed.certificate_path, now=now)
+    assert install(home / "a", signed.certificate_path, now=now) == after, "the same file again"
+    (home / "a.pem").write_bytes(older)
+    with pytest.raises(Refused, match=r"an older answer\. Its certificate ends .* Nothing was installed"):
+        install(home / "a", home / "a.pem", now=now)
+    assert check_identity(home / "a", now=now) == after
+
+
 def test_an_expired_certificate_is_renewed_with_the_same_commands(home: Path) -> None:
     long_ago = datetime.now(UTC) - 30 * DAY
     create_authority(home / "old", [], now=long_ago)
