@@ -37,7 +37,7 @@ TASKS = {
     "cal housing": "cal_housing", "CPU": "cpu_act", "elevators": "elevators", "house": "house_16H",
     "sarcos 1": "sarcos_test", "sarcos 5": "sarcos_test", "sarcos 7": "sarcos_test",
 }  # fmt: skip
-COMPONENTS, TUNING_LABELS, SEEDS = 200, 1000, 8
+COMPONENTS, TUNING_LABELS, SEEDS = 200, 1000, 32
 SIZES = (100, 200, 300, 400, 500, 700, 1000)
 AVERAGED = SIZES[:5]
 """The sizes for which the paper prints averages over its sets."""
