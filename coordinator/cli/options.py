@@ -19,8 +19,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line
 StoreOption = Annotated[
     Path, typer.Option("--store", envvar="COREG_STORE", help="The run store, as in federation.toml.")
 ]
-FederationArgument = Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION")]
-IdentityOption = Annotated[Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The authority's directory.")]
+FederationArgument = Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION", readable=False)]
+IdentityOption = Annotated[
+    Path, typer.Option("--identity", envvar="COREG_IDENTITY", readable=False, help="The authority's directory.")
+]
 EncryptOption = Annotated[
     bool,
     typer.Option(

@@ -27,7 +27,9 @@ app.add_typer(models.app, name="models")
 NEEDED = ("data", "target", "id", "coordinator")
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml: any of these options, without dashes."),
+    typer.Option(
+        "--config", envvar="COREG_CONFIG", readable=False, help="agent.toml: any of these options, without dashes."
+    ),
 ]
 
 

@@ -16,7 +16,10 @@ from site_agent.identity.identity import check_identity, enrol, install, renew
 from site_agent.policy.presets import Preset, files_of
 
 IdentityOption = Annotated[
-    Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The site's key and certificate; the ledger too.")
+    Path,
+    typer.Option(
+        "--identity", envvar="COREG_IDENTITY", readable=False, help="The site's key and certificate; the ledger too."
+    ),
 ]
 
 

@@ -166,7 +166,7 @@ def report(
 
 
 app = typer.Typer(help="List, choose and remove the models of a serving agent.", no_args_is_help=True)
-FileOption = Annotated[Path, typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml.")]
+FileOption = Annotated[Path, typer.Option("--config", envvar="COREG_CONFIG", readable=False, help="agent.toml.")]
 
 
 def _store(config: Path) -> "ModelStore":

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 FileOption = Annotated[
     Path,
-    typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml, with a section [data.NAME] for each data set."),
+    typer.Option(
+        "--config",
+        envvar="COREG_CONFIG",
+        readable=False,
+        help="agent.toml, with a section [data.NAME] for each data set.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
 RunArgument = Annotated[str, typer.Argument(help="A pending run, or a prefix of its name.")]

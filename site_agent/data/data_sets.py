@@ -79,15 +79,16 @@ class DataSets:
 
 
 def _stamp(inputs: Inputs) -> Stamp:
-    sources = (inputs.table, inputs.unlabelled, None if inputs.shared is None else Path(inputs.shared))
-    return tuple(_of(path) for source in sources if source is not None for path in files_of(source))
+    files = [path for source in (inputs.table, inputs.unlabelled) if source is not None for path in files_of(source)]
+    shared = [] if inputs.shared is None else [_of(Path(inputs.shared), ", or run the alignment first")]
+    return (*map(_of, files), *shared)
 
 
-def _of(path: Path) -> tuple[int, int, int]:
+def _of(path: Path, otherwise: str = "") -> tuple[int, int, int]:
     try:
         found = path.stat()
     except FileNotFoundError:
-        raise BadData(f"{path}: no such file. Correct the path. Shared ids are there after their alignment.") from None
+        raise BadData(f"{path}: no such file. Correct the path{otherwise}.") from None
     except OSError as error:
         raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
     return found.st_ino, found.st_size, found.st_mtime_ns

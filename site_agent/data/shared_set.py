@@ -129,7 +129,8 @@ def load_site_tables(
     if aligned is not None:
         with own.caught():
             source = table if unlabelled is None else shared
-            shared = _with_shared_ids(source, id_column, aligned)
+            complete = all(fault.kind != "ragged" for fault in own)  # else the ids of malformed lines are not read
+            shared = _with_shared_ids(source, id_column, aligned, complete=complete)
             if more := aligned.outdated(normalised(text, aligned.rule) for text in source.ids(id_column)):
                 notes.append(f"{source.source}: {more}")
     weights = None
@@ -262,8 +263,8 @@ def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints | None:
     return np.array(found, dtype=np.int64) if found and min(found) >= 0 else None
 
 
-def _with_shared_ids(table: Table, column: str, aligned: SharedIds) -> Table:
-    """The rows with shared ids.
+def _with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete: bool) -> Table:
+    """The rows with shared ids; ``complete``: no line of the table was left out.
 
     Raises
     ------
@@ -272,7 +273,7 @@ def _with_shared_ids(table: Table, column: str, aligned: SharedIds) -> Table:
     """
     ids, shared = [normalised(text, aligned.rule) for text in table.ids(column)], frozenset(aligned.ids)
     rows = np.array([i for i, text in enumerate(ids) if text in shared], dtype=np.int64)
-    if gone := sorted(shared - set(ids)):
+    if complete and (gone := sorted(shared - set(ids))):
         what = f"{len(gone)} of the {len(aligned.ids)} ids that the sites share are not in {column!r}: {some(gone)}."
         raise BadTable(Fault(table.source, what, "Restore their rows, or align again.", "missing", column))
     return table.rows(rows)

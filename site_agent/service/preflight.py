@@ -11,6 +11,7 @@ from typing import Any
 
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
 from coreg_wire.files.plan_file import read_plan
+from coreg_wire.terminal.command_line import owner_hint
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.transport.release import release
 from site_agent.config.settings import ONLY, AgentSettings
@@ -71,14 +72,14 @@ def check(
             for fault in error.faults:
                 later = fault.kind == UNSHARED  # an alignment can find the shared ids
                 note(
-                    f"{title}: {fault.text}",
+                    f"{title}: {fault.text}{owner_hint(error)}",
                     later,
                     {"check": title.partition(" ")[0], "warning": later, **fault.fields()},
                 )
                 code = code or (0 if later else error.exit_code)
             return False
         except CoregError as error:
-            note(f"{title}: {error}", False, {"check": title})
+            note(f"{title}: {error}{owner_hint(error)}", False, {"check": title})
             code = code or error.exit_code
             return False
         return True

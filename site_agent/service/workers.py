@@ -17,6 +17,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Alignment, Plan, Scoring
 from coreg_wire.clock import timestamp
 from coreg_wire.identity.names import check_study_name
+from coreg_wire.terminal.command_line import owner_hint
 from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
 from coreg_wire.transport.release import release
 from site_agent.data.aligned import guessable, read_ids
@@ -331,7 +332,7 @@ class RunWorkers:
         try:
             yield
         except CoregError as error:
-            self.troubles[name] = f"{error} (found {timestamp()})"
+            self.troubles[name] = f"{error}{owner_hint(error)} (found {timestamp()}; it is read again at the next run)"
             self._notify(notices.data_unusable(name))
             named = f" {name!r}" if name else ""
             raise _Unusable(

@@ -3,6 +3,7 @@
 import json
 import platform
 import re
+from unittest import mock
 
 import grpc
 import numpy as np
@@ -336,6 +337,11 @@ def test_a_file_of_another_user_names_both(folder, monkeypatch):
         told = owner_hint(error)
     assert re.fullmatch(rf" {folder} belongs to (\w+), and this command runs as nobody: .*\(sudo -u \1 .*\).*\.", told)
     assert owner_hint(StorageError("full")) == ""
+    with mock.patch("pathlib.Path.open", side_effect=PermissionError(13, "Permission denied", "north.csv")):
+        _, verdicts = check(*TABLE, *INSECURE)
+    [text] = [v["text"] for v in verdicts if v["check"] == "table" and not v["ok"]]
+    assert "belongs to" in text
+    assert "and this command runs as nobody" in text
 
 
 def test_the_secret_is_on_the_disk_before_the_ledger_needs_it(folder, monkeypatch):

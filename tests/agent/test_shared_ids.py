@@ -268,6 +268,10 @@ def test_shared_ids_that_are_gone_are_named(tmp_path: Path) -> None:
     )
     with pytest.raises(BadTable, match=r"1 of the 2 ids that the sites share are not in 'id': 'zoe'.*align again"):
         prepare(Inputs(table=own, target="y", id="id", shared=str(file)))
+    malformed = table(tmp_path, "id,x,y\na,1,2\nb,3,\nzoe,4,,,\n", "malformed.csv")
+    with pytest.raises(BadTable) as error:  # the id is there: no other site has to do anything
+        prepare(Inputs(table=malformed, target="y", id="id", shared=str(file)))
+    assert [fault.kind for fault in error.value.faults] == ["ragged"]
 
 
 def test_a_file_of_shared_ids_that_is_none(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ MISTAKES = {
     "no option": (("coreg-agent", "--data", "good.csv"), 2, "--target"),
     "an option that is none": (("coreg-agent", "--dta", "x"), 2, "--dta"),
     "no such command": ((*COORDINATOR, "served"), 2, "served"),
-    "no such table": (agent(*AGENT, data="bad.csv"), 6, "bad.csv: cannot be read (No such file"),
+    "no such table": (agent(*AGENT, data="bad.csv"), 6, "bad.csv: no such file. Correct the path"),
     "a column misspelt": (agent(*AGENT, target="Y"), 6, "Did you mean 'y'"),
     "a typo in a number": (agent(*AGENT, data="typo.csv"), 6, "typo.csv, line 5, column 'a': '1,5'"),
     "not enrolled": (agent("--coordinator", "127.0.0.1:9"), 2, "coreg-agent enroll"),
