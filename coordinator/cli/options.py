@@ -1,5 +1,6 @@
 """Options that several commands have."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
 StoreOption = Annotated[
-    Path, typer.Option("--store", envvar="COREG_STORE", help="The run store, as in federation.toml.")
+    Path, typer.Option("--store", envvar="COREG_STORE", readable=False, help="The run store, as in federation.toml.")
 ]
 FederationArgument = Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION", readable=False)]
 IdentityOption = Annotated[
@@ -82,8 +83,8 @@ def still_waiting(summary: "RunSummary", waits: "Mapping[str, RunWait]") -> "Run
     return None if waiting is None or (summary.stop is not None and "fetch" not in waiting.text) else waiting
 
 
-def warn_of_unsigned(plan: "Plan", identity: Path) -> None:
-    """Warn of sites of the plan that cannot connect, because the authority lists no certificate of theirs.
+def warn_of_unsigned(sites: Sequence[str], identity: Path) -> None:
+    """Warn of sites that cannot connect, because the authority lists no certificate of theirs.
 
     Raises
     ------
@@ -96,15 +97,15 @@ def warn_of_unsigned(plan: "Plan", identity: Path) -> None:
     if not (identity / "ca.pem").exists():  # without TLS there are no certificates
         return
     listed = Authorised(identity).sites() if (identity / ALLOW_LIST).exists() else {}
-    missing = [site for site in plan.sites if site not in listed]
-    if missing and set(missing) == set(plan.sites) <= set(SITES):
+    missing = [site for site in sites if site not in listed]
+    if missing and set(missing) == set(sites) <= set(SITES):
         raise UsageError(
             f"federation.toml still lists {', '.join(missing)}, names of the sample. Write the names of your sites into "
             "[federation] sites."
         )
     if missing:
         typer.echo(
-            f"warning: {', '.join(missing)} cannot connect: no certificate in {identity / ALLOW_LIST}. The run waits for "
+            f"warning: {', '.join(missing)} cannot connect: no certificate in {identity / ALLOW_LIST}. Runs wait for "
             "[timeouts] join. Sign the site's request (`coreg-coordinator sign`), or remove the site from federation.toml and "
             "the study.",
             err=True,

@@ -63,6 +63,8 @@ def serve(
     from coreg_wire.terminal.logs import make_log
 
     configuration = with_service(federation, listen, store, identity)
+    if not insecure:
+        warn_of_unsigned(configuration.federation.sites, configuration.service.identity)
     options = ServiceOptions(insecure, port_file, metrics, web, _token(web_token_file))
     if web is not None:
         _need_web_extra()
@@ -103,7 +105,7 @@ def run(
     configuration = with_service(federation, listen, store, identity)
     plan = planned(configuration, study)
     if not insecure:
-        warn_of_unsigned(plan, configuration.service.identity)
+        warn_of_unsigned(plan.sites, configuration.service.identity)
     observer = choose_observer(as_json=as_json)
     try:
         options = ServiceOptions(insecure, port_file)
@@ -181,8 +183,9 @@ def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False)
             state = f"last seen {seen}, at the coordinator's last status"
         else:
             state = "never connected" if site.since is None else f"disconnected since {site.ended}"
+        gone = "" if name in service.get("sites", (name,)) else "; no longer listed"
         typer.echo(
-            f"{name:<20} {state}"
+            f"{name:<20} {state}{gone}"
             + (f"  release {site.release}" if site.release else "")
             + (f"  certificate until {site.until[:10]}{_soon(site.until)}" if site.until else "")
         )

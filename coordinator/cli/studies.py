@@ -64,7 +64,7 @@ def submit(
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: no such folder for the run store; give --store.")
     plan = planned(configuration, study)
-    warn_of_unsigned(plan, configuration.service.identity)
+    warn_of_unsigned(plan.sites, configuration.service.identity)
     queue, every, following = Repeats(path), read_study(study).study.repeat_seconds, None
     before = queue.submit(plan, timestamp())
     ended = every is None and queue.end_repeat(plan.study)

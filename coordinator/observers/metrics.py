@@ -5,7 +5,7 @@ Labels are names of studies and sites. A run's name is no label, because runs ac
 
 import datetime as dt
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -78,6 +78,8 @@ class Metrics:
         self._sites = frozenset(sites)
         for site in known - self._sites:
             self._connected.remove(site)
+            with suppress(KeyError):  # it never connected
+                self._until.remove(site)
         for site in sites:
             self._connected.labels(site)
             self._lost.labels(site)

@@ -1,5 +1,6 @@
 """The tables of the run store, and the connections that read and write them."""
 
+import errno
 import os
 import sqlite3
 import threading
@@ -80,7 +81,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
             version = db.execute("pragma user_version").fetchone()[0]
             failed.pop_all()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: damaged words in SQLite's own message
-        raise StorageError(f"{path}: cannot be opened for reading ({error}).") from None
+        raise StorageError(f"{path}: cannot be opened for reading ({error}). {_todo(error)}") from _denied(path)
     if version != SCHEMA_VERSION:
         db.close()
         raise _other_release(path, version)
@@ -113,14 +114,31 @@ def open_database(path: Path) -> sqlite3.Connection:
                 raise _other_release(path, version)
             failed.pop_all()
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise StorageError(
-            f"{path}: cannot be opened as a run store ({error}). Check the path and its permissions, or restore a backup."
-        ) from None
+        raise StorageError(f"{path}: cannot be opened as a run store ({error}). {_todo(error)}") from _denied(path)
     except OSError as error:
         raise StorageError(
             f"{path}: cannot be opened as a run store ({error.strerror}). Check the path and its permissions."
         ) from None
     return db
+
+
+def _todo(error: Exception) -> str:
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_FULL"):
+        return "The disk is full, and the store is unharmed: free some space, then start again."
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")):
+        return "The store is unharmed: correct the path, or the owner or mode of the file and its folder."
+    return "Restore a backup."
+
+
+def _denied(path: Path) -> PermissionError | None:
+    """A permission that is missing, as the cause: SQLite tells it as a file that it cannot open."""
+    near = path if path.exists() else path.absolute().parent
+    return (
+        None
+        if os.access(near, os.R_OK | os.W_OK)
+        else PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(near))
+    )
 
 
 def _other_release(path: Path, version: int) -> StorageError:

@@ -290,6 +290,7 @@ def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_
 def test_the_names_of_the_sample_are_no_sites(command, tmp_path):
     assert command("coreg-coordinator", "init", "co")[0] == 0
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
-    code, _, err = command("coreg-coordinator", "submit", "study.toml", "--federation", "co/federation.toml")
-    assert code == 2
-    assert "still lists site-a, site-b, site-c, names of the sample" in err
+    for words in (("submit", "study.toml", "--federation", "co/federation.toml"), ("serve", "co/federation.toml")):
+        code, _, err = command("coreg-coordinator", *words)
+        assert code == 2
+        assert "still lists site-a, site-b, site-c, names of the sample" in err

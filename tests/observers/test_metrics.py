@@ -38,7 +38,7 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
         metrics.notice(told, Timing(0.25, 100, 200))
     last = [step.report for step in steps if step.report.verified][-1]
     metrics.notice(n.SessionOpened("a", "0.2.0", "2027-01-01T00:00:00+00:00"), Timing())
-    metrics.notice(n.SessionOpened("b", "0.2.0", ""), Timing())
+    metrics.notice(n.SessionOpened("b", "0.2.0", "2027-01-01T00:00:00+00:00"), Timing())
     metrics.notice(n.SessionEnded("b", "its stream ended"), Timing())
     metrics.notice(n.AccessDenied("z", "revoked"), Timing())
     metrics.notice(n.Stalled(plan.run, ("b",), 600.0), Timing())
@@ -63,7 +63,8 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)
     metrics.listed(("a",))
     metrics.notice(n.SessionEnded("b", "no longer listed"), Timing())
-    assert ("coreg_site_connected", ("b",)) not in read(metrics), "its alert would never end"
+    for name in ("coreg_site_connected", "coreg_site_certificate_not_after_seconds"):
+        assert (name, ("b",)) not in read(metrics), "its alert would never end"
     assert found["coreg_refused_total", ("certificate",)] == 1
     assert found["coreg_refused_total", ("session",)] == 0
     assert found["coreg_site_certificate_not_after_seconds", ("a",)] == 1798761600.0

@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from machine.tiny import make_plan
@@ -44,6 +45,18 @@ def test_a_reader_changes_nothing(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_written_is_a_storage_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(StorageError, match="cannot be opened as a run store"):
         RunStore(tmp_path / name)
+
+
+def test_a_store_that_is_whole_is_not_said_to_need_a_backup(store: RunStore, tmp_path: Path, monkeypatch) -> None:
+    full, locked_out = sqlite3.OperationalError("database or disk is full"), sqlite3.OperationalError("unable to open")
+    full.sqlite_errorname, locked_out.sqlite_errorname = "SQLITE_FULL", "SQLITE_CANTOPEN"
+    for error, told in (
+        (full, "The disk is full, and the store is unharmed"),
+        (locked_out, "owner or mode of the file"),
+    ):
+        monkeypatch.setattr(sqlite3, "connect", mock.Mock(side_effect=error))
+        with pytest.raises(StorageError, match=told):
+            RunStore(tmp_path / "another.sqlite")
 
 
 @pytest.mark.parametrize("content", [b"dear diary, " * 1000, bytes(65536)])
