@@ -1,5 +1,6 @@
 """Input handling that several estimators share, beyond scikit-learn's own checks."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import wraps
@@ -7,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -203,6 +205,12 @@ def _absent(value: Any) -> bool:
         return True
 
 
+def _no_score() -> float:
+    text = "No row has a target, so the score is NaN. In a search or a cross-validation give cv=LabelledFolds()."
+    warnings.warn(text, UndefinedMetricWarning, stacklevel=3)
+    return float("nan")
+
+
 class Regressor(RegressorMixin):  # type: ignore[misc]  # scikit-learn ships no types
     """`score` over the rows with a target."""
 
@@ -213,7 +221,7 @@ class Regressor(RegressorMixin):  # type: ignore[misc]  # scikit-learn ships no 
         targets = np.asarray(column_or_1d(y), dtype=np.float64)
         known = ~np.isnan(targets)
         if not known.any():
-            return float("nan")
+            return _no_score()
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(r2_score(targets[known], self.predict(X)[known], sample_weight=weight))
 
@@ -287,7 +295,7 @@ class TwoClasses:
         y = np.asarray(column_or_1d(as_objects(y)))
         known = ~missing_in(y)
         if not known.any():
-            return float("nan")
+            return _no_score()
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         right = y[known].astype(object) == self.predict(X)[known].astype(object)
         return float(np.average(right, weights=weight))

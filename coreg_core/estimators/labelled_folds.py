@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from coreg_core.errors import BadData
+from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import as_objects, missing_in
 from coreg_core.numerics.arrays import Ints
 
@@ -31,6 +31,8 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Ints, Ints]]:  # noqa: ARG002
         """Row numbers of each training set and of each test set."""
+        if groups is not None:
+            raise UsageError("LabelledFolds takes no groups. Give cv a list of pairs: training rows and test rows.")
         if y is None:
             raise BadData("LabelledFolds needs y: its missing targets say which rows are unlabelled.")
         y = np.asarray(as_objects(y))
@@ -40,7 +42,7 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
             raise BadData(f"{len(labelled)} labelled rows are too few for {self.n_splits} folds: each needs one.")
         known = y[labelled]
         classes = list(dict.fromkeys(known.tolist()))
-        folds = super().split(labelled, groups=groups)
+        folds = super().split(labelled)
         numbers = [classes.index(value) for value in known.tolist()] if len(classes) == 2 else []
         if numbers and np.bincount(numbers).min() >= self.n_splits:
             state = self.random_state if self.shuffle else None

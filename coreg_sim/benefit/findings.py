@@ -50,10 +50,9 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 f"{scores}."
             )
             if name == OTHER and default is not None and default.mean > 0.0:
-                out[-1] += (
-                    " With the default, scoring together is worse here than each site alone. If all sites know the labelled "
-                    'individuals, set rows = "common".'
-                )
+                out[-1] += " With the default, scoring together is worse here than each site alone."
+                if pick.mean < 0.0:
+                    out[-1] += ' If all sites know the labelled individuals, set rows = "common".'
             out += [*_beside_ridge(part, own), *_beside_mean(part, own)]
             if name == OTHER and default is not None:
                 out.append(f"Verdict for {part[0].regime.name}: {_verdict(part, own, default, pick)}")
@@ -173,8 +172,8 @@ def _beside_mean(part: list[SiteOutcome], own: Figure) -> Iterator[str]:
     pooled = figure(part, "pooled")
     beside = "" if pooled is None else f" (with pooled data: {percent(pooled.mean)})"
     yield (
-        f"{told} Neither joined models nor scores are better than that mean {by}{beside}. Try more labels before you conclude "
-        "that the columns predict too little."
+        f"{told} Neither joined models nor scores are better than that mean {by}{beside}. Try more labels, and the logarithm "
+        "of a target with a long tail, before you conclude that the columns predict too little."
     )
 
 

@@ -92,7 +92,11 @@ def benefit(
         try:
             sentences = source.read()[1]
         except BadData as error:
-            if views is not None and "agent.toml" in str(error):
+            if (
+                views is not None
+                and "agent.toml" in str(error)
+                and ("dates" in str(error) or "categorical" in str(error))
+            ):
                 error.args = (f"{error}\n`dates` and `categorical` go into a section [sites.NAME] of {views}.",)
             raise
         for sentence in sentences:

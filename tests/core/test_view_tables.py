@@ -6,6 +6,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GridSearchCV, KFold
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -337,3 +338,16 @@ def test_nullable_integers_stay_integers_as_classes():
     model = CoRLSRClassifier(views=VIEWS).fit(X, classes)
     assert model.classes_.tolist() == [0, 1]
     assert model.classes_.dtype.kind == "i"
+
+
+def test_folds_of_labelled_rows_take_no_groups():
+    X, y = rows()
+    with pytest.raises(UsageError, match="takes no groups"):
+        next(LabelledFolds(3).split(X, y, groups=np.zeros(len(y))))
+
+
+def test_a_score_without_a_target_warns_of_the_folds():
+    X, y = rows()
+    model = CoRLSR(views=VIEWS).fit(X, y)
+    with pytest.warns(UndefinedMetricWarning, match="give cv=LabelledFolds"):
+        assert np.isnan(model.score(X, np.full(len(y), np.nan)))
