@@ -1,0 +1,127 @@
+"""What the pages derive from a run without a store: lines of the charts, states, progress, durations."""
+
+import pytest
+
+from coordinator.store.summaries import RunSummary
+from coordinator.web import pages as web
+from coordinator.web import states
+from coordinator.web.charts import MOST_STOPS, convergence
+
+NOW, LAST = "2026-01-01T00:00:00.000+00:00", "2026-01-02T03:04:05.000+00:00"
+
+
+def coarse(levels, couplings=(0.01, 0.1, 1.0, 10.0)):
+    rounds = [
+        {
+            "number": i,
+            "level": told,
+            "verified": bool(told),
+            "residual": [],
+            "gap": [],
+            "bound": [],
+            "phase": "",
+            "seconds": 1.0,
+        }
+        for i, told in enumerate(levels)
+    ]
+    return {"objective": {"name": "agreement", "coupling": couplings}, "iteration": {}}, rounds
+
+
+def test_a_coarse_report_is_drawn_in_steps_with_one_line_for_each_coupling():
+    plan, rounds = coarse([[], [12, 15, 18, 20], [], [-40, 3, 18, 12], [-10_000, 0, 1, 10_000]])
+    [chart] = convergence(plan, rounds)
+    assert [line.name for line in chart.lines] == ["λ = 0.01", "λ = 0.1", "λ = 1", "λ = 10"]
+    assert [line.hue for line in chart.lines] == [0, 1, 2, 3]
+    assert [stop.values for stop in chart.stops] == [
+        ("12", "15", "18", "20"),
+        ("met", "3", "18", "12"),
+        ("met", "met", "1", "12"),
+    ], "a level that is not known leaves the one before"
+    heights = [float(point.split(",")[1]) for point in chart.lines[1].points.split()]
+    assert heights == [heights[0], heights[0], heights[2], heights[2], heights[4]], (
+        "it holds until the next verified round"
+    )
+    assert heights[4] == round(chart.tolerance, 1)
+
+
+def test_a_long_run_of_many_couplings_is_thinned_and_keeps_its_end():
+    couplings = tuple(float(i) for i in range(16))
+    [chart] = convergence(*coarse([[9 - i // 1000] * 16 for i in range(9000)], couplings))
+    assert len(chart.stops) <= MOST_STOPS + 1
+    assert chart.stops[-1].label == "step 8999"
+    assert [line.hue for line in chart.lines] == [i // 2 for i in range(16)]
+    assert max(len(line.marks) for line in chart.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "parked", "up", "kind", "label"),
+    [
+        (None, "", False, True, "running", "running"),
+        (None, "waiting for a, b to answer (timeout in 20 s)", False, True, "running", "running"),
+        (None, "waiting for b to reconnect and for a to answer", False, True, "waiting", "waiting"),
+        (None, "waiting for b to reconnect (timeout in 9 min)", True, True, "stalled", "stalled"),
+        (
+            None,
+            "waiting for approval by b (2 of 3 approved, expires in 7 min)",
+            False,
+            True,
+            "approval",
+            "approval pending",
+        ),
+        (None, "waiting for b to connect", False, False, "paused", "not running"),
+        ("CONVERGED", "waiting for b to fetch the result", False, True, "good", "converged"),
+        ("MAX_ROUNDS", "", False, True, "warn", "max rounds"),
+        ("CANCELLED", "", False, True, "idle", "cancelled"),
+        ("SITE_FAULT", "", False, True, "bad", "site fault"),
+    ],
+)
+def test_the_state_of_a_run_is_a_badge_and_a_sentence(stop, text, parked, up, kind, label):
+    run = RunSummary("r", "f", NOW, None, None, stop, None, 0, 0, {})
+    state = states.state_of(run, text, parked=parked, up=up)
+    assert (state.kind, state.label) == (kind, label)
+    if up:
+        assert state.text.startswith(text)
+    assert state.belongs_to("open") is (stop is None)
+    assert state.belongs_to("failed") is (stop not in (None, "CONVERGED"))
+    assert state.belongs_to("approval") is (kind == "approval")
+
+
+def test_a_failed_run_says_why_and_what_to_do():
+    run = RunSummary("r", "f", NOW, NOW, NOW, "REFUSED", "north: the policy allows no coupling above 0.5.", 0, 0, {})
+    state = states.state_of(run, "", parked=False, up=True)
+    assert (
+        state.text == "north: the policy allows no coupling above 0.5. Change the plan, or ask that site's operator to "
+        "change its policy or table. Then submit again."
+    )
+
+
+def test_progress_follows_the_last_run_of_the_same_plan_or_the_halvings_that_are_left():
+    plan, rounds = coarse([[], [20], [15], [10]], (0.1,))
+    run = RunSummary("r", "f", NOW, None, None, None, None, 4, 3, {"run": "r", **plan})
+    by_level = states.progress_of(run, rounds, [])
+    assert (by_level.done, by_level.most, by_level.seconds_left) == (4, 6, 2.0)
+    assert by_level.text == "step 4 of about 6"
+    before = RunSummary("q", "f", NOW, NOW, NOW, "CONVERGED", "", 24, 22, {"run": "q", **plan})
+    other = RunSummary("p", "f", NOW, NOW, NOW, "CONVERGED", "", 9, 8, {"run": "p"})
+    assert states.progress_of(run, rounds, [other, before]).most == 24
+    assert states.progress_of(run, rounds[:2], [other]) == states.Progress(4, None, "step 4"), "one level shows no rate"
+    endless = [{**r, "level": [10_000] if r["level"] else []} for r in rounds]
+    assert states.progress_of(run, endless, []).most is None
+    tuning = RunSummary("r", "f", NOW, None, None, None, None, 7, 3, {"objective": {"tuning_steps": 6}})
+    assert states.progress_of(tuning, [{**rounds[0], "phase": "tuning 2"}], []).text == "step 7, tuning 2 of 6"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.1234, "0.12 s"),
+        (9.4, "9.4 s"),
+        (9.96, "10 s"),
+        (59.6, "60 s"),
+        (60, "1 min"),
+        (3725, "1 h 2 min"),
+        (176_400, "2 d 1 h"),
+    ],
+)
+def test_durations_have_two_units_at_most(seconds, text):
+    assert web._span(seconds).replace("\xa0", " ") == text
