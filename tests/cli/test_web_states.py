@@ -7,7 +7,7 @@ from coordinator.web import pages as web
 from coordinator.web import states
 from coordinator.web.charts import MOST_STOPS, convergence
 
-NOW, LAST = "2026-01-01T00:00:00.000+00:00", "2026-01-02T03:04:05.000+00:00"
+NOW = "2026-01-01T00:00:00.000+00:00"
 
 
 def coarse(levels, couplings=(0.01, 0.1, 1.0, 10.0)):
