@@ -12,6 +12,7 @@ from urllib.parse import quote
 from coreg_core.errors import StorageError
 
 SCHEMA_VERSION = 9
+_UNREACHED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")  # errors of permissions and paths
 BUSY_SECONDS = 60.0  # timeout of a writer for another one: `prune` and `backup` hold the file for seconds
 SCHEMA = """
 create table runs (
@@ -81,7 +82,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
             version = db.execute("pragma user_version").fetchone()[0]
             failed.pop_all()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: damaged words in SQLite's own message
-        raise StorageError(f"{path}: cannot be opened for reading ({error}). {_todo(error)}") from _denied(path)
+        raise StorageError(f"{path}: cannot be opened for reading ({error}). {_todo(error)}") from _denied(path, error)
     if version != SCHEMA_VERSION:
         db.close()
         raise _other_release(path, version)
@@ -114,7 +115,9 @@ def open_database(path: Path) -> sqlite3.Connection:
                 raise _other_release(path, version)
             failed.pop_all()
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: cannot be opened as a run store ({error}). {_todo(error)}") from _denied(path)
+        raise StorageError(f"{path}: cannot be opened as a run store ({error}). {_todo(error)}") from _denied(
+            path, error
+        )
     except OSError as error:
         raise StorageError(
             f"{path}: cannot be opened as a run store ({error.strerror}). Check the path and its permissions."
@@ -126,19 +129,22 @@ def _todo(error: Exception) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_FULL"):
         return "The disk is full, and the store is unharmed: free some space, then start again."
-    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")):
+    if name.startswith(_UNREACHED):
         return "The store is unharmed: correct the path, or the owner or mode of the file and its folder."
-    return "Restore a backup."
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")):
+        return "Another process holds it: try again."
+    return "Check the disk, or restore a backup."
 
 
-def _denied(path: Path) -> PermissionError | None:
+def _denied(path: Path, error: Exception) -> PermissionError | None:
     """A permission that is missing, as the cause: SQLite tells it as a file that it cannot open."""
-    near = path if path.exists() else path.absolute().parent
-    return (
-        None
-        if os.access(near, os.R_OK | os.W_OK)
-        else PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(near))
+    if not getattr(error, "sqlite_errorname", "").startswith(_UNREACHED):
+        return None
+    near = next(
+        (p for p in (path, path.absolute().parent) if os.access(p, os.F_OK) and not os.access(p, os.R_OK | os.W_OK)),
+        None,
     )
+    return None if near is None else PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(near))
 
 
 def _other_release(path: Path, version: int) -> StorageError:

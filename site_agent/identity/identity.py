@@ -6,6 +6,7 @@ most failures of TLS as "Socket closed".
 """
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -29,7 +30,7 @@ from coreg_wire.identity.names import (
     site_uri,
 )
 from coreg_wire.identity.renewal_requests import renewal_text
-from site_agent.identity.renewal import authorities_and_links, in_force, issuer_of, trusted_after
+from site_agent.identity.renewal import authorities_and_links, in_force, issued, issuer_of, trusted_after
 
 KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
 EARLIER = "earlier-ca.pem"  # authorities that are no longer trusted, to verify their old signatures
@@ -181,12 +182,13 @@ def install(
         if certificate.public_key() == renewed.public_key():
             key = renewed
     _check_chain(certificate, ca, key, *where, now)
-    if (path := directory / CERTIFICATE).exists():
-        installed = load_certificates(_read(path), str(path))[0]
-        if certificate.not_valid_before_utc < installed.not_valid_before_utc:
+    installed = _installed(directory / CERTIFICATE)
+    if installed is not None and issued(installed, ca) and in_force(installed, now):
+        begins, before = certificate.not_valid_before_utc, installed.not_valid_before_utc
+        if begins < before:
             raise Refused(
-                f"{bundle_path}: an older answer. Its certificate ends {certificate.not_valid_after_utc:%Y-%m-%d}, the "
-                f"installed one {installed.not_valid_after_utc:%Y-%m-%d}. Nothing was installed: use the newest answer."
+                f"{bundle_path}: an older answer. Its certificate begins {begins:%Y-%m-%d %H:%M}, the installed one "
+                f"{before:%Y-%m-%d %H:%M} (UTC). Nothing was installed: use the newest answer."
             )
     path = directory / AUTHORITY
     trusted = load_certificates(_read(path), str(path)) if path.exists() else []
@@ -200,6 +202,13 @@ def install(
     if key.public_key() != _load_key(directory / KEY, lambda _what: secret or b"")[0].public_key():
         following.replace(directory / KEY)  # last: after a crash before this line, the answer can be installed again
     return check_identity(directory, passphrase=lambda _what: secret or b"", now=now)
+
+
+def _installed(path: Path) -> x509.Certificate | None:
+    """The certificate in use; None if there is none, or it is damaged: the answer then mends it."""
+    with suppress(BadData):
+        return load_certificates(_read(path), str(path))[0] if path.exists() else None
+    return None
 
 
 def check_identity(directory: Path | str, *, passphrase: Passphrase = ask, now: datetime | None = None) -> Identity:

@@ -139,8 +139,7 @@ def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
         case Finished():
             return _unknown_end(_no_longer_waits(agent, message.run), message)
         case Dismissed():
-            alone = agent.once and not agent.runs  # with a run, it ends with that
-            return _no_longer_waits(agent, message.run), [Exit(_dismissal(message))] if alone else []
+            return _no_longer_waits(agent, message.run), [Exit(_dismissal(message))] if _is_idle(agent) else []
         case Step():
             return agent, [_breach(f"sent a step of run {message.run} without a plan.")]
 
@@ -150,7 +149,7 @@ def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
     if message.heads or message.outcome.good:
         return agent, [_breach(f"ended run {message.run} with a model, but this site did not accept its plan.")]
     actions: list[Action] = [Say(Fetched(message.run))]
-    if agent.once and not agent.runs:
+    if _is_idle(agent):
         actions.append(Notify(notices.run_over(None, message.run, message.outcome, message.reason, 0)))
         actions.append(Exit(outcome=message.outcome, run=message.run))
     return agent, actions
@@ -339,6 +338,11 @@ def _breach(what: str) -> Exit:
 
 def _is_known(agent: Agent, name: str) -> bool:
     return name in agent.runs and agent.runs[name].stage is not Stage.OVER
+
+
+def _is_idle(agent: Agent) -> bool:
+    """Whether it is an agent of one run without one: with a run, it ends with that."""
+    return agent.once and not any(_is_known(agent, name) for name in agent.runs)
 
 
 def _no_longer_waits(agent: Agent, name: str) -> Agent:

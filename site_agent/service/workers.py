@@ -144,7 +144,10 @@ class RunWorkers:
             if isinstance(message, Proposal) and message.run not in self._workers:
                 refusal = self._begin(message.plan)
                 if refusal is not None:
-                    return self._recorded([refusal], listening), self._proposed(message, refusal)
+                    frames = self._recorded([refusal], listening)
+                    if listening and isinstance(refusal, Fetched):
+                        self.logs.forget(message.run)
+                    return frames, self._proposed(message, refusal)
             return self._answered(message, listening=listening, piece=piece)
 
     def _begin(self, plan: Plan) -> PlanRefused | Fetched | None:
@@ -191,7 +194,8 @@ class RunWorkers:
             told = told or worker.unsaid  # an unsent answer is recorded when the coordinator repeats its step
             worker.unsaid = None if listening else told
         frames = self._recorded(answers, listening, told, piece)
-        if listening and isinstance(message, Finished) and site.result and site.result.outcome not in RESUMABLE:
+        over = isinstance(message, Finished) and (listening or not message.heads)  # an end without a model comes once
+        if over and site.result and site.result.outcome not in RESUMABLE:
             self.logs.forget(message.run)  # after the ledger has the confirmation: an agent that starts anew repeats it
         if isinstance(message, Step):
             progress = site.progress

@@ -162,6 +162,9 @@ CASES = {
     "an unknown run that goes on without this site is nothing": ([dismissed()], {}, ""),
     "the end of another run does not end an agent of one run": ([*PLANNED, finished(run="s")], ONCE, "say Fetched"),
     "nor does it when another run goes on without this site": ([*PLANNED, dismissed(run="s")], ONCE, ""),
+    "an agent of one run whose run is being ended ends with the dismissal": (
+        [PLAN, proposal(federation="another"), dismissed()], ONCE,
+        "exit LeftBehind: this site does not take part in run r: why"),
     "but for an agent of one run": ([dismissed()], ONCE, "exit LeftBehind: this site does not take part in run r: why"),
     "a run that ends while its plan is worked on is over at once": (
         [PLAN, finished()], {}, "say Fetched; notify run_over; forget, but for the consent"),

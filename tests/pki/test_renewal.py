@@ -78,9 +78,11 @@ def test_an_older_answer_does_not_replace_the_installed_one(home: Path) -> None:
     after = install(home / "a", signed.certificate_path, now=now)
     assert install(home / "a", signed.certificate_path, now=now) == after, "the same file again"
     (home / "a.pem").write_bytes(older)
-    with pytest.raises(Refused, match=r"an older answer\. Its certificate ends .* Nothing was installed"):
+    with pytest.raises(Refused, match=r"an older answer\. Its certificate begins .* Nothing was installed"):
         install(home / "a", home / "a.pem", now=now)
     assert check_identity(home / "a", now=now) == after
+    (home / "a" / "site.pem").write_text("damaged")
+    assert install(home / "a", signed.certificate_path, now=now) == after, "an answer mends a damaged certificate"
 
 
 def test_an_expired_certificate_is_renewed_with_the_same_commands(home: Path) -> None:

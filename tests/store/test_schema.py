@@ -50,9 +50,12 @@ def test_a_path_that_cannot_be_written_is_a_storage_error(tmp_path: Path, name: 
 def test_a_store_that_is_whole_is_not_said_to_need_a_backup(store: RunStore, tmp_path: Path, monkeypatch) -> None:
     full, locked_out = sqlite3.OperationalError("database or disk is full"), sqlite3.OperationalError("unable to open")
     full.sqlite_errorname, locked_out.sqlite_errorname = "SQLITE_FULL", "SQLITE_CANTOPEN"
+    busy = sqlite3.OperationalError("database is locked")
+    busy.sqlite_errorname = "SQLITE_BUSY"
     for error, told in (
         (full, "The disk is full, and the store is unharmed"),
         (locked_out, "owner or mode of the file"),
+        (busy, "Another process holds it: try again"),
     ):
         monkeypatch.setattr(sqlite3, "connect", mock.Mock(side_effect=error))
         with pytest.raises(StorageError, match=told):
