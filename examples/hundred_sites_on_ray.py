@@ -11,6 +11,7 @@ How to read it: each point is a site. Below the diagonal, the site's own model e
 """
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ from coreg_wire.terminal.svg import Plot, Series, draw
 
 if sys.argv[1:] not in ([], ["--quick"]):
     raise SystemExit(__doc__)
+if find_spec("ray") is None:
+    raise SystemExit("Ray is not installed: pip install '.[sim]' in the clone of coreg.")
 
 sites = 8 if "--quick" in sys.argv else 100
 problem = generated(n_sites=sites, n_labelled=10, n_unlabelled=300, n_features=5, seed=0)

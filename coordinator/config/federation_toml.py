@@ -131,7 +131,10 @@ else:
         Discriminator(
             lambda said: _objective_said(said) if isinstance(said, dict) else said.objective,
             custom_error_type="objective",
-            custom_error_message="objective should be 'additive' (recommended), 'agreement', 'scoring' or 'alignment'",
+            custom_error_message=(
+                "its key objective is missing, misspelt or has another value. It should be 'additive' (recommended), "
+                "'agreement', 'scoring' or 'alignment'"
+            ),
         ),
     ]
     ScheduleSection = _section(Iteration)

@@ -164,7 +164,7 @@ def test_misspelt_keys_and_misplaced_pins_are_answered_with_what_was_meant(tmp_p
     assert "did you mean study?" in fault(read_study, '[studdy]\nname = "s"\n')
     assert "did you mean data?" in fault(read_study, '[study]\nname = "s"\ndatas = "d"\n')
     study = '[study]\nname = "s"\n[model]\n'
-    assert "objective should be 'additive' (recommended)" in fault(read_study, f"{study}forecast = true\n")
+    assert "It should be 'additive' (recommended)" in fault(read_study, f"{study}forecast = true\n")
     quoted = f'{study}objective = "additive"\nforecast = "yes"\n'
     assert "model.forecast = 'yes': expected true or false, without quotes" in fault(read_study, quoted)
     assert "did you mean scoring?" in fault(read_policy, "scorring = true\n")
