@@ -91,9 +91,8 @@ def shown(entry: Mapping[str, Any]) -> str:
         case "Answer":
             said = "no numbers: keys, proofs or progress"
         case "Fetched":
-            said = (
-                "confirmed the end of the run; signed the ledger" if "head" in entry else "confirmed the end of the run"
-            )
+            ended = f" ({entry['outcome']})" if "outcome" in entry else ""
+            said = f"confirmed the end of the run{ended}{'; signed the ledger' if 'head' in entry else ''}"
         case "Countersigned":
             said = f"received: the coordinator signed the ledger's first {entry['head']['lines']} lines"
         case "Approval":

@@ -6,10 +6,11 @@ the disclosed groups of labels. A file that continues another carries the memory
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from coreg_core.additive.model.grouping import Group
 from coreg_core.errors import StorageError
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from site_agent.ledger.files import CONTINUED, entry_of, read_lines, readable
 from site_agent.ledger.quota import BEGINNINGS, is_answer
@@ -17,8 +18,9 @@ from site_agent.machine.differencing import SummedWith
 from site_agent.machine.memory import Remembered
 
 _VERSION = 3  # of the memory on a first line
-KNOWN = 4096  # the most runs with a stored plan
+KNOWN = 4096  # the most runs with a stored plan, or outcome
 
+T = TypeVar("T")
 
 KnownAs = tuple[str, ...]  # the site's own name of its instances, and their digests that left the site
 Terms = tuple[str, str]  # digest of a plan, and the name of its instances
@@ -33,24 +35,18 @@ class Memory:
         self._answered: dict[Terms, int] = {}
         self._groups: set[Group] = set()
         self._summed: dict[str, set[SummedWith]] = {}
-        self._over: dict[str, str] = {}  # runs of this file whose computation ended here, with the outcome
-        self._fetched: dict[str, str] = {}  # those of which the end was confirmed
+        self._fetched: dict[str, Outcome] = {}  # runs of this file whose end was received and confirmed
 
     def add(self, entry: dict[str, Any]) -> None:
         kind, run = entry.get("kind"), str(entry.get("run"))
-        if kind == "Answer" and (outcome := entry.get("report", {}).get("outcome")):
-            self._over[run] = str(outcome)
-        elif kind == "Fetched" and run in self._over:
-            self._fetched[run] = self._over[run]
+        if kind == "Fetched" and (outcome := Outcome.__members__.get(str(entry.get("outcome")))):
+            _keep(self._fetched, run, outcome)
         self._groups.update(tuple(group) for group in entry.get("groups", ()))
         if kind in BEGINNINGS:
             digest = str(entry.get("ids_digest"))
             if "instances" in entry:
                 self._unite(digest, str(entry["instances"]))
-            self._terms.pop(run, None)
-            self._terms[run] = (str(entry.get("plan")), self._name(digest))
-            if len(self._terms) > KNOWN:
-                del self._terms[next(iter(self._terms))]
+            _keep(self._terms, run, (str(entry.get("plan")), self._name(digest)))
         elif is_answer(entry) and (terms := self._terms.get(run)) is not None:
             self._answered[terms] = self._answered.get(terms, 0) + 1
             if entry.get("participants"):
@@ -85,8 +81,8 @@ class Memory:
         answered = sum(self._answered.get((plan.digest, name), 0) for name in self._names(known_as))
         return Remembered(answered, frozenset(self._groups))
 
-    def fetched(self, run: str) -> str | None:
-        """The outcome of a run whose computation ended here and whose end was confirmed. It can continue if its log is here."""
+    def fetched(self, run: str) -> Outcome | None:
+        """The outcome of a run whose end this site received and confirmed."""
         return self._fetched.get(run)
 
     def untold(self, groups: Iterable[Group]) -> tuple[Group, ...]:
@@ -122,6 +118,14 @@ class Memory:
         for ids, sites, may_change in plain["summed"]:
             memory._summed.setdefault(ids, set()).add(SummedWith(frozenset(sites), may_change))
         return memory
+
+
+def _keep(kept: dict[str, T], run: str, value: T) -> None:
+    """Keep a value of the latest runs, this one last."""
+    kept.pop(run, None)
+    kept[run] = value
+    if len(kept) > KNOWN:
+        del kept[next(iter(kept))]
 
 
 # --- from files ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Any
 
 from coreg_core.errors import StorageError
 from coreg_core.protocol.messages import Countersigned, Fetched, FromSite, LedgerHead, Offer
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import AppendFile, Disk
@@ -137,7 +138,7 @@ class Ledger:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def record(self, message: FromSite, told: Told | None = None) -> FromSite:
+    def record(self, message: FromSite, told: Told | None = None, outcome: Outcome | None = None) -> FromSite:
         """Write the line for a message before it leaves. Returns the message to send, with a signed head if it has one.
 
         Parameters
@@ -146,6 +147,8 @@ class Ledger:
             the message.
         told
             the disclosure of an answer with numbers.
+        outcome
+            the run's, beside the confirmation of its end.
 
         Raises
         ------
@@ -166,6 +169,8 @@ class Ledger:
                 beside = {"instances": self._known_as[message.ids_digest][0]}
             if told is not None and told.fresh:
                 told = replace(told, fresh=self._memory.untold(told.fresh))
+            if outcome is not None:
+                beside["outcome"] = outcome.name
             entry = entry_for(message, told) | beside
             self._write(entry)
             self._count(type(message).__name__, entry)
@@ -281,7 +286,7 @@ class Ledger:
         with self._lock:
             return self._memory.recall(plan, self._names(ids_digest))
 
-    def fetched(self, run: str) -> str | None:
+    def fetched(self, run: str) -> Outcome | None:
         """See `Memory.fetched`."""
         with self._lock:
             return self._memory.fetched(run)

@@ -38,10 +38,6 @@ class RunLogs:
         check_study_name(run, "run")
         return FileLog(self.folder / f"{run}.sums", self._disk)
 
-    def has(self, run: str) -> bool:
-        """Whether the run can continue from here."""
-        return (self.folder / f"{run}.sums").exists()
-
     def forget(self, run: str) -> None:
         """Delete the log of a run that ended, after its result is written."""
         self._disk.remove(self.folder / f"{run}.sums")

@@ -134,7 +134,8 @@ class RunWorkers:
         check_study_name(plan.run, "run")
         if plan.study:
             check_study_name(plan.study, "study")
-        confirmed = self.ledger.fetched(plan.run) is not None and not self.logs.has(plan.run)
+        outcome = self.ledger.fetched(plan.run)
+        confirmed = outcome is not None and outcome not in RESUMABLE
         return plan.run not in self._workers and (confirmed or self.results.has(plan))
 
     def work(self, message: RunMessage, *, listening: bool, piece: int = SMALLEST_PIECE) -> tuple[list[bytes], Worked]:
@@ -172,8 +173,7 @@ class RunWorkers:
             self.forget(message.run)
             return Worked(message, accepted=False, reason=answer.reason)
         if isinstance(answer, Fetched):
-            before = self.ledger.fetched(message.run)
-            return Worked(message, accepted=False, fetched=True, outcome=None if before is None else Outcome[before])
+            return Worked(message, accepted=False, fetched=True, outcome=self.ledger.fetched(message.run))
         return Worked(message, accepted=True)
 
     # --- answers --------------------------------------------------------------------------------------------------
@@ -193,7 +193,8 @@ class RunWorkers:
         if isinstance(message, Step):
             told = told or worker.unsaid  # an unsent answer is recorded when the coordinator repeats its step
             worker.unsaid = None if listening else told
-        frames = self._recorded(answers, listening, told, piece)
+        outcome = message.outcome if isinstance(message, Finished) else None
+        frames = self._recorded(answers, listening, told, piece, outcome)
         over = isinstance(message, Finished) and (listening or not message.heads)  # an end without a model comes once
         if over and site.result and site.result.outcome not in RESUMABLE:
             self.logs.forget(message.run)  # after the ledger has the confirmation: an agent that starts anew repeats it
@@ -222,10 +223,11 @@ class RunWorkers:
         listening: bool,
         told: Told | None = None,
         piece: int = SMALLEST_PIECE,
+        outcome: Outcome | None = None,
     ) -> list[bytes]:
         frames: list[bytes] = []
         for answer in answers if listening else ():
-            frames += site_message_to_frames(self.ledger.record(answer, told), piece)
+            frames += site_message_to_frames(self.ledger.record(answer, told, outcome), piece)
         return frames
 
     def _deliver(self, worker: _Worker, result: SiteResult) -> int:

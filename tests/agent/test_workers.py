@@ -1,6 +1,7 @@
 """The work on a run's messages: which data set is read, what the coordinator hears of it, and where results go."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -162,6 +163,21 @@ def test_a_run_tells_the_operator_how_far_it_is_and_leaves_no_log_of_itself(agen
     assert isinstance(answers(agent, the_end(answer))[0], Fetched)
     assert list((tmp_path / "runs").iterdir()) == []
     assert [p.name for p in agent.workers.written]
+
+
+@pytest.mark.parametrize(("outcome", "again"), [(Outcome.CONVERGED, Fetched), (Outcome.STALLED, Offer)])
+def test_only_a_run_that_cannot_resume_is_confirmed_from_the_ledger(agent, tmp_path, outcome, again):
+    """The site's answer was the last, CONVERGED. The run stalled after it, and its log here was lost."""
+    [answer] = answers(agent, first_step(answers(agent, plan("r1"))[0]))
+    while answer.words is not None:
+        [answer] = answers(agent, twice(answer))
+    heads = the_end(answer).heads if outcome.good else ()
+    [_] = answers(agent, Finished("r1", outcome, "", heads))
+    assert list(read_ledger(agent.ledger.path))[-1]["outcome"] == outcome.name
+    agent.workers.forget("r1")
+    shutil.rmtree(tmp_path / "runs")
+    shutil.rmtree(tmp_path / "models", ignore_errors=True)
+    assert [type(a) for a in answers(agent, plan("r1"))] == [again]
 
 
 def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(agent, tmp_path):
