@@ -2,9 +2,9 @@
 
     python benchmarks/strict.py --data DIR [--draws 1] [--write]
 
-Changes of the root mean squared error of own models and of joint scores against each site alone, on the second group of sets of
-the benefit study; each set counts once. --write saves them in docs/research/benefit/strict.json, for the table of
-docs/research/benefit.md.
+Changes of the root mean squared error of own models and of joint scores against each site alone, and the
+share of sites worse by more than 2 %, on the second group of sets of the benefit study. Each set counts once.
+--write saves them in docs/research/benefit/strict.json, for the table of docs/research/benefit.md.
 """
 
 import zlib
@@ -19,6 +19,7 @@ import numpy as np
 from coreg_core.additive.model.terms import Additive
 from coreg_sim.benefit.partition import REGIMES, partition
 from coreg_sim.benefit.study import JUDGED_ON, table_named
+from coreg_sim.benefit.summary import HARM
 from coreg_sim.benefit.trial import Federation
 
 FORMS = {"six tuning steps": Additive(), "one operator": Additive(tuning_steps=0, probes=1)}
@@ -26,7 +27,7 @@ LABELS = ("n10", "n20", "n50", "n200")
 
 
 def changes(folder, name, regime, draw):
-    """For each form, the change of error by own models and by joint scores; None if the table is too small."""
+    """For each form, the change by own models and by joint scores, and their harmed shares; None if the table is too small."""
     seed = (draw, zlib.crc32(name.encode()), zlib.crc32(regime.encode()))
     drawn = partition(table_named(folder, name), REGIMES[regime], seed, 4000)
     if drawn is None:
@@ -35,7 +36,8 @@ def changes(folder, name, regime, draw):
     alone = np.sqrt(federation.alone)
     for form, terms in FORMS.items():
         own, together = federation.errors(terms)
-        found[form] = (float(np.mean(np.sqrt(own) / alone - 1)), float(np.mean(np.sqrt(together) / alone - 1)))
+        change = np.sqrt([own, together]) / alone - 1
+        found[form] = [*change.mean(axis=1), *(change > HARM).mean(axis=1)]
     return found
 
 
@@ -51,9 +53,10 @@ def main():
                 if told:
                     by_form[form].append(np.mean(told, axis=0))
         for form, told in by_form.items():
-            own, together = np.mean(told, axis=0)
-            row = {"labels": REGIMES[regime].name[1:], "form": form, "own": float(own), "together": float(together)}
-            table.append(show(row | {"sets": len(told)}))
+            figures = dict(
+                zip(("own", "together", "own_harmed", "together_harmed"), np.mean(told, axis=0).tolist(), strict=True)
+            )
+            table.append(show({"labels": REGIMES[regime].name[1:], "form": form} | figures | {"sets": len(told)}))
     if options.write:
         keep("docs/research/benefit/strict.json", draws=options.draws, table=table)
 

@@ -220,7 +220,7 @@ def stops() -> str:
 
 
 def diabetes() -> str:
-    """The demonstration's table over many draws (benchmarks/diabetes.py)."""
+    """The demonstration's table over many draws (benchmarks/diabetes.py), with as many labels at each site."""
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
     names = {
         "mean": "mean of labels",
@@ -229,12 +229,11 @@ def diabetes() -> str:
         "together": "scored together",
     }
     rows = []
-    for deal, sites in draws["deals"].items():
-        for site, row in sites.items():
-            changes = {c: 100 * (row[c] / row["alone"] - 1) for c in ("joined", "together")}
-            cells = [f"{row[c]:.1f} ({change:+.1f} %)" for c, change in changes.items()]
-            rows.append(f"| {deal} | {site} | {row['mean']:.1f} | {row['alone']:.1f} | {' | '.join(cells)} |")
-    return table(f"| labels | site | {' | '.join(names.values())} |", rows)
+    for site, row in draws["deals"]["15 each"].items():
+        changes = {c: 100 * (row[c] / row["alone"] - 1) for c in ("joined", "together")}
+        cells = [f"{row[c]:.1f} ({change:+.1f} %)" for c, change in changes.items()]
+        rows.append(f"| {site} | {row['mean']:.1f} | {row['alone']:.1f} | {' | '.join(cells)} |")
+    return table(f"| site | {' | '.join(names.values())} |", rows)
 
 
 def estimator_table() -> str:
@@ -300,7 +299,7 @@ def answers() -> str:
 
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"diabetes": diabetes},
+    "README.md": {"diabetes": diabetes, "labels": studies.by_labels},
     "docs/concepts/disclosure.md": {"answers": answers},
     "docs/how-to/align-ids.md": {"alignment": alignment},
     "docs/how-to/deploy.md": {"sizing": sizing},

@@ -99,12 +99,31 @@ def gains(run: dict, columns: dict[str, str]) -> str:
     rows = (
         row(
             *(f"{100 * r[key]:.0f} %" if isinstance(r[key], float) else r[key] for key in columns),
-            *(f"{100 * r[key]:+.1f} %" for key in ("own", "together")),
+            *(change(r, key) for key in ("own", "together")),
             r["sets"],
         )
         for r in run["table"]
     )
     return table(f"| {' | '.join(columns.values())} | joined model | scored together | sets |", rows)
+
+
+def change(r: dict, key: str) -> str:
+    """A mean change, and the share of sites harmed if it is known."""
+    harmed = f" ({100 * r[f'{key}_harmed']:.0f} %)" if f"{key}_harmed" in r else ""
+    return f"{100 * r[key]:+.1f} %{harmed}"
+
+
+def by_labels() -> str:
+    """README's table: the two presets by the number of labels."""
+    forms = {"six tuning steps": "partners", "one operator": "strict"}
+    cells: dict[str, dict[str, str]] = {}
+    for r in load(BENEFIT / "strict.json")["table"]:
+        for key in ("own", "together"):
+            cells.setdefault(r["labels"], {})[f"{key} {forms[r['form']]}"] = change(r, key)
+    order = [f"{key} {preset}" for key in ("own", "together") for preset in forms.values()]
+    heading = (f"{words}, `{preset}`" for words in ("joined model", "scored together") for preset in forms.values())
+    rows = (row(labels, *(each[key] for key in order)) for labels, each in cells.items())
+    return table(f"| labels | {' | '.join(heading)} |", rows)
 
 
 def calibration(run: dict) -> str:

@@ -1,6 +1,6 @@
 """The report of a study: tables and plots from its results (docs/research/benefit.md)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -25,7 +25,22 @@ from coreg_wire.terminal.svg import Plot, Series
 
 MAP = ("agreement-loo", "additive", "together-private", "together-own-pick", "together", "together-open", "pooled")
 BY_SET = ("agreement-loo", "additive", "together-own-pick", "together-grouped-3", "together-open", "pooled")
-PRICE = ("together-private", "together", "together-grouped-3", "together-open", "pooled")
+# Methods of the plots, with their words of the README.
+PRICE = {
+    "together-private": "private rows",
+    "together": "smoothed residuals",
+    "together-grouped-3": "means of 3 labels",
+    "together-open": "labels disclosed",
+    "pooled": "pooled data",
+}
+GAINS = {
+    "agreement-loo": "agreement (coRLSR)",
+    "additive": "joined model",
+    "distilled": "limit of joined models",
+    "together-private": "scored together",
+    "together-own-pick": "checked scores",
+    "pooled": "pooled data",
+}
 LABELS = ("n10", "n20", "n50", "n100", "n200", "n1000")
 _FORECAST_BINS = (-1.0, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, np.inf)
 _R2_BINS = (-np.inf, 0.2, 0.5, 0.8, 1.0)
@@ -320,13 +335,15 @@ def _against_best(found: Sequence[SiteOutcome], regime: str, method: str) -> flo
     return float(np.mean([np.mean(each) for each in by_set.values()])) if by_set else None
 
 
-def _plot(name: str, title: str, unit: str, methods: Sequence[str], value: Callable[[str, str], float | None]) -> Plot:
+def _plot(
+    name: str, title: str, unit: str, methods: Mapping[str, str], value: Callable[[str, str], float | None]
+) -> Plot:
     """One line for each method with values in at least two regimes, by the number of labels."""
     lines = []
-    for method in methods:
+    for method, words in methods.items():
         known = {float(regime[1:]): 100.0 * y for regime in LABELS if (y := value(regime, method)) is not None}
         if len(known) > 1:
-            lines.append(Series(method, tuple(known), tuple(known.values()), "line"))
+            lines.append(Series(words, tuple(known), tuple(known.values()), "line"))
     return Plot(name, title, "labels at each of 3 sites", unit, tuple(lines), log_x=True)
 
 
@@ -344,5 +361,4 @@ def _labels(found: Sequence[SiteOutcome]) -> Plot:
         got = figure([site for site in found if site.regime.name == regime and site.judged], method)
         return None if got is None else got.mean
 
-    methods = ("agreement-loo", "additive", "distilled", "together-private", "together-own-pick", "pooled")
-    return _plot("benefit-labels", "Change of the error by joining", "% against alone", methods, value)
+    return _plot("benefit-labels", "Change of the error by joining", "% against the local model", GAINS, value)

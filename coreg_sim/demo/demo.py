@@ -75,9 +75,13 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
         change = errors["rmse_own"] / errors["rmse_alone"] - 1
         advised = next((text for text in advice[site] if text.startswith("recommendation")), advice[site][-1])
         console.print(
-            f"{site}: forecast from 15 labels (rough) {100 * errors['forecast']:+.1f} %, on these patients "
-            f"{100 * change:+.1f} %. Its report: {advised}"
+            f"{site}: forecast {100 * errors['forecast']:+.1f} % (rough: 15 labels), result on these patients "
+            f"{100 * change:+.1f} %"
         )
+        console.print(f"  its report: {advised}")
+    console.print(
+        "15 labels tell a site little about joining (docs/how-to/troubleshooting.md#the-result). The quickstart has 30."
+    )
     other = draws["deals"]["80 / 10 / 0"]
     changes = ", ".join(f"{site} {100 * (row['joined'] / row['alone'] - 1):+.1f} %" for site, row in other.items())
     console.print(
@@ -166,5 +170,7 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     show_ledgers(work, sorted(sites), console)
     console.print(federations.seconds_told(spent))
     console.print(f"written: {output / 'report.json'}, {output / 'convergence.svg'}")
-    console.print("Next: docs/tutorials/quickstart.md does the same by hand.")
+    console.print(
+        "Next: docs/tutorials/quickstart.md, the commands one by one on other tables with ids that overlap in part."
+    )
     return bool(Outcome[report["stop"]].good and off <= CLOSE_ENOUGH)
