@@ -306,8 +306,8 @@ def demonstration() -> Plot:
     """The demonstration's errors by the number of labels, the mean of the sites (benchmarks/diabetes.py)."""
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
     names = {
-        "alone": "alone", "agreement": "coRLSR, own λ", "joined": "learnt together", "together": "scored together",
-        "pooled": "pooled, for reference",
+        "alone": "local model", "agreement": "agreement (coRLSR)", "joined": "joined model", "together": "scored together",
+        "pooled": "pooled data",
     }  # fmt: skip
     curve = {float(n): sites.values() for n, sites in draws["curve"].items()}
     lines = tuple(
