@@ -10,9 +10,10 @@ keys and docs/reference/schemas come from the settings' classes and tools/keys.t
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from inspect import signature
+from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import Any, get_args
 
@@ -256,6 +257,19 @@ def estimator_table() -> str:
     return table(f"| estimator | {' | '.join(has)} |", rows)
 
 
+def documented(about: Any) -> str:
+    """Names, defaults and descriptions of the section Parameters of a docstring."""
+    text = (getdoc(about) or "").partition("Parameters\n----------\n")[2]
+    section = re.split(r"\n\n(?=\w+\n---)|\n\n(?=>>>)", text)[0]
+    defaults = {name: each.default for name, each in signature(about).parameters.items()}
+    rows = []
+    for found in re.finditer(r"^(\w+)\n((?:    .*\n?)+)", section, re.MULTILINE):
+        words = " ".join(line.strip() for line in found[2].splitlines())
+        default = "" if defaults[found[1]] is Parameter.empty else f"`{defaults[found[1]]!r}`"
+        rows.append(f"| `{found[1]}` | {default} | {words.replace('|', '/').replace('``', '`')} |")
+    return table("| name | default | meaning |", rows)
+
+
 def sizing() -> str:
     """Memory, time and traffic of a site (benchmarks/sizing.py)."""
     found = json.loads((ROOT / "docs" / "research" / "sizing.json").read_text(encoding="utf-8"))["rows"]
@@ -319,7 +333,11 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/reference/agent-toml.md": {"agent.toml": agent, "serving": serving},
     "docs/reference/policy-toml.md": {"policy.toml": lambda: section(Policy, "policy")},
-    "docs/reference/python.md": {"estimators": estimator_table},
+    "docs/reference/python.md": {
+        "estimators": estimator_table,
+        "parameters": lambda: documented(estimators.AdditiveRegressor),
+        "fit": lambda: documented(estimators.AdditiveRegressor.fit),
+    },
     "docs/reference/exit-codes.md": {"exit codes": exit_codes, "stops": stops},
     "docs/reference/protocol.md": {"messages": messages, "phases": phases},
 }

@@ -3,17 +3,20 @@
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from difflib import get_close_matches
 from functools import wraps
+from inspect import Signature, signature
 from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
+from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import one_thread
@@ -21,16 +24,42 @@ from coreg_core.numerics.threads import one_thread
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-LARGEST = 1e150  # of a target: squares of larger ones overflow
+LARGEST = 1e150  # of a number: squares of larger ones overflow
 SMALL = 1000
 """Rows up to which a fit has one BLAS thread. More save it less than a second, and on busy cores cost a factor of 20."""
+
+
+def _bind(known: Signature, name: str, self: Any, given: Any, named: Any) -> None:
+    """Report a wrong argument under the public class, with the nearest argument; raises TypeError."""
+    try:
+        known.bind(self, *given, **named)
+    except TypeError as error:
+        strange = next((argument for argument in named if argument not in known.parameters), "")
+        close = get_close_matches(strange, known.parameters, 1)
+        hint = f". Did you mean {close[0]!r}?" if close else ""
+        raise TypeError(f"{type(self).__name__}.{name}() {error}{hint}") from None
+
+
+def own_arguments(method: F) -> F:
+    """For a method of a private class: see `_bind`."""
+    known = signature(method)
+
+    @wraps(method)
+    def called(self: Any, *given: Any, **named: Any) -> Any:
+        _bind(known, method.__name__, self, given, named)
+        return method(self, *given, **named)
+
+    return called  # type: ignore[return-value]
 
 
 def all_or_nothing(fit: F) -> F:
     """A fit that fails keeps the old model. A fit of at most `SMALL` rows has one BLAS thread."""
 
+    known = signature(fit)
+
     @wraps(fit)
     def kept(self: Any, *given: Any, **named: Any) -> Any:
+        _bind(known, fit.__name__, self, given, named)
         before = dict(self.__dict__)
         one_each = (
             table for each in (*given, *named.values()) for table in (each if isinstance(each, list) else [each])
@@ -46,6 +75,13 @@ def all_or_nothing(fit: F) -> F:
             raise
 
     return kept  # type: ignore[return-value]
+
+
+def warn_of_rounds(stop: Stop | None, max_rounds: int) -> None:
+    """Warn of a fit that ended at its limit of rounds."""
+    if stop is Stop.MAX_ROUNDS:
+        text = f"The fit ended at max_rounds={max_rounds} and has not converged. Raise max_rounds. The attribute stop_ tells."
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
 
 
 def generator(random_state: Any) -> np.random.Generator:
@@ -83,7 +119,9 @@ def checked_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
         targets = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
         check_consistent_length(targets, np.zeros(n_rows))
     except (TypeError, ValueError) as error:
-        raise BadData(f"y: {error}") from None
+        texts = np.asarray(y).dtype.kind in "OUS" and len(np.shape(y)) == 1
+        todo = " For a target of two classes use a classifier, for example AdditiveClassifier." if texts else ""
+        raise BadData(f"y: {error}.{todo}") from None
     if np.isinf(targets).any():
         raise BadData("Input y contains infinity or a value too large; leave a target that is not known missing (NaN).")
     if (largest := np.nanmax(np.abs(targets), initial=0.0)) > LARGEST:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import Regressor, split_rows
+from coreg_core.estimators._inputs import Regressor, own_arguments, split_rows
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 from coreg_core.numerics.arrays import Arr, Ints
@@ -33,6 +33,7 @@ class ManifoldRLS(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def _penalty(self, rows: Arr, neighbours: Ints) -> Arr:
         raise NotImplementedError
 
+    @own_arguments
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
         """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (m, d): more of them.
 

@@ -50,6 +50,8 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
     everything = np.arange(n_features)
     for v, view in enumerate(views):
         try:
+            if isinstance(view, slice) and max(abs(end or 0) for end in (view.start, view.stop)) > n_features:
+                raise IndexError("the slice ends beyond the last column")
             chosen = view if isinstance(view, slice) else _positions(view, names)
             columns = np.asarray(everything[chosen]).ravel()
         except (IndexError, KeyError, ValueError, TypeError) as error:
@@ -85,6 +87,9 @@ def of_views(X: Any, views: Any) -> Any:
     if hasattr(X, "collect"):
         return X  # a lazy frame is refused below
     columns = [name for name in getattr(X, "columns", ()) if isinstance(name, str)]
+    if len(set(columns)) < len(columns):
+        twice = next(name for name in columns if columns.count(name) > 1)
+        raise BadData(f"X: {columns.count(twice)} columns have the name {twice!r}. Give each column a name of its own.")
     if not columns or not isinstance(views, Sequence) or isinstance(views, str):
         return X
     lists = [[view] if isinstance(view, str) else view for view in views]
@@ -106,7 +111,7 @@ def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared:
     label_mask
         (N, M) booleans: whether view v sees the label of row i. None: every view sees every label.
     all_shared
-        labelled rows are shared instances as well; None: where no target is missing, and there is no mask.
+        labelled rows are shared instances as well; None: where no target is missing, and every view sees every label.
 
     Raises
     ------
@@ -127,14 +132,14 @@ def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared:
         mask = mask.astype(bool)
     known = ~np.isnan(targets)
     if all_shared is None:
-        all_shared = bool(known.all()) and label_mask is None
-        if label_mask is not None and known.all():
+        all_shared = bool(known.all()) and bool(mask.all())  # a mask that is all true has the meaning of none
+        if known.all() and not all_shared:
             raise UsageError(_KNOWN)
     shared = np.arange(N) if all_shared else np.flatnonzero(~known)
     rows = [np.flatnonzero(known & mask[:, v]) for v in range(M)]
     if label_mask is not None and not any(len(r) for r in rows):
         raise BadData("label_mask: no view may see a label.")
-    if (hidden := np.flatnonzero(known & ~mask.any(axis=1))).size:
+    if not all_shared and (hidden := np.flatnonzero(known & ~mask.any(axis=1))).size:
         warnings.warn(
             f"label_mask: no view sees the label of {len(hidden)} row{'s' * (len(hidden) > 1)}, first of row {hidden[0] + 1} "
             "(counted from 1). Such rows are not used. Set their targets to NaN to share them.",
@@ -316,7 +321,11 @@ class ViewTables:
             no such view, a column is missing, or another number of columns.
         """
         check_is_fitted(self)
-        if not isinstance(view, (int, np.integer)) or not 0 <= view < self.n_views_:
+        if not isinstance(view, (int, np.integer)):
+            raise UsageError(
+                f"view: needs a number, not {type(view).__name__}. The view stands first: predict_view(0, X)."
+            )
+        if not 0 <= view < self.n_views_:
             raise BadData(f"view {view}: the model has views 0 to {self.n_views_ - 1}.")
         names = getattr(self, "feature_names_in_views_", [None] * self.n_views_)[view]
         if self.one_table_ and (known := getattr(self, "feature_names_in_", None)) is not None:

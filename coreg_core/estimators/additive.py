@@ -16,7 +16,7 @@ from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._inputs import all_or_nothing, generator, missing_in
+from coreg_core.estimators._inputs import LARGEST, all_or_nothing, generator, missing_in, own_arguments, warn_of_rounds
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators._views import ViewsRegressor, ViewTables
 from coreg_core.numerics.arrays import Arr, as_vector
@@ -35,6 +35,7 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
 
     ridge_by_rule = True
 
+    @own_arguments
     def __init__(
         self,
         *,
@@ -84,9 +85,9 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         X
             one table (N, p), or M tables (N, d_v) of the same rows; with ``Z_views``, M labelled tables (n_v, d_v).
         y
-            targets (N,). Set the targets of shared rows to NaN. If no target is NaN, all rows are shared, labelled ones too;
-            with a mask this needs ``rows="common"``. With common rows it holds in any case. With ``Z_views``, M target
-            vectors (n_v,); an empty one is a view without labels.
+            targets (N,). Set the targets of shared rows to NaN. With ``rows="common"`` all rows are shared, labelled ones
+            too; also if no target is NaN and every view sees all labels. With ``Z_views``, M target vectors (n_v,); an empty
+            one is a view without labels.
         Z_views
             M tables (m, d_v): the same shared instances, in the same order.
         label_mask
@@ -107,6 +108,10 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
             raise UsageError('positions= is for lists of views with Z_views and rows="common".')
         dealt = self._split(X, y, Z_views, label_mask, all_shared=True if common else None, least=int(Z_views is None))
         Xs, ys, Zs, where = dealt.X, dealt.y, dealt.Z, dealt.rows
+        if (largest := max(float(np.abs(table).max(initial=0.0)) for table in (*Xs, *Zs))) > LARGEST:
+            raise BadData(
+                f"X: values up to {largest:.0e} are too large for their squares. Divide such columns by a constant."
+            )
         weights: list[Any] = [None] * len(Xs)
         if sample_weight is not None:
             if where is None:
@@ -130,6 +135,7 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         ]
         with one_thread():  # as a site of the service has by default
             self._train(terms, sites, len(Zs[0]))
+        warn_of_rounds(self.stop_, self.max_rounds)
         return self
 
     def _terms(self) -> Additive:
@@ -251,13 +257,13 @@ class AdditiveRegressor(ViewsRegressor, AdditiveViews):
     bandwidth
         "loo" (leave-one-out on a view's own labels chooses between two widths) or a positive number, standard units.
     ridge
-        ν at the start of tuning: "loo" or a positive number.
+        penalty ν (scikit-learn's alpha) at the start of tuning: "loo" or a positive number.
     degree
-        of the polynomial kernel.
+        degree of the polynomial kernel.
     offset
-        of the polynomial kernel.
+        constant in the polynomial kernel.
     landmarks
-        most landmarks a view.
+        maximum number of landmarks (random rows that carry the kernel) of each view.
     rows
         "private", or "common": labelled rows are among the shared ones, and scoring together is tuned by folds.
     residuals
@@ -275,17 +281,17 @@ class AdditiveRegressor(ViewsRegressor, AdditiveViews):
     probes
         random columns that estimate the traces of these steps.
     tol
-        of the final solve, relative; 1e-5 is 1e-3 of a deviation or better.
+        relative tolerance of the final solve; 1e-5 is an error of 1e-3 deviations of the target, or less.
     tuning_tol
-        of a tuning step.
+        relative tolerance of each tuning step.
     folds
-        of common rows, and of the forecast.
+        number of folds, for common rows and for the forecast.
     max_rounds
-        most rounds of one solve.
+        maximum number of rounds of one solve. A fit that ends there issues a ConvergenceWarning.
     forecast
-        also forecast the views' gains by folds.
+        also forecast the change of the views' error by joining (``forecast_``), by cross-validation.
     random_state
-        of landmarks, probes and folds.
+        seed of landmarks, probes and folds.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ from coreg_core.agreement.views import (
 )
 from coreg_core.errors import BadData
 from coreg_core.estimators._certified import ViewData, certified, certified_without_rho, smaller
-from coreg_core.estimators._inputs import all_or_nothing, one_a_view
+from coreg_core.estimators._inputs import all_or_nothing, one_a_view, warn_of_rounds
 from coreg_core.estimators._parameters import by_preset, check_parameters
 from coreg_core.estimators._views import Dealt, ViewsRegressor
 from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
@@ -197,6 +197,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self.gap_ = max(fit.certificate.gap * unit * unit, least * (fit.certificate.gap > 0.0))
         self.prediction_bound_ = fit.certificate.prediction_bound * unit
         self.n_rounds_, self.stop_ = fit.n_rounds, fit.stop
+        warn_of_rounds(self.stop_, self.max_rounds)
         self.rank_, self.n_basis_ = np.array([v.rank for v in views]), np.array([v.n_basis for v in views])
         weight = consensus_weight(self.coupling, len(views))
         self.cut_cost_ = np.array([v.cut_cost(weight) for v in views])

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, FeatureMap, Regression
+from coreg_core.estimators._inputs import own_arguments
 from coreg_core.kernels.bases import draw_fourier_basis
 from coreg_core.kernels.functions import resolve_bandwidth
 from coreg_core.numerics.arrays import Arr
@@ -13,6 +14,7 @@ from coreg_core.numerics.arrays import Arr
 class _FourierViews(CanonicalRidge):
     """Two draws of frequencies."""
 
+    @own_arguments
     def __init__(
         self,
         *,

@@ -29,33 +29,33 @@ def share(value: float, digits: int = 0) -> str:
 def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
     """The answer for each group of sets of the research; for other tables the answer for each regime."""
     out = [f"Harmed: the error is more than {100 * HARM:.0f} % larger than that of the site alone."]
+    if OTHER in groups:
+        out = [
+            "Error: the root mean square error; of a yes/no target, that of the probability (the root of the Brier score). "
+            f"Changes are against the site's local model. Harmed: the error is more than {100 * HARM:.0f} % larger.",
+            'Checked scores need rows = "common" in the study: all sites know the labelled individuals. A site uses these scores '
+            "only where its own cross-validation prefers them.",
+        ]
     for name, among in groups.items():
         for heading, part in _parts(name, among):
             own, pick = figure(part, "additive"), figure(part, "together-own-pick")
             if own is None or pick is None:
                 continue
-            default, checked = (
-                figure(part, "together-private"),
-                "used only where a site's own cross-validation prefers it,",
-            )
-            scores = f"checked scores (all sites know the labelled rows, {checked.rstrip(',')}) {_told(pick)}"
+            default = figure(part, "together-private")
             if name == OTHER and default is not None:
-                scores = (
-                    f'scored together with the default rows = "private" {_told(default)}; with rows = "common", {checked} '
-                    f"{_told(pick)}"
-                )
+                out += [
+                    _answer(heading, part, own, default, pick),
+                    *_beyond(part, own, default, pick),
+                    f"Verdict for {part[0].regime.name}: {_verdict(part, own, default, pick)}",
+                ]
+                continue
             sites = "sites" if all(min(site.regime.labels) for site in part) else "sites with labels"
             out.append(
                 f"{heading}: joined models {percent(own.mean)} on average, {share(own.harmed, 1)} of {len(part)} {sites} harmed; "
-                f"{scores}."
+                "checked scores (all sites know the labelled rows, used only where a site's own cross-validation prefers it) "
+                f"{percent(pick.mean)}, {share(pick.harmed, 1)} harmed."
             )
-            if name == OTHER and default is not None and default.mean > 0.0:
-                out[-1] += " With the default, scoring together is worse here than each site alone."
-                if pick.mean < 0.0:
-                    out[-1] += ' If all sites know the labelled individuals, set rows = "common".'
             out += [*_beside_ridge(part, own), *_beside_mean(part, own)]
-            if name == OTHER and default is not None:
-                out.append(f"Verdict for {part[0].regime.name}: {_verdict(part, own, default, pick)}")
             if name == JUDGED:
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
                 words = tuple("reached" if each else "missed" for each in fine)
@@ -68,6 +68,42 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 f"This is based on only {len(among)} simulated sites. Use more draws (--draws 10) before you decide."
             )
     return out
+
+
+def _answer(heading: str, part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure) -> str:
+    """A line for each model of a regime: its mean change, and the share of sites harmed."""
+    rows = [
+        ("joined model", percent(own.mean), f"{share(own.harmed, 1)} harmed"),
+        ('scored together, rows = "private" (default)', percent(default.mean), f"{share(default.harmed, 1)} harmed"),
+        ('checked scores, rows = "common"', percent(pick.mean), f"{share(pick.harmed, 1)} harmed"),
+    ]
+    if (ridge := figure(part, "ridge-alone")) is not None:
+        better = f"better than the joined model at {share(_ridge_is_better(part))} of the sites"
+        rows.append(("RidgeCV on the site's own columns alone", percent(ridge.mean), better))
+    if (mean := figure(part, "mean-of-labels")) is not None:
+        rows.append(("mean of the labels, without columns", percent(mean.mean), ""))
+    sites = "sites" if all(min(site.regime.labels) for site in part) else "sites with labels"
+    lines = (f"\n    {words:<45}{change:>8}  {beside:>14}".rstrip() for words, change, beside in rows)
+    return f"{heading}, {len(part)} simulated {sites}:{''.join(lines)}"
+
+
+def _beyond(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure) -> Iterator[str]:
+    """What the lines of a regime do not show at once."""
+    if default.mean > 0.0:
+        common = ' If all sites know the labelled individuals, set rows = "common".' if pick.mean < 0.0 else ""
+        yield f"With the default rows, scoring together is worse here than each site alone.{common}"
+    if not any(_beat_the_mean(part, own)):
+        pooled = figure(part, "pooled")
+        beside = "" if pooled is None else f" (with pooled data: {percent(pooled.mean)})"
+        tail = (
+            ""
+            if any(site.record.get("yes_no") for site in part)
+            else ", and the logarithm of a target with a long tail"
+        )
+        yield (
+            f"Neither joined models nor scores are better than the mean of the labels by more than {100 * HARM:.0f} %{beside}. "
+            f"Try more labels{tail}, before you conclude that the columns predict too little."
+        )
 
 
 def _parts(name: str, among: list[SiteOutcome]) -> Iterator[tuple[str, list[SiteOutcome]]]:
@@ -93,11 +129,11 @@ def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
                     f"{name}{bare}: joined model {percent(models.mean)}, scored together {percent(scores.mean)}"
                 )
         out.append(f"{regime.name} ({regime.about}), by site: {'; '.join(told)}.")
+    if len(names) == 2:
+        out.append(
+            "With two sites each can compute the answers of the other. Use at least three, or two that trust each other."
+        )
     return out
-
-
-def _told(scores: Figure) -> str:
-    return f"{percent(scores.mean)}, {share(scores.harmed, 1)} harmed"
 
 
 def _verdict(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure) -> str:
@@ -169,12 +205,7 @@ def _beside_mean(part: list[SiteOutcome], own: Figure) -> Iterator[str]:
         not_ = "" if joined and together else " Scores are not." if joined else " Joined models are not."
         yield f"{told} {which} are better than that mean {by}.{not_}"
         return
-    pooled = figure(part, "pooled")
-    beside = "" if pooled is None else f" (with pooled data: {percent(pooled.mean)})"
-    yield (
-        f"{told} Neither joined models nor scores are better than that mean {by}{beside}. Try more labels, and the logarithm "
-        "of a target with a long tail, before you conclude that the columns predict too little."
-    )
+    yield f"{told} Neither joined models nor scores are better than that mean {by}."
 
 
 def limits(found: Sequence[SiteOutcome]) -> list[str]:

@@ -20,6 +20,7 @@ from coreg_core.estimators._parameters import SOLVERS
 SAMPLE = json.loads((Path(__file__).parent / "certify_sample.json").read_text())
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # a bound is true at any round
 @pytest.mark.parametrize("seed", SAMPLE)
 def test_what_is_stated_is_true(seed):
     problem, best = hard_problem(int(seed), largest_m=24), SAMPLE[seed]

@@ -196,6 +196,18 @@ def test_the_verdict_on_an_own_table_follows_the_tutorial(joined, ridge, mean, s
     told = findings({"your data": [replace(site_outcome("a", 0.0), change=changes) for _ in range(30)]})
     [verdict] = [line for line in told if line.startswith("Verdict for n20: ")]
     assert said in verdict
+    [answer] = [line.split("\n    ") for line in told if "30 simulated sites" in line]
+    for line, change in zip(answer[1:], (joined, scores, checked, ridge, mean), strict=True):
+        assert f" {100 * change:+.1f} %" in line
+    assert f"{100 * (ridge < joined):.0f} % of the sites" in answer[4]
+
+
+def test_the_logarithm_is_no_advice_for_a_yes_no_target():
+    changes = dict.fromkeys(("additive", "ridge-alone", "mean-of-labels", "together-private", "together-own-pick"), 0.0)
+    for record, advised in (({}, True), ({"yes_no": {"local model": [0.5]}}, False)):
+        sites = [replace(site_outcome("a", 0.0), change=changes, record=record) for _ in range(30)]
+        [told] = [line for line in findings({"your data": sites}) if line.startswith("Neither")]
+        assert ("logarithm" in told) is advised
 
 
 def test_each_set_counts_once():

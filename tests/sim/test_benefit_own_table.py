@@ -38,8 +38,8 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     assert (result.exit_code, result.exception) == (0, None)
     told = " ".join(result.stdout.split())
     for regime in (
-        r"n10 \(3 sites of 10 labels\): joined models [+-]",
-        r"n20 \(3 sites of 20 labels\): joined models [+-]",
+        r"n10 \(3 sites of 10 labels\), 3 simulated sites: joined model [+-]",
+        r"n20 \(3 sites of 20 labels\), 3 simulated sites: joined model [+-]",
     ):
         assert re.search(regime, told)
     assert "2 federations, 2 of 2 jobs from an earlier run" in benefit(*options).stdout
@@ -112,7 +112,8 @@ def test_a_division_that_is_given_has_an_answer_for_each_site(divided):
         r"one \(100 labels at the first site, 0 at each of the others\), by site: a: .*; b, without labels: ", told
     )
     assert "harmed" in told
-    assert "of 1 sites with labels harmed" in told
+    assert "0 at each of the others), 1 simulated sites with labels: joined model" in told
+    assert "With two sites each can compute the answers of the other" in told
     assert "40 of 400 rows have no target. In a federation they would be shared rows" in result.stderr
     (divided / "views.toml").write_text(VIEWS.replace('"since", ', "").replace('dates = ["since"]', ""))
     assert "from an earlier run" not in benefit(*options).stdout, "another division is another study"
