@@ -24,6 +24,7 @@ for _command in (*models.COMMANDS, *service.COMMANDS, *identity.COMMANDS):
 app.command()(ledger.ledger)
 app.add_typer(models.app, name="models")
 
+DEFAULT_CONFIG = Path("agent.toml")
 NEEDED = ("data", "target", "id", "coordinator")
 ConfigOption = Annotated[
     Path | None,
@@ -116,7 +117,7 @@ def check_command(
 ) -> None:
     """Check everything before joining. It reads versions, table, policy, identity, connection and TLS, disk.
 
-    Without --coordinator the connection is not checked. With --plan the command also lists every reason against that plan,
+    Without options it reads ./agent.toml. Without --coordinator the connection is not checked. With --plan the command also lists every reason against that plan,
     reasons from the ledger first, and the plan's numbers in units of these rows. With sections [data.NAME] in
     --config it reads every data set.
 
@@ -124,6 +125,9 @@ def check_command(
     column, kind (never the cell itself) and do. A check that is not possible has null under "ok".
     """
     from site_agent.service.preflight import check
+
+    if config is None and not any(given.values()) and DEFAULT_CONFIG.is_file():  # as `serve`, `status` and `pending`
+        config = DEFAULT_CONFIG
 
     def show(text: str, good: bool | None, fields: Mapping[str, Any]) -> None:
         if as_json:

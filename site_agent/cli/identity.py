@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +54,8 @@ def enroll(
         installed = install(identity, install_bundle, authority=authority)
         typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
         typer.echo(
-            "next: if the key is new, pin the other sites (`coreg-agent peers`); then `coreg-agent check --config agent.toml`"
+            "next: pin the other sites (`coreg-agent peers`). If this site has a new key, the others pin it again. Then run "
+            "`coreg-agent check --config agent.toml`"
         )
         return
     if renewal:
@@ -132,6 +134,8 @@ def peers(
     paths = {path.resolve(): path for path in (identity / "site.pem", *(certificates or ()))}
     found = {peer.name: peer for peer in (peer_of(path, pinned) for path in paths.values())}
     own = next(iter(found))
+    if found[own].another_key:  # a pin of this site's earlier key has no effect, and is replaced
+        found[own] = replace(found[own], pinned=None)
     if write is not None:
         added = write_pins(write, list(found.values()))
         typer.echo(f"{write}: pinned {', '.join(added) or 'no new site'}")
@@ -188,7 +192,7 @@ def init(
     for path in (config, policy):
         typer.echo(f"{path}: {'written' if path in written else 'exists, unchanged'}")
     keys = "table, target, id and coordinator" if service else "data, target, id and coordinator"
-    typer.echo(f"next: edit {keys} in {config}; then `coreg-agent enroll --name NAME`")
+    typer.echo(f"next: edit {keys} in {config}; then `coreg-agent enroll --name NAME`, unless this site is enrolled")
 
 
 def _created(path: Path, text: str) -> bool:

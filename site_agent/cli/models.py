@@ -26,7 +26,10 @@ def predict(
         typer.Option("--data", help="New records with the model's columns: CSV, Parquet, or 'sqlite:PATH?SELECT …'."),
     ],
     output: Annotated[
-        Path, typer.Option("--output", help="The output file, CSV or Parquet. A new file has mode 0600.")
+        Path,
+        typer.Option(
+            "--output", help="The output file, CSV or Parquet. A new file has mode 0600; an existing one is replaced."
+        ),
     ] = Path("predictions.csv"),
     id_column: Annotated[
         str | None, typer.Option("--id", help="A column to copy into the output; several as NAME+NAME.")
@@ -55,16 +58,17 @@ def predict(
     lists them by column.
     """
     from site_agent.data.drift import look
-    from site_agent.data.sources import source_of
+    from site_agent.data.sources import files_of, source_of
     from site_agent.data.tables import read_table
     from site_agent.models.file import load_model
     from site_agent.models.predictions import check_predictions, write_predictions
 
-    check_predictions(output)
+    source = source_of(data)
+    check_predictions(output, read=files_of(source))
     loaded = load_model(model)
     column = "prediction" if loaded.probability is None else "probability"
     check_predictions(output, id_column, column)
-    table = read_table(source_of(data), na_values=loaded.preprocessing.na_values)
+    table = read_table(source, na_values=loaded.preprocessing.na_values)
     predictions = loaded.predict(table)
     table = table if id_column is None else table.with_id(id_column)
     ids = None if id_column is None else table.ids(id_column)
@@ -223,7 +227,8 @@ def prune(
 ) -> None:
     """Remove the models of a study from this machine. The ledger keeps its entries."""
     gone = _store(config).prune(study, keep)
-    typer.echo(f"{study}: {len(gone)} runs removed" + (f" ({', '.join(gone)})" if gone else ""))
+    kept = " and ".join(["the current one", *[f"the latest {keep} others"] * (keep > 0)])
+    typer.echo(f"{study}: {len(gone)} runs removed" + (f" ({', '.join(gone)})" if gone else f". Kept: {kept}"))
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (predict, evaluate, report)

@@ -36,7 +36,8 @@ KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.p
 EARLIER = "earlier-ca.pem"  # authorities that are no longer trusted, to verify their old signatures
 NEXT_KEY = "next.key"  # of a renewal with another key, until its answer is installed
 _STEPS = (
-    "Run `coreg-agent enroll`, send site.csr to the coordinator's operator, who runs `coreg-coordinator sign`, "
+    "If this site is enrolled in another folder, correct --identity. Otherwise run `coreg-agent enroll --name NAME`, "
+    "send site.csr to the coordinator's operator, who runs `coreg-coordinator sign`, "
     "then run `coreg-agent enroll --install NAME.pem` with the answer."
 )
 _SIGN_AGAIN = "Run `coreg-agent enroll --renew`, send site.csr to the coordinator's operator, and install the answer."

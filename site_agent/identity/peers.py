@@ -110,6 +110,11 @@ def _pin(document: tomlkit.TOMLDocument, peers: list[Peer]) -> list[str]:
     return [peer.name for peer in added]
 
 
+def own_fingerprint(identity: Identity) -> str:
+    """Of the site's key."""
+    return key_fingerprint(private_key(identity.key_pem).public_key())
+
+
 def run_keys(identity: Identity, pinned: Mapping[str, str]) -> RunKeys:
     """The run keys of an enrolled site, which accept only the peers of its policy."""
     return RunKeys(private_key(identity.key_pem), pinned.get)

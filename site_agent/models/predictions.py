@@ -15,16 +15,20 @@ from site_agent.data.formulas import guarded
 TABLES = (".csv", ".parquet", ".pq")
 
 
-def check_predictions(path: Path, id_column: str | None = None, column: str = "prediction") -> None:
-    """Check before the work that predictions can be written.
+def check_predictions(
+    path: Path, id_column: str | None = None, column: str = "prediction", read: Sequence[Path] = ()
+) -> None:
+    """Check before the work that predictions can be written, and that the file is none of those that are ``read``.
 
     Raises
     ------
     StorageError
         the folder does not exist.
     UsageError
-        the suffix is neither .csv nor .parquet, or the id column has the name of the predictions.
+        the suffix is neither .csv nor .parquet, the id column has the name of the predictions, or the file is an input.
     """
+    if path.exists() and any(each.exists() and path.samefile(each) for each in read):
+        raise UsageError(f"{path} is read by this command, and would be overwritten. Give another --output.")
     if not path.resolve().parent.is_dir():
         raise StorageError(f"{path.resolve().parent}: no such folder. Make it, or give another --output.")
     if path.suffix.lower() not in TABLES:

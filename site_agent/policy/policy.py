@@ -135,6 +135,10 @@ class Policy(BaseModel):
                 )
         return peers
 
+    def of_site(self, name: str, fingerprint: str) -> "Policy":
+        """The policy with this site's own key among the pins, which can lack it or have an earlier one. Without pins as it is."""
+        return self.model_copy(update={"peers": {**self.peers, name: fingerprint}}) if self.peers else self
+
     @property
     def residuals(self) -> ResidualPolicy:
         """Residuals that are allowed beyond smoothed ones."""

@@ -19,7 +19,7 @@ from site_agent.data.data_sets import DataSets
 from site_agent.data.prepare import site_salt
 from site_agent.data.sources import files_of
 from site_agent.identity.identity import Identity, check_identity
-from site_agent.identity.peers import run_keys
+from site_agent.identity.peers import own_fingerprint, run_keys
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.machine import agent as machine
 from site_agent.machine import notices
@@ -31,7 +31,7 @@ from site_agent.models.output import OneAlignment, OneModel, OneScoring, Results
 from site_agent.models.predictions import check_predictions
 from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
-from site_agent.policy.policy import read_policy
+from site_agent.policy.policy import Policy, read_policy
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.reload import ReloadingIdentity
 from site_agent.service.run_logs import RunLogs
@@ -118,7 +118,7 @@ def score(settings: AgentSettings, model: Path, output: Path, observer: Observer
     loaded = load_model(model)
     for inputs in settings.data.values():
         for column in ("score", "probability"):
-            check_predictions(output, inputs.id, column)
+            check_predictions(output, inputs.id, column, read=(model, *files_of(inputs.table)))
 
     def results(name: str) -> Results:
         if loaded.site != name:
@@ -192,6 +192,11 @@ class Given:
         return read_settings(self.config, options, ("coordinator",))
 
 
+def with_own_key(policy: Policy, identity: Identity | None) -> Policy:
+    """The policy, which pins this site's own key as it is now: its file can lack that line, or have an earlier key."""
+    return policy if identity is None else policy.of_site(identity.name, own_fingerprint(identity))
+
+
 def serve(given: Given, observer: Observer) -> None:
     """Stay connected and take part in runs until a signal ends the agent.
 
@@ -232,7 +237,7 @@ class _Running:
         assert settings.coordinator is not None
         host_and_port(settings.coordinator)
         name, identity = who_am_i(settings)
-        policy = read_policy(settings.policy)
+        policy = with_own_key(read_policy(settings.policy), identity)
         self._settings, self._given = settings, given
         state = None if once else StateDir(settings.state_path)
         if state is not None:
@@ -335,6 +340,7 @@ class _Running:
         workers.data_sets.relist(settings.data)
         if self._identity is not None:
             self._identity.refresh()
+            workers.policy = with_own_key(workers.policy, self._identity.identity)
             workers.keys = run_keys(self._identity.identity, workers.policy.peers)
             self.daemon.certificate_until = self._identity.identity.not_after.isoformat()
         workers.results = _models_of(settings, workers.name)

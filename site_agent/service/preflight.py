@@ -26,7 +26,7 @@ from site_agent.models.store import ModelStore, other_columns
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
 from site_agent.policy.policy import Policy, as_written, read_policy
-from site_agent.service.app import host_and_port, who_am_i
+from site_agent.service.app import host_and_port, who_am_i, with_own_key
 from site_agent.session.diagnose import probe_server
 
 
@@ -194,7 +194,10 @@ def check(
             raise BadData(
                 f"not checked, because no table could be read{f' for {planned.data!r}' * bool(planned.data)}."
             )
-        judged = rehearse(planned, who_am_i(settings)[0], read_policy(settings.policy), data, settings.ledger_path)
+        name, checked = who_am_i(settings)
+        judged = rehearse(
+            planned, name, with_own_key(read_policy(settings.policy), checked), data, settings.ledger_path
+        )
         for text in judged.told:
             note(f"plan: {text}", True, fields)
         for reason in judged.reasons:

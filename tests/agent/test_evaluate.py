@@ -93,6 +93,17 @@ def test_predict_names_evaluate_only_where_it_would_work(folder, table, named):
     assert any("coreg-agent evaluate" in note for note in found["notes"]) == named
 
 
+def test_predict_overwrites_no_file_that_it_reads(folder):
+    table = write(folder, "id,a\n1,2\n", "new.csv")
+    (folder / "link.csv").symlink_to(table)
+    for output in ("new.csv", "./new.csv", "link.csv"):
+        with pytest.raises(
+            UsageError, match=r"is read by this command, and would be overwritten\. Give another --output"
+        ):
+            agent("predict", "--model", "good.model", "--data", "new.csv", "--output", output)
+    assert table.read_text() == "id,a\n1,2\n"
+
+
 def test_a_model_reads_missing_values_as_in_training(folder):
     preprocessing = dataclasses.replace(load_model(folder / "good.model").preprocessing, na_values=("-999",))
     changed(folder, "coded.model", preprocessing=preprocessing)

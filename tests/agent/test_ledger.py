@@ -108,7 +108,10 @@ def test_the_command_says_what_the_chain_shows_and_what_it_does_not(tmp_path):
     write(tmp_path / "l")
     shown = agent("ledger", tmp_path / "l")
     last = shown.output.splitlines()[-1]
-    assert (shown.exit_code, last.startswith("9 entries; the chain is whole up to the last line")) == (0, True)
+    assert (shown.exit_code, last.startswith("9 entries, times in UTC; the chain is whole up to the last line")) == (
+        0,
+        True,
+    )
     answers = [line for line in shown.output.splitlines() if " numbers, " in line]
     labels = r"(no label enters|computed from labels too( \(sums\))?)"
     when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"

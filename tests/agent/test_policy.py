@@ -114,6 +114,13 @@ def test_what_the_coordinator_can_learn_is_held_to_the_policy(policy, plan, word
     assert (objection is None) if not words else (words in objection)
 
 
+def test_a_site_pins_its_own_key_itself():
+    others = {name: PINNED[name] for name in ("b", "c")}
+    for pins in (others, others | {"a": "f" * 64}):
+        assert Policy(peers=pins).of_site("a", PINNED["a"]) == Policy(peers=others | {"a": PINNED["a"]})
+    assert Policy().of_site("a", PINNED["a"]) == Policy(), "a policy without pins refuses every run"
+
+
 # Each would be a second operator, or one that shows the sites' parts by itself: docs/research/mathematics.md, "What sums tell".
 ADDITIVE = {"min_sites": 3, "aggregation": "secure", "tuning_steps": 0, "probes": 1, "max_rounds": 10}
 OPERATORS = {

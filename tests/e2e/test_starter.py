@@ -34,6 +34,14 @@ def test_the_starter_files_fit_together_and_a_federation_runs_from_them(tmp_path
     for site in SITES:
         others = [f"../co/{other}.pem" for other in SITES if other != site]
         well("coreg-agent", "peers", "--pin", "--write", "policy.toml", *others, cwd=tmp_path / site)
+    # A site knows its own key: its line of [peers] can be absent, or of an earlier key.
+    without, earlier = (tmp_path / site / "policy.toml" for site in SITES[:2])
+    own = next(line for line in without.read_text().splitlines() if line.startswith(f"{SITES[0]} = "))
+    without.write_text(without.read_text().replace(f"{own}\n", ""))
+    pin = next(line for line in earlier.read_text().splitlines() if line.startswith(f"{SITES[1]} = "))
+    earlier.write_text(earlier.read_text().replace(pin, f'{SITES[1]} = "{64 * "0"}"'))
+    told = well("coreg-agent", "peers", "--policy", "policy.toml", cwd=earlier.parent)
+    assert f"{SITES[1]} (this site: you read these words): not pinned" in told
     plan = tmp_path / "plan.json"
     plan.write_text(well("coreg-coordinator", "plan", "co/federation.toml", cwd=tmp_path))
 

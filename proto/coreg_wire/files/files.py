@@ -1,5 +1,6 @@
 """Atomic writes: a temporary file in the same folder, synced to disk, then renamed."""
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -47,9 +48,8 @@ def write_whole(path: Path, data: bytes, *, mode: int) -> None:
             Path(temporary).unlink(missing_ok=True)
         sync_folder(path.parent)
     except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be written ({error.strerror}). Check its folder, its permissions and the disk."
-        ) from error
+        todo = "Free some space" if error.errno == errno.ENOSPC else "Check its folder, its permissions and the disk"
+        raise StorageError(f"{path}: cannot be written ({error.strerror}). {todo}.") from error
 
 
 def sync_folder(folder: Path) -> None:

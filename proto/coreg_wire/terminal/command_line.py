@@ -3,6 +3,7 @@
 docs/reference/exit-codes.md lists the codes.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -50,8 +51,14 @@ def run(app: typer.Typer, program: str) -> int:
     except BrokenPipeError:  # the reader of our output ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        return _fail(program, f"{error.filename or ''}: {error.strerror or error}{owner_hint(error)}", 8)
+        where = f"{error.filename}: " if error.filename else "a file cannot be written or read: "
+        return _fail(program, f"{where}{error.strerror or error}.{_free(error)}{owner_hint(error)}", 8)
     return 0
+
+
+def _free(error: OSError) -> str:
+    todo = " Free some space in the folders that this command writes, then run it again. No written data is lost."
+    return todo if error.errno == errno.ENOSPC else ""
 
 
 def owner_hint(error: BaseException) -> str:
@@ -67,6 +74,8 @@ def owner_hint(error: BaseException) -> str:
     if owner == me:
         return ""
     mend = f"run it as that user (sudo -u {owner} …), or change the owner"
+    if owner == "root":
+        mend = "change the owner (sudo chown), or run it with sudo"
     return f" {seen} belongs to {owner}, and this command runs as {me}: {mend}."
 
 
