@@ -71,7 +71,7 @@ def _advice(path: Path) -> str:
         return f"Make it again: `coreg-coordinator init {shlex.quote(str(folder))} --renew-server{names}`."
     if any((folder / name).exists() for name in ("ca.key", "ca.pem", "coordinator.pem")):
         return "Restore it from your backup (docs/how-to/back-up-and-restore.md)."
-    return "Make an authority first: `coreg-coordinator init DIR`, or name its folder: --identity DIR."
+    return "Name the authority's folder: --identity DIR. If there is none yet, make it: `coreg-coordinator init DIR`."
 
 
 def create_all(*files: tuple[Path, bytes, int]) -> None:

@@ -60,16 +60,17 @@ def serve(
     from coordinator.service.daemon import ServiceOptions
     from coordinator.service.daemon import serve as stay
     from coordinator.store.lock import store_of
-    from coreg_wire.terminal.logs import make_log
+    from coreg_wire.terminal.logs import last_line, make_log
 
-    configuration = with_service(federation, listen, store, identity)
-    if not insecure:
-        warn_of_unsigned(configuration.federation.sites, configuration.service.identity)
-    options = ServiceOptions(insecure, port_file, metrics, web, _token(web_token_file))
-    if web is not None:
-        _need_web_extra()
     log = make_log(as_json=as_json)
-    with store_of(configuration.service.store):
+    with last_line(log, as_json=as_json):
+        configuration = with_service(federation, listen, store, identity)
+        if not insecure:
+            warn_of_unsigned(configuration.federation.sites, configuration.service.identity)
+        options = ServiceOptions(insecure, port_file, metrics, web, _token(web_token_file))
+        if web is not None:
+            _need_web_extra()
+    with last_line(log, as_json=as_json), store_of(configuration.service.store):
         if not follow or as_json or not sys.stderr.isatty():
             stay(federation, configuration, options, [LogLines(log, follow=follow)])
             return
@@ -183,7 +184,7 @@ def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False)
             state = f"last seen {seen}, at the coordinator's last status"
         else:
             state = "never connected" if site.since is None else f"disconnected since {site.ended}"
-        gone = "" if name in service.get("sites", (name,)) else "; no longer listed"
+        gone = "" if name in service.get("sites", (name,)) else "; not listed in [federation] sites"
         typer.echo(
             f"{name:<20} {state}{gone}"
             + (f"  release {site.release}" if site.release else "")
@@ -199,7 +200,7 @@ def _soon(until: str) -> str:
     if days >= 30:
         return ""
     when = f"expires in {days} days" if days >= 0 else "EXPIRED"
-    return f" ({when}: renew it; a renewed one is shown from the next connection on)"
+    return f" ({when}; the site's operator has to renew it. A renewed one is shown from its next connection on)"
 
 
 def status(
@@ -244,7 +245,11 @@ def status(
         "waiting": {run: dataclasses.asdict(wait) for run, wait in waits_in(service).items()} if up else {},
         "certificates": [
             *(service.get("certificates", []) if up else []),
-            *(f"the certificate of {site.site}{soon}" for site in here if site.until and (soon := _soon(site.until))),
+            *(
+                f"certificate of {site.site}: {soon}"
+                for site in here
+                if site.until and (soon := _soon(site.until).strip(" ()"))
+            ),
         ],
     }
     away = [name for name in found["of"] if name not in connected]

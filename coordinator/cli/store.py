@@ -61,7 +61,7 @@ def ledger_checkpoints(
     from coordinator.cli.format import checkpoint_line, went_back
     from coordinator.store.summaries import Summaries
 
-    opened = Summaries(existing(store))
+    opened = Summaries(existing(store), read_only=True)
     named = None if run is None else opened.find(run).run
     found = opened.checkpoints(run=named, site=site)
     for told in found:

@@ -59,6 +59,8 @@ def submit(
     from coordinator.store.repeats import Repeats
     from coreg_wire.clock import timestamp, utc_now
 
+    if not federation.exists():
+        raise UsageError(f"{federation}: no such file. Name the federation: --federation FOLDER/federation.toml.")
     configuration = with_service(federation, None, store, None)
     path = configuration.service.store
     if not path.parent.is_dir():
@@ -143,9 +145,10 @@ def repeats(
     as_json: JsonOption = False,
 ) -> None:
     """List the studies that repeat, with the date of the next run. With --end, end the repetition of a study."""
+    from coordinator.config.study_toml import spoken
     from coordinator.store.repeats import Repeats
 
-    opened = Repeats(existing(store))
+    opened = Repeats(existing(store), read_only=end is None)
     if end is not None and not opened.end_repeat(end):
         known = ", ".join(each.study for each in opened.repeats()) or "none"
         raise UsageError(f"study {end!r} does not repeat (studies that repeat: {known}).")
@@ -156,8 +159,10 @@ def repeats(
             output.print_json(dataclasses.asdict(each))
         return
     for each in found:
-        typer.echo(f"{each.study}  every {each.seconds / 86400:g} days  next {each.next}")
-    if not found:
+        typer.echo(f"{each.study}  every {spoken(each.seconds)}  next {each.next}")
+    if end is not None:
+        typer.echo(f"{end} does not repeat any more")
+    elif not found:
         typer.echo("no study repeats")
 
 
@@ -177,7 +182,7 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
     from coordinator.store.queue import Queue
     from coordinator.store.summaries import Summaries
 
-    summaries, queue = Summaries(existing(store)), Queue(store)
+    summaries, queue = Summaries(existing(store), read_only=True), Queue(store, read_only=True)
     for plan, submitted in reversed(queue.waiting()):
         if as_json:
             output.print_json(
@@ -205,7 +210,7 @@ def show(
     from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
     from coordinator.store.summaries import Summaries
 
-    opened = Summaries(existing(store))
+    opened = Summaries(existing(store), read_only=True)
     summary, rounds = opened.show(run)
     checkpoints = opened.checkpoints(run=summary.run)
     waiting = still_waiting(summary, waits_now(store))

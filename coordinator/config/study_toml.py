@@ -17,6 +17,13 @@ from coreg_wire.identity.names import check_study_name
 UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}  # of `repeat`, in seconds
 
 
+def spoken(seconds: float) -> str:
+    """A repetition as in `repeat`, in the largest unit that divides it."""
+    unit = next((name for name, size in reversed(UNITS.items()) if seconds % size == 0), "minute")
+    count = seconds / UNITS[unit]
+    return f"{count:g} {unit}{'s' * (count != 1)}"
+
+
 @dataclass(frozen=True)
 class Trained:
     """A run with models: its name, objective and participants."""

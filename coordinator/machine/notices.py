@@ -285,10 +285,11 @@ class CertificateExpires:
 
 @dataclass(frozen=True)
 class Reloaded:
-    """federation.toml was read again."""
+    """federation.toml was read again. ``at_restart``: changed keys that need one."""
 
     sites: tuple[str, ...]
     max_concurrent_runs: int
+    at_restart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

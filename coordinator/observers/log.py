@@ -26,7 +26,8 @@ class LogLines:
             return
         told: dict[str, Any] = {f.name: _flat(plain(getattr(notice, f.name))) for f in fields(notice)}
         say = self._log.warning if is_warning(notice) else self._log.info
-        say(snake(type(notice).__name__), **told, text=message_for(notice))
+        text = message_for(notice)
+        say(snake(type(notice).__name__), **told, **({"text": text} if text else {}))
 
 
 def _flat(value: Any) -> Any:

@@ -4,7 +4,7 @@ Labels are names of studies and sites. A run's name is no label, because runs ac
 """
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -56,6 +56,12 @@ class Metrics:
         self._until = Gauge(
             "coreg_site_certificate_not_after_seconds", "A site's certificate's end", ["site"], registry=registry
         )
+        self._ends = Gauge(
+            "coreg_certificate_not_after_seconds",
+            "End of the server's and the authority's certificate",
+            ["what"],
+            registry=registry,
+        )
         self._refused = Counter("coreg_refused", "Rejected certificates and sessions", ["what"], registry=registry)
         for what in ("certificate", "session"):
             self._refused.labels(what)
@@ -83,6 +89,11 @@ class Metrics:
         for site in sites:
             self._connected.labels(site)
             self._lost.labels(site)
+
+    def certificates(self, ends: Mapping[str, float]) -> None:
+        """Set the ends of the coordinator's own certificates."""
+        for what, end in ends.items():
+            self._ends.labels(what).set(end)
 
     def began(self, run: str, study: str) -> None:
         """A run started; its notices count under its study from now on."""

@@ -11,6 +11,7 @@ from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Fetched
 from coreg_wire.identity.credentials import RenewableServer
+from coreg_wire.identity.names import load_certificates
 
 DAY = 86_400.0
 
@@ -30,8 +31,7 @@ class AccessControl:
         self._looked: float | None = None
         self._allow_list = self._stamp()
         if not insecure:
-            files = load_server(identity)
-            self._secret = files.secret
+            files = self._files = load_server(identity)
             self._server = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem)
             self._notary = Notary(files)
 
@@ -56,10 +56,18 @@ class AccessControl:
         """
         if self._insecure:
             return
-        files = load_server(self._identity, passphrase=lambda _what: self._secret or b"")
+        secret = self._files.secret
+        files = self._files = load_server(self._identity, passphrase=lambda _what: secret or b"")
         self._server.renew(files.key_pem, files.certificate_pem, files.ca_pem)
         self._notary = Notary(files)
         self._looked = None
+
+    def ends(self) -> dict[str, float]:
+        """When the server's and the authority's certificates in use expire, in seconds since 1970."""
+        if self._insecure:
+            return {}
+        pems = {"server": self._files.certificate_pem, "authority": self._files.ca_pem}
+        return {what: load_certificates(pem, what)[0].not_valid_after_utc.timestamp() for what, pem in pems.items()}
 
     def expiring(self, now: float) -> list[str]:
         """Once a day, a sentence for each certificate that expires within a month; ``now`` in seconds."""

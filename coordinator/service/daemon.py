@@ -177,6 +177,7 @@ class Daemon:
             on_signals(self._stop, self._reload)
             host, port = service.listen.rpartition(":")[0], self._transport.port
             self._notify(notices.Listening(host, port, release()))
+            self.metrics.certificates(self._access.ends())
             if self._options.port_file is not None:
                 self._options.port_file.write_text(f"{port}\n", encoding="ascii")
             tasks.extend(asyncio.create_task(self._guarded(work)) for work in (self._heartbeat, self._flush_changes))
@@ -220,7 +221,10 @@ class Daemon:
                 self._attendance.append(lambda: self._status.opened(site, told, until, at))
             case notices.SessionEnded(site, _):
                 self._attendance.append(lambda: self._status.ended(site, at))
-            case notices.AccessDenied(site, reason) | notices.SessionRejected(site, reason) if site in listed:
+            # Without TLS a name can be invented: the table would grow without limit.
+            case notices.AccessDenied(site, reason) | notices.SessionRejected(site, reason) if site and (
+                site in listed or not self._options.insecure
+            ):
                 self._attendance.append(lambda: self._status.rejected(site, reason, at))
             case _:
                 pass
@@ -349,7 +353,19 @@ class Daemon:
         self.metrics.listed(sites)
         self._transport.check_again()
         self._emit(Reconfigured(sites, limit))
-        self._notify(notices.Reloaded(sites, limit))
+        self.metrics.certificates(self._access.ends())
+        self._notify(notices.Reloaded(sites, limit, tuple(self._unread(read))))
+
+    def _unread(self, read: Configuration) -> Iterator[str]:
+        """Changed keys that have no effect before the next start."""
+        then = self._configuration
+        for name, before, after in (
+            ("service", then.service, read.service),
+            ("timeouts", then.timeouts, read.timeouts),
+        ):
+            for key in type(after).model_fields.keys() - {"max_concurrent_runs", "identity", "store"}:
+                if getattr(before, key) != getattr(after, key):
+                    yield f"[{name}] {key}"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from coordinator.store.checksums import Damaged, row_checksum, verify_json_checksum
 from coordinator.store.runs import ROUND_COLUMNS
-from coordinator.store.schema import Tables, open_database
+from coordinator.store.schema import Tables, open_database, open_for_reading
 from coreg_core.errors import StorageError
 from coreg_wire.clock import utc_now
 
@@ -41,7 +41,7 @@ def verify(path: Path) -> StoreCheck:
     StorageError
         a value differs from the written one; the message names it and its run.
     """
-    with closing(open_database(path)) as db, _damage(path):
+    with closing(open_for_reading(path)) as db, _damage(path):
         problems = [row[0] for row in db.execute("pragma integrity_check(3)")]
         if problems != ["ok"]:
             raise Damaged("; ".join(problems))
@@ -111,8 +111,6 @@ def back_up(path: Path, destination: Path) -> StoreCheck:
                     raise
                 raise StorageError(f"{destination}: cannot be written ({error}). The store was not changed.") from None
         found = verify(destination)
-        with closing(sqlite3.connect(destination)) as copy:
-            copy.execute("pragma journal_mode = delete")
         with destination.open("rb") as file:
             os.fsync(file.fileno())
     except BaseException:
@@ -143,8 +141,9 @@ class _Pruned(Tables):
         until = (now - dt.timedelta(days=days)).isoformat(timespec="milliseconds")
         at = now.isoformat(timespec="milliseconds")
         with self.reading():
-            query = "select run from runs where closed is not null and closed <= ?"
-            old = [row["run"] for row in self._db.execute(query, (until,))]
+            query = "select run, pruned, heads from runs where closed is not null and closed <= ?"
+            old = {row["run"]: row for row in self._db.execute(query, (until,))}
+        fresh = [run for run, row in old.items() if row["pruned"] is None or (models and row["heads"] is not None)]
         for run in old:
             with self.transaction():
                 for table in (*_HISTORY, *(_RESULTS if models else ())):
@@ -157,7 +156,7 @@ class _Pruned(Tables):
                 self._db.execute(f"pragma incremental_vacuum({PAGES_AT_ONCE})").fetchall()
         self._db.execute("pragma wal_checkpoint(truncate)")
         (size,) = self._db.execute("pragma page_size").fetchone()
-        return StoreCheck(len(old), 0, max(0, before - self._pages()) * size)
+        return StoreCheck(len(fresh), 0, max(0, before - self._pages()) * size)
 
     def _pages(self) -> int:
         """Pages of the store, those in the write-ahead log included."""

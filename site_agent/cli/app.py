@@ -117,9 +117,9 @@ def check_command(
 ) -> None:
     """Check everything before joining. It reads versions, table, policy, identity, connection and TLS, disk.
 
-    Without options it reads ./agent.toml. Without --coordinator the connection is not checked. With --plan the command also lists every reason against that plan,
-    reasons from the ledger first, and the plan's numbers in units of these rows. With sections [data.NAME] in
-    --config it reads every data set.
+    Without options it reads ./agent.toml. Without --coordinator the connection is not checked. With --plan the command also
+    lists every reason against that plan, reasons from the ledger first, and the plan's numbers in units of these rows. With
+    sections [data.NAME] in --config it reads every data set.
 
     All faults of a table are listed at once. With --json each has the fields file, row (its first line), rows (how many),
     column, kind (never the cell itself) and do. A check that is not possible has null under "ok".

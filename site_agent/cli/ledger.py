@@ -70,8 +70,8 @@ def _show(path: Path, *, as_json: bool) -> None:
             typer.echo(shown(line.entry))
     if not as_json:
         typer.echo(
-            f"{count} entries, times in UTC; the chain is whole up to the last line. Removed last lines do not show: use --verify "
-            "with --checkpoints"
+            f"{count} entries, times in UTC; the chain is whole up to the last line. Removed last lines do not show: use "
+            "--verify with --checkpoints"
         )
 
 

@@ -48,12 +48,14 @@ def serve(
     Models go to models/STUDY/RUN, with a link models/STUDY/current. A data set is read again after its file changed. SIGTERM
     ends the agent. SIGHUP reads agent.toml and the policy again.
     """
-    from coreg_wire.terminal.logs import make_log
+    from coreg_wire.terminal.logs import last_line, make_log
     from site_agent.service.app import Given
     from site_agent.service.app import serve as stay
     from site_agent.service.console import ServiceLog
 
-    stay(Given(config, coordinator, insecure, name, metrics), ServiceLog(make_log(as_json=as_json)))
+    log = make_log(as_json=as_json)
+    with last_line(log, as_json=as_json):
+        stay(Given(config, coordinator, insecure, name, metrics), ServiceLog(log))
 
 
 def state_of(config: Path) -> "StateDir":

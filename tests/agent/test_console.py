@@ -11,10 +11,11 @@ from machine.tiny import make_plan
 from rich.console import Console
 
 from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.errors import StorageError
 from coreg_core.protocol.messages import Finished, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Scoring
-from coreg_wire.terminal.logs import make_log
+from coreg_wire.terminal.logs import last_line, make_log
 from site_agent.machine import notices
 from site_agent.machine.notices import Notice, describe_plan, describe_work
 from site_agent.service.console import OperatorConsole, ServiceLog
@@ -39,6 +40,19 @@ def test_a_plan_is_seen_to_be_worked_on(terminal):
 def test_json_has_sentences_as_events(capsys):
     OperatorConsole(as_json=True)(notices.finding("your model is good"))
     assert json.loads(capsys.readouterr().out) == {"event": "note", "text": "your model is good"}
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_error_that_ends_a_service_is_a_line_of_its_log(capsys, as_json):
+    with (
+        pytest.raises(SystemExit if as_json else StorageError) as end,
+        last_line(make_log(as_json=as_json), as_json=as_json),
+    ):
+        raise StorageError("the disk is full.")
+    if as_json:
+        told = json.loads(capsys.readouterr().err)
+        assert (end.value.code, told.pop("timestamp")[:2]) == (8, "20")
+        assert told == {"level": "error", "event": "failed", "text": "the disk is full.", "exit_code": 8}
 
 
 def test_the_words_of_plans_and_work():

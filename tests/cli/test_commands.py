@@ -241,10 +241,10 @@ def test_a_study_repeats_from_its_submission_until_it_is_ended(command, tmp_path
     code, out, _ = submitted('repeat = "2 weeks"')
     assert (code, "it repeats: the next run is queued at 20" in out) == (0, True)
     store = ("--store", "runs.sqlite")
-    assert command("coreg-coordinator", "repeats", *store)[1].startswith("weekly  every 14 days  next 20")
+    assert command("coreg-coordinator", "repeats", *store)[1].startswith("weekly  every 2 weeks  next 20")
     code, _, err = command("coreg-coordinator", "repeats", "--end", "wekly", *store)
     assert (code, "'wekly' does not repeat (studies that repeat: weekly)" in err) == (2, True)
-    assert command("coreg-coordinator", "repeats", "--end", "weekly", *store)[1] == "no study repeats\n"
+    assert command("coreg-coordinator", "repeats", "--end", "weekly", *store)[1] == "weekly does not repeat any more\n"
     submitted('repeat = "1 day"')
     code, out, _ = submitted("")
     assert (code, "weekly does not repeat any more: " in out) == (0, True)

@@ -186,6 +186,7 @@ def fenced_commands():
         for block in blocks(page, "sh"):
             for line in block.splitlines():
                 line = re.split(r"\s>>?\s", line)[0]  # where it goes is the shell's business
+                line = re.sub(r"^co ", "coreg-coordinator ", line)  # an alias of deploy.md
                 if (words := shlex.split(line, comments=True)) and words[0] in PROGRAMS and "--version" not in words:
                     yield pytest.param(words, id=f"{page.stem}: {' '.join(words[:2])}")
 

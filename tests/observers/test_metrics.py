@@ -68,6 +68,8 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert found["coreg_refused_total", ("certificate",)] == 1
     assert found["coreg_refused_total", ("session",)] == 0
     assert found["coreg_site_certificate_not_after_seconds", ("a",)] == 1798761600.0
+    metrics.certificates({"server": 1.0, "authority": 2.0})
+    assert read(metrics)["coreg_certificate_not_after_seconds", ("server",)] == 1.0
     assert found["coreg_queue_length", ()] == 3
     assert found["coreg_store_bytes", ()] == 1024
 

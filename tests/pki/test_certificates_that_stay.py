@@ -132,9 +132,9 @@ def test_a_lost_key_of_the_server_is_made_again(home: Path) -> None:
 def test_sites_says_which_certificates_are_to_be_renewed() -> None:
     now = datetime.now(UTC)
     assert _soon((now + timedelta(days=12, hours=1)).isoformat()) == (
-        " (expires in 12 days: renew it; a renewed one is shown from the next connection on)"
+        " (expires in 12 days; the site's operator has to renew it. A renewed one is shown from its next connection on)"
     )
-    assert _soon((now - timedelta(days=2)).isoformat()).startswith(" (EXPIRED: renew it")
+    assert _soon((now - timedelta(days=2)).isoformat()).startswith(" (EXPIRED; the site's operator has to renew it")
     assert _soon((now + timedelta(days=31)).isoformat()) == ""
 
 

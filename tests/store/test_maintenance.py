@@ -77,6 +77,13 @@ def test_a_backup_is_one_whole_file_that_can_be_served(whole: Path, tmp_path: Pa
     assert (found.runs, stat.S_IMODE(copy.stat().st_mode)) == (1, 0o600)
     assert [p.name for p in tmp_path.glob("copy*")] == ["copy.sqlite"], "and nothing beside it"
     assert remembered_in(copy) == remembered_in(whole)
+    kept = tmp_path / "kept"  # as on a disk that cannot be written
+    kept.mkdir()
+    maintenance.back_up(whole, kept / "copy.sqlite")
+    content = (kept / "copy.sqlite").read_bytes()
+    assert maintenance.verify(kept / "copy.sqlite") == found
+    assert PLAN.run in coordinator("runs", "--store", kept / "copy.sqlite")
+    assert [(path.name, path.read_bytes()) for path in kept.iterdir()] == [("copy.sqlite", content)]
     with pytest.raises(StorageError, match="exists already"):
         maintenance.back_up(whole, copy)
 
@@ -139,6 +146,7 @@ def test_pruning_removes_a_closed_run_from_every_table_but_for_its_figures_and_i
         change(whole, "delete from exclusions")
         assert remembered_in(whole) == before, "it can still be delivered"
     assert maintenance.verify(whole).runs == 1
+    assert maintenance.prune(whole, 0.0, models=models).runs == 0, "it is pruned already"
 
 
 def test_pruning_leaves_what_is_open_or_younger(whole: Path) -> None:

@@ -31,6 +31,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path}: no such file in {path.resolve().parent}. Go to its folder, or correct the path."
         ) from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: this is a folder. Name the file in it.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from None
     except tomllib.TOMLDecodeError as error:
@@ -120,6 +122,7 @@ def _plainly(message: str) -> str:
         "Field required": "this key is missing",
         "Tuple should have at least 1 item after validation, not 0": "expected at least one entry",
         "a valid tuple": "a list",
+        "Input is not a path for <class 'pathlib.Path'>": "expected a path, in quotes",
         "Input should be": "expected",
         "a valid": "a",
         "integer": "whole number",

@@ -6,10 +6,14 @@ as a field.
 
 import json
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any, Protocol, TextIO, cast
 
 import structlog
+
+from coreg_core.errors import CoregError
+from coreg_wire.terminal.command_line import owner_hint
 
 
 class Log(Protocol):
@@ -45,6 +49,18 @@ _FIRST = ["timestamp", "level", "event"]
 def _json_line(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> str:
     ordered = {name: fields.pop(name) for name in _FIRST if name in fields}
     return json.dumps({**ordered, **fields}, default=str)
+
+
+@contextmanager
+def last_line(log: Log, *, as_json: bool) -> Iterator[None]:
+    """With ``as_json`` the error that ends a service is a log line too, with its exit code."""
+    try:
+        yield
+    except CoregError as error:
+        if not as_json:
+            raise
+        log.error("failed", text=f"{error}{owner_hint(error)}", exit_code=error.exit_code)
+        raise SystemExit(error.exit_code) from None
 
 
 def make_log(*, as_json: bool) -> Log:
