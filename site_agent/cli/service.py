@@ -145,8 +145,8 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
             what = "list" if any(Path(model).suffix == ".json" for model in entry["models"]) else "model"
             kept = f"{count or 'no'} {what}{'s' * (count > 1)}"
             typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {kept:<10} {entry['study']}")
-            if entry.get("reason"):
-                typer.echo(f"    {entry['reason']}")
+            if why := entry.get("fault") or entry.get("reason"):
+                typer.echo(f"    {why}")
 
 
 def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:

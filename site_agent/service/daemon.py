@@ -1,7 +1,6 @@
 """The agent's process: it keeps the session open, for months if needed, and executes the machine's actions.
 
-An agent of one run is the same process; it ends with its run. Threads do the work on a run's messages (`workers.py`).
-Only the machine (`site_agent.machine.agent`) decides which message is next.
+An agent of one run ends with its run. Threads (`workers.py`) work on messages; `site_agent.machine.agent` orders them.
 """
 
 import asyncio
@@ -150,7 +149,9 @@ class AgentDaemon:
     def notify(self, notice: Notice) -> None:
         if notice.name in ("run_over", "refused") and self._state is not None:
             models = [str(path) for path in self.workers.written] if notice.fields.get("models") else []
-            self._spawn(asyncio.to_thread(self._state.append_history, {**notice.fields, "models": models}))
+            fault = self.workers.fault_behind(str(notice.fields.get("reason", "")))  # stays in this site's files
+            entry = {**notice.fields, "models": models, **({"fault": fault} if fault else {})}
+            self._spawn(asyncio.to_thread(self._state.append_history, entry))
         match notice.name:
             case "dismissed" | "not_reloaded":
                 self.unresolved[str(notice.fields.get("run", ""))] = notice.text

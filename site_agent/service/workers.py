@@ -340,7 +340,13 @@ class RunWorkers:
         except CoregError as error:
             self.troubles[name] = f"{error}{owner_hint(error)} (found {timestamp()}; it is read again at the next run)"
             self._notify(notices.data_unusable(name))
-            named = f" {name!r}" if name else ""
-            raise _Unusable(
-                f"its data set{named} cannot be used; its operator has the reason (`coreg-agent status`)."
-            ) from None
+            raise _Unusable(_unusable(name)) from None
+
+    def fault_behind(self, reason: str) -> str | None:
+        """The fault of the data set that a refusal names, with what the coordinator must not receive."""
+        return next((text for name, text in self.troubles.items() if reason == _unusable(name)), None)
+
+
+def _unusable(name: str) -> str:
+    named = f" {name!r}" if name else ""
+    return f"its data set{named} cannot be used; its operator has the reason (`coreg-agent status`, or `runs`)."

@@ -109,6 +109,9 @@ def test_the_history_goes_on_after_a_torn_line_and_runs_are_listed_with_their_re
     state.append_history({"run": "b2", "stop": "CONVERGED", "models": ["m"], "reason": "", **ended})
     assert [entry["run"] for entry in state.history()] == ["a1", "b2"]
     assert [line.split()[0] for line in command(state, "runs").stdout.splitlines()] == ["b2", "a1", "east"]
+    told = {"reason": "its operator has the reason", "fault": "local.csv, line 3: 'half'"}  # of this site's own table
+    state.append_history({"run": "c3", "stop": "REFUSED", "models": [], **told, **ended})
+    assert command(state, "runs").stdout.splitlines()[1] == "    local.csv, line 3: 'half'"
     assert {stat.S_IMODE(p.stat().st_mode) for p in state.folder.rglob("*.json*")} == {0o600}
 
 
