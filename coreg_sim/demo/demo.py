@@ -74,6 +74,7 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
     for site, errors in sites.items():
         change = errors["rmse_own"] / errors["rmse_alone"] - 1
         advised = next((text for text in advice[site] if text.startswith("recommendation")), advice[site][-1])
+        advised = advised.removeprefix("recommendation: ").replace("none yet.", "no recommendation yet.", 1)
         console.print(
             f"{site}: forecast {100 * errors['forecast']:+.1f} % (rough: 15 labels), result on these patients "
             f"{100 * change:+.1f} %"
@@ -95,23 +96,16 @@ def _cells(keys: list[str], errors: dict[str, float]) -> list[str]:
 
 
 def show_ledgers(work: Path, sites: Sequence[str], console: Console) -> None:
-    """Print the messages that left each site, from its ledger; reading it verifies the chain."""
-    console.print("What left each site (from its ledger):")
+    """Print how many messages left each site, from its ledger; reading it verifies the chain."""
+    told = []
     for site in sites:
-        kinds: dict[str, int] = {}
-        numbers = sealed = 0
-        for entry in read_ledger(work / site / "ledger.jsonl"):
-            if entry["kind"] == "Countersigned":
-                continue  # received, not sent
-            kinds[entry["kind"]] = kinds.get(entry["kind"], 0) + 1
-            numbers += entry.get("numbers", 0)
-            sealed += entry.get("sent") == "sealed"
-        answers = kinds.pop("Answer", 0)
-        others = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        console.print(
-            f"  {site}: {answers} answers ({sealed} sealed, with {numbers} numbers; {answers - sealed} of the key exchange), "
-            f"{others}"
+        sent = [entry for entry in read_ledger(work / site / "ledger.jsonl") if entry["kind"] != "Countersigned"]
+        told.append(
+            f"{site} {len(sent)} messages ({sum(e.get('sent') == 'sealed' for e in sent)} with encrypted numbers)"
         )
+    console.print(
+        f"What left each site, by its ledger: {', '.join(told)}. No row, no feature and no label is among them."
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -60,8 +60,7 @@ def test_demo(tmp_path, monkeypatch, capsys):
         change = 100 * (errors["rmse_own"] / errors["rmse_alone"] - 1)
         assert f"on these patients {change:+.1f} %" in shown, "a loss is printed as a gain is"
         # Every round's answer left sealed: sizes and one answer a round in coRLSR, and more in the other two.
-        [left] = [x for x in printed.splitlines() if x.startswith(f"  {site}: ")]
-        assert int(re.search(r"(\d+) sealed, with", left)[1]) > report["rounds"]
+        assert int(re.search(rf"{site} \d+ messages \((\d+) with encrypted numbers", printed)[1]) > report["rounds"]
     together = [errors["rmse_together"] for errors in report["sites"].values()]
     assert max(together) < 1.1 * min(together), "one score for all, and own intercepts"
 
