@@ -227,7 +227,7 @@ def prune(
 ) -> None:
     """Remove the models of a study from this machine. The ledger keeps its entries."""
     gone = _store(config).prune(study, keep)
-    kept = " and ".join(["the current one", *[f"the latest {keep} others"] * (keep > 0)])
+    kept = " and ".join(["the current one", *[f"the latest {keep} beside it"] * (keep > 0)])
     typer.echo(f"{study}: {len(gone)} runs removed" + (f" ({', '.join(gone)})" if gone else f". Kept: {kept}"))
 
 

@@ -105,7 +105,9 @@ def test_old_models_go_by_retention_and_by_the_command(store, tmp_path, monkeypa
     assert agent("models", "prune", "waits", *config, "--keep", 1).stdout == "waits: 1 runs removed (r2)\n"
     assert runs(store) == ["r3"]
     keeping.put("r4", Outcome.STALLED)
-    assert agent("models", "prune", "waits", *config, "--keep", 1).stdout == "waits: 0 runs removed\n"
+    assert agent("models", "prune", "waits", *config, "--keep", 1).stdout == (
+        "waits: 0 runs removed. Kept: the current one and the latest 1 beside it\n"
+    )
     assert [(m["run"], m["current"]) for m in store.manifests()] == [("r3", True), ("r4", False)], (
         "the current run stays"
     )

@@ -17,6 +17,7 @@ from coordinator.cli.app import app as coordinator_app
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.protocol.plan import plan_from_dict
 from coreg_wire.files.plan_file import read_plan
+from coreg_wire.terminal import command_line
 from coreg_wire.terminal.command_line import owner_hint
 from site_agent.data.prepare import prepare, site_salt
 from site_agent.ledger import Ledger
@@ -325,9 +326,11 @@ def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joinin
     assert "WARN   ledger: identity/ledger.jsonl has no line, and identity/salt exists." in agent(*arguments).stdout
 
 
-def test_a_file_of_another_user_names_both(folder, monkeypatch):
+@pytest.mark.parametrize(("owner", "mend"), [("alice", r"\(sudo -u alice .*\)"), ("root", r"\(sudo chown\)")])
+def test_a_file_of_another_user_names_both(folder, monkeypatch, owner, mend):
     """The commonest mistake beside systemd: a command without sudo -u."""
     monkeypatch.setattr("os.geteuid", lambda: 65534)
+    monkeypatch.setattr(command_line, "_name", lambda uid: "nobody" if uid == 65534 else owner)
     try:
         try:
             raise PermissionError(13, "Permission denied", str(folder / "identity" / "nothing"))
@@ -335,7 +338,7 @@ def test_a_file_of_another_user_names_both(folder, monkeypatch):
             raise StorageError(f"{error.filename}: cannot be read.") from None
     except StorageError as error:
         told = owner_hint(error)
-    assert re.fullmatch(rf" {folder} belongs to (\w+), and this command runs as nobody: .*\(sudo -u \1 .*\).*\.", told)
+    assert re.fullmatch(rf" {folder} belongs to {owner}, and this command runs as nobody: .*{mend}.*\.", told)
     assert owner_hint(StorageError("full")) == ""
     with mock.patch("pathlib.Path.open", side_effect=PermissionError(13, "Permission denied", "north.csv")):
         _, verdicts = check(*TABLE, *INSECURE)
