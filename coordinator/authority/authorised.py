@@ -119,7 +119,9 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
-        raise StorageError(f"{path} does not exist, so no site can join: `coreg-coordinator sign` makes it.") from error
+        raise StorageError(
+            f"{path} does not exist, so no site can join. Restore it from your backup, or sign each site again."
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path} cannot be read ({error}), so no site can join: check its permissions.") from error
 

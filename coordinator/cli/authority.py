@@ -105,7 +105,7 @@ def revoke(
     name: Annotated[str, typer.Argument(help="The site.")],
     identity: IdentityOption = Path(),
 ) -> None:
-    """Remove a site from the allow-list. A running coordinator ends its session within a second."""
+    """Remove a site from the allow-list. A running coordinator ends its session within a second; `run` at its next connection."""
     from coordinator.authority.authorised import revoke as take_off
     from coordinator.service.daemon import BELL
     from coreg_wire.files.wake_up import ring
@@ -122,7 +122,10 @@ def revoke(
         todo = (
             f"{f'{file}, {listed}' if listed else 'federation.toml may list it'}. Remove {name} there and from studies"
         )
-    typer.echo(f"next: {todo}, then send SIGHUP. Runs wait for it otherwise.")
+    typer.echo(
+        f"next: {todo}, then send SIGHUP. Runs wait for it otherwise. On the shared individuals of earlier runs the other sites "
+        "refuse to go on without it, unless membership changes were allowed (docs/how-to/add-lose-or-replace-a-site.md)."
+    )
 
 
 def _listed(identity: Path, name: str) -> str | None:

@@ -59,8 +59,10 @@ def existing(store: Path) -> Path:
     """
     if not store.exists():
         found = sorted(Path().glob("*/runs.sqlite"), key=lambda path: -path.stat().st_mtime)
-        hint = f" Found here: {', '.join(map(str, found))}. Name one with --store, or set COREG_STORE." if found else ""
-        raise UsageError(f"{store}: no such run store.{hint or ' Name it with --store, or set COREG_STORE.'}")
+        hint = " Name it with --store, or set COREG_STORE. The first `serve` or `run` makes it."
+        if found:
+            hint = f" Found here: {', '.join(map(str, found))}. Name one with --store, or set COREG_STORE."
+        raise UsageError(f"{store}: no such run store.{hint}")
     return store
 
 

@@ -252,6 +252,7 @@ def status(
             ),
         ],
     }
+    found["not_reloaded"] = service.get("not_reloaded", "") if up else ""
     away = [name for name in found["of"] if name not in connected]
     if as_json:
         output.print_json(found)
@@ -273,6 +274,8 @@ def status(
             typer.echo(f"  run {run}: {wait['text']}")
         for warning in found["certificates"]:
             typer.echo(f"  {warning}")
+        if found["not_reloaded"]:
+            typer.echo(f"  not reloaded: {found['not_reloaded']}")
     if not ready:
         raise typer.Exit(Unreachable.exit_code)
     if complete and (away or found["stalled"]):

@@ -219,9 +219,13 @@ def show(
         output.print_json({**dataclasses.asdict(summary), **told})
         return
     typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
+    sections = {"membership": "federation", "objective": "model", "iteration": "schedule"}  # as in the files
+    agreement = summary.plan.get("objective", {}).get("name") == "agreement"
     for name, value in summary.plan.items():
+        if name == "iteration" and not agreement:
+            continue  # it has no meaning
         if isinstance(value, dict):
-            typer.echo(f"  [{name}]")
+            typer.echo(f"  [{sections.get(name, name)}]")
             for term, chosen in value.items():
                 typer.echo(f"    {term} = {json.dumps(chosen, ensure_ascii=False)}")
         elif name not in ("run", "federation") and value:

@@ -145,6 +145,7 @@ class Daemon:
         self._draining, self._started = False, timestamp()
         self._deadlines = Deadlines()
         self._failure: Exception | None = None
+        self._unread = ""  # why a changed file is not in force
 
     async def drive(self, only: Plan | None) -> Finish | None:
         service = self._configuration.service
@@ -307,8 +308,17 @@ class Daemon:
 
     def _rung(self) -> None:
         if self._access.list_changed():
-            self._transport.check_again()
+            self._check_sessions()
         self._emit(QueueChanged())
+
+    def _check_sessions(self) -> None:
+        """End the sessions of revoked sites. A list that cannot be read revokes nobody, and lets nobody in."""
+        try:
+            self._transport.check_again()
+            self._unread = ""
+        except StorageError as error:
+            self._unread = f"{error} Open sessions stay."
+            self._notify(notices.NotReloaded(self._unread))
 
     def _set_status(self, state: str) -> None:
         federation, scheduler = self._federation, self._federation.scheduler
@@ -324,6 +334,7 @@ class Daemon:
             "runs": sorted(run.name for run in federation.computing),
             "parked": [] if scheduler is None else sorted(scheduler.parked),
             "certificates": self._access.warnings,
+            "not_reloaded": self._unread,
             "awaited": {name: list(run.awaited) for name, run in federation.runs.items()},
             "waits": self._deadlines.status(federation),
         }
@@ -347,16 +358,17 @@ class Daemon:
             read = read_configuration(self._path)
             self._access.reload()
         except CoregError as error:
-            self._notify(notices.NotReloaded(str(error)))
+            self._unread = str(error)
+            self._notify(notices.NotReloaded(self._unread))
             return
         sites, limit = read.federation.sites, read.service.max_concurrent_runs
         self.metrics.listed(sites)
-        self._transport.check_again()
+        self._check_sessions()
         self._emit(Reconfigured(sites, limit))
         self.metrics.certificates(self._access.ends())
-        self._notify(notices.Reloaded(sites, limit, tuple(self._unread(read))))
+        self._notify(notices.Reloaded(sites, limit, tuple(self._at_restart(read))))
 
-    def _unread(self, read: Configuration) -> Iterator[str]:
+    def _at_restart(self, read: Configuration) -> Iterator[str]:
         """Changed keys that have no effect before the next start."""
         then = self._configuration
         for name, before, after in (

@@ -170,5 +170,6 @@ def _damage(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, Damaged) as error:
         raise StorageError(
-            f"{path}: damaged ({error}). Restore it from a backup (docs/how-to/back-up-and-restore.md)."
+            f"{path}: damaged ({error}). Other runs go on. Restore a backup, if this value or new backups are needed "
+            "(docs/how-to/back-up-and-restore.md)."
         ) from None

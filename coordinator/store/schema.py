@@ -224,4 +224,4 @@ class Tables:
                     raise
                 self._db.execute("commit")
         except sqlite3.Error as error:
-            raise StorageError(f"{self.path}: {error}. Free some space or repair the disk, then run again.") from None
+            raise StorageError(f"{self.path}: {error}. {_todo(error)}") from None

@@ -51,11 +51,17 @@ def enroll(
 ) -> None:
     """Create this site's key and certificate request. Then --install the coordinator's answer. The key never leaves."""
     if install_bundle is not None:
+        from site_agent.identity.peers import peer_of
+
+        before = (identity / "site.pem").exists() and peer_of(identity / "site.pem", {}).fingerprint
         installed = install(identity, install_bundle, authority=authority)
+        after = peer_of(identity / "site.pem", {}).fingerprint
         typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
         typer.echo(
-            "next: pin the other sites (`coreg-agent peers`). If this site has a new key, the others pin it again. Then run "
-            "`coreg-agent check --config agent.toml`"
+            "next: "
+            + ("pin the other sites (`coreg-agent peers`); then " if not before else "")
+            + ("have the other sites pin this site's new key; then " if before not in (False, after) else "")
+            + "`coreg-agent check --config agent.toml`"
         )
         return
     if renewal:

@@ -326,7 +326,7 @@ def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joinin
     assert "WARN   ledger: identity/ledger.jsonl has no line, and identity/salt exists." in agent(*arguments).stdout
 
 
-@pytest.mark.parametrize(("owner", "mend"), [("alice", r"\(sudo -u alice .*\)"), ("root", r"\(sudo chown\)")])
+@pytest.mark.parametrize(("owner", "mend"), [("alice", r"\(sudo -u alice .*\)"), ("root", r"\(sudo chown nobody .*\)")])
 def test_a_file_of_another_user_names_both(folder, monkeypatch, owner, mend):
     """The commonest mistake beside systemd: a command without sudo -u."""
     monkeypatch.setattr("os.geteuid", lambda: 65534)

@@ -284,6 +284,13 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         until(lambda: not sites()["south"]["connected"])
         assert "was revoked" in sites()["south"]["refusal"]
         assert sites()["west"]["connected"]
+        # Without the list of signed sites nobody gets in, and nobody is put out.
+        signed, aside = tmp_path / "co" / "authorised-sites", tmp_path / "aside"
+        signed.rename(aside)
+        until(lambda: "Restore it from your backup" in (well("coreg-coordinator", "status", cwd=tmp_path)))
+        assert (coordinator.poll(), sites()["west"]["connected"]) == (None, True)
+        aside.rename(signed)
+        until(lambda: "not reloaded" not in well("coreg-coordinator", "status", cwd=tmp_path))
         # A site that is signed and not listed is rejected, and the list of sites shows it too.
         file = tmp_path / "co" / "federation.toml"
         file.write_text(file.read_text().replace("west", "elsewhere").replace("keepalive = 1", "keepalive = 77"))

@@ -74,8 +74,8 @@ def owner_hint(error: BaseException) -> str:
     if owner == me:
         return ""
     mend = f"run it as that user (sudo -u {owner} …), or change the owner"
-    if owner == "root":
-        mend = "change the owner (sudo chown), or run it with sudo"
+    if owner == "root":  # as after a command without sudo -u
+        mend = f"change the owner (sudo chown {me} {seen})"
     return f" {seen} belongs to {owner}, and this command runs as {me}: {mend}."
 
 
