@@ -68,7 +68,7 @@ for v, site in enumerate(SITES):
         bars.append((f"{site}, {name}", mean, mean - half, mean + half))
 change, half = interval((errors[:, 1] / errors[:, 0]).mean(axis=1) - 1.0)
 for name, mean, low, high in bars:
-    print(f"{name:<30} error {mean:.1f} ({low:.1f} to {high:.1f})")
+    print(f"{name:<30} error {mean:.3g} ({low:.3g} to {high:.3g})")
 print(
     f"change by joining, mean over sites: {100 * change:+.1f} % ({100 * (change - half):+.1f} to {100 * (change + half):+.1f})"
 )

@@ -119,9 +119,13 @@ def checked_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
         targets = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
         check_consistent_length(targets, np.zeros(n_rows))
     except (TypeError, ValueError) as error:
-        texts = np.asarray(y).dtype.kind in "OUS" and len(np.shape(y)) == 1
-        todo = " For a target of two classes use a classifier, for example AdditiveClassifier." if texts else ""
-        raise BadData(f"y: {error}.{todo}") from None
+        if np.asarray(y).dtype.kind in "OUS" and len(np.shape(y)) == 1:
+            text = next((value for value in np.asarray(y).tolist() if isinstance(value, str)), None)
+            raise BadData(
+                f"y: {error if text is None else f'{text!r} is no number'}. For a target of two classes use a classifier, for "
+                "example AdditiveClassifier."
+            ) from None
+        raise BadData(f"y: {str(error).removeprefix('y ').rstrip('.')}.") from None
     if np.isinf(targets).any():
         raise BadData("Input y contains infinity or a value too large; leave a target that is not known missing (NaN).")
     if (largest := np.nanmax(np.abs(targets), initial=0.0)) > LARGEST:

@@ -5,9 +5,7 @@ rows whose target is missing (NaN) are the shared instances, and a mask (rows ×
 """
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators._columns import columns_of, of_views
 from coreg_core.estimators._inputs import Regressor, checked_targets, refuse_texts_and_gaps
 from coreg_core.numerics.arrays import Arr, Ints, as_matrix, as_vector
 
@@ -30,73 +29,6 @@ class Dealt:
     y: list[Arr]
     Z: list[Any]
     rows: list[Ints] | None = None  # of one table: the row of each view's labels
-
-
-def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
-    """The column positions of every view, from slices, positions, booleans or names; None is one view of all columns.
-
-    Raises
-    ------
-    UsageError
-        a view without a column, or with one that the table does not have.
-    """
-    if views is None:
-        return [np.arange(n_features)]
-    if isinstance(views, (str, bytes)) or not isinstance(views, Sequence) or not len(views):
-        raise UsageError(
-            f"views={views!r}: give a list with the columns of each view, as slices, positions, booleans or names."
-        )
-    out = []
-    everything = np.arange(n_features)
-    for v, view in enumerate(views):
-        try:
-            if isinstance(view, slice) and max(abs(end or 0) for end in (view.start, view.stop)) > n_features:
-                raise IndexError("the slice ends beyond the last column")
-            chosen = view if isinstance(view, slice) else _positions(view, names)
-            columns = np.asarray(everything[chosen]).ravel()
-        except (IndexError, KeyError, ValueError, TypeError) as error:
-            raise UsageError(f"views[{v}]={view!r}: not columns of a table of {n_features}: {error}.") from None
-        if not len(columns):
-            raise UsageError(f"views[{v}]={view!r}: no column of the {n_features} in the table.")
-        if len(np.unique(columns)) < len(columns):
-            raise UsageError(
-                f"views[{v}]={view!r}: a column twice. A column can be in several views, and in each of them once."
-            )
-        out.append(columns)
-    return out
-
-
-def _positions(view: Any, names: Any) -> Any:
-    wanted = [view] if isinstance(view, (str, int, np.integer)) else list(view)
-    if any(isinstance(name, str) for name in wanted):
-        if names is None:
-            raise ValueError("it has no column names. Use positions, or a data frame (a transformer's set_output)")
-        order = {name: j for j, name in enumerate(names)}
-        if missing := [name for name in wanted if name not in order]:
-            close = get_close_matches(str(missing[0]), map(str, names), 1)
-            asked = f"Did you mean {close[0]!r}? " if close else ""
-            raise ValueError(
-                f"no column {missing[0]!r}. {asked}The columns are {', '.join(map(repr, map(str, names)))}"
-            )
-        return [order[name] for name in wanted]
-    return np.array(wanted) if wanted else np.zeros(0, np.int64)
-
-
-def of_views(X: Any, views: Any) -> Any:
-    """A data frame with the columns that some view names, in the frame's order: an id may be text. Other tables do not change."""
-    if hasattr(X, "collect"):
-        return X  # a lazy frame is refused below
-    columns = [name for name in getattr(X, "columns", ()) if isinstance(name, str)]
-    if len(set(columns)) < len(columns):
-        twice = next(name for name in columns if columns.count(name) > 1)
-        raise BadData(f"X: {columns.count(twice)} columns have the name {twice!r}. Give each column a name of its own.")
-    if not columns or not isinstance(views, Sequence) or isinstance(views, str):
-        return X
-    lists = [[view] if isinstance(view, str) else view for view in views]
-    if not all(isinstance(view, Sequence) and all(isinstance(name, str) for name in view) for view in lists):
-        return X
-    used = {name for view in lists for name in view}
-    return X[[name for name in columns if name in used]] if used <= set(columns) else X
 
 
 def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared: bool | None = False) -> Dealt:

@@ -14,6 +14,7 @@ _HARD = {
     "n200": ("additive", "together-own-pick"),
 }
 JUDGED, OTHER = "judged on", "your data"  # groups of sets
+SHOWN = 0.0005  # a change that is not printed as 0.0 %
 FEW = 30  # sites: with fewer, another draw changes the sentences
 WORTH, RISK = 0.05, 0.05  # of the verdict: the least gain, and the largest share of sites harmed
 
@@ -43,11 +44,12 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 continue
             default = figure(part, "together-private")
             if name == OTHER and default is not None:
-                out += [
-                    _answer(heading, part, own, default, pick),
-                    *_beyond(part, own, default, pick),
-                    f"Verdict for {part[0].regime.name}: {_verdict(part, own, default, pick)}",
-                ]
+                out += [_answer(heading, part, own, default, pick), *_beyond(part, own, default, pick)]
+                if len(part) < FEW:
+                    out.append(
+                        f"These are only {len(part)} results. Use more --draws, for {FEW} or more, before you decide."
+                    )
+                out.append(f"Verdict for {part[0].regime.name}: {_verdict(part, own, default, pick)}")
                 continue
             sites = "sites" if all(min(site.regime.labels) for site in part) else "sites with labels"
             out.append(
@@ -63,7 +65,7 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                     f"Goals that we set for these sets: joined models at least 6 % better with at most 8 % harmed ({words[0]}); "
                     f"checked scores at least 20 % better with at most 4 % harmed ({words[1]})."
                 )
-        if len(among) < FEW:
+        if len(among) < FEW and name != OTHER:
             out.append(
                 f"This is based on only {len(among)} simulated sites. Use more draws (--draws 10) before you decide."
             )
@@ -89,7 +91,7 @@ def _answer(heading: str, part: list[SiteOutcome], own: Figure, default: Figure,
 
 def _beyond(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure) -> Iterator[str]:
     """What the lines of a regime do not show at once."""
-    if default.mean > 0.0:
+    if default.mean >= SHOWN:
         common = ' If all sites know the labelled individuals, set rows = "common".' if pick.mean < 0.0 else ""
         yield f"With the default rows, scoring together is worse here than each site alone.{common}"
     if not any(_beat_the_mean(part, own)):
@@ -148,6 +150,8 @@ def _verdict(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure
     if joined and _pays(own) and not ridge:
         return "ask the others. Joined models pay."
     beside = " For predictions alone use ridge regression." if ridge else ""
+    if sum(many > 0 for many in part[0].regime.labels) == 1:
+        beside += " Where one site has all labels, FATE and SecretFlow offer more (docs/concepts/comparison.md)."
     if together and _pays(default):
         return f"join only for scores made together, with every agent connected.{beside}"
     if together and _pays(pick):
@@ -157,7 +161,9 @@ def _verdict(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure
         )
     if joined and _pays(own):
         return "do not join. Ridge regression on the own columns is better than the joined model at half of the sites or more."
-    return f"do not join. The gain is below {100 * WORTH:.0f} %, or more than {100 * RISK:.0f} % of the sites are harmed.{beside}"
+    small = min(own.mean, default.mean, pick.mean) > -WORTH
+    why = f"The gain is below {100 * WORTH:.0f} %" if small else f"More than {100 * RISK:.0f} % of the sites are harmed"
+    return f"do not join. {why}.{beside}"
 
 
 def _pays(figures: Figure) -> bool:

@@ -1,16 +1,28 @@
 """A table of the user's own, read as an agent reads it: every notation of numbers, dates, texts and empty cells."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float64
 
 from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr
 from coreg_sim.benefit.partition import AttributeTable, table_of
 from coreg_sim.federation.problems import TableSource, file_digest
 from coreg_sim.federation.views_file import read_views
 from coreg_sim.papers.pool import NumericDataSet
 from site_agent.data.preprocessing import Preprocessing
+
+SUSPICIOUS = 0.98  # a rank correlation with the target above which a column probably contains it
+
+
+def _ranks(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> list[float]:
+    """The rank correlation of each column with the target; 0 for a constant."""
+    from scipy.stats import spearmanr
+
+    return [0.0 if np.ptp(x) == 0.0 or np.ptp(y) == 0.0 else float(spearmanr(x, y).statistic) for x in X.T]
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,12 @@ class OwnTable(TableSource):
                 for name, values in zip(names, X.T, strict=True)
                 if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
             )
+        )
+        warnings += tuple(
+            f"column {name!r} has nearly the order of the target (rank correlation {rank:+.2f}). Is it known only after the "
+            f"target, or computed from it? Then add --drop {shlex.quote(name)}."
+            for name, rank in zip(names, _ranks(X, y), strict=True)
+            if abs(rank) > SUSPICIOUS
         )
         data = NumericDataSet(self.name, X, y, names, attributes, "regression")
         of = {name: j for j, name in enumerate(dict.fromkeys(sources))}

@@ -165,7 +165,8 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     else:
         since = found["connected_since"]
         idle = "" if found["runs"] else f"; waiting {found['waiting']}"
-        doing = f"connected since {since}{idle}" if connected else found["waiting"]
+        process = f" (process {found['pid']})" if "pid" in found else ""
+        doing = f"connected since {since}{idle}{process}" if connected else f"{found['waiting']}{process}"
         ended = None if up else found.get("ended")
         how = f"; ended {ended['at']} with exit code {ended['exit_code']}: {ended['reason']}" if ended else ""
         typer.echo(f"{found['site']}: {doing if up else 'not running'}{how}")

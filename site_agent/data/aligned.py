@@ -70,7 +70,9 @@ class SharedIds:
             overlap = Overlap(places, counts, len(sites))
             return replace(found, overlap=overlap, digest=str(plain["digest"]), sites=sites)
         except FileNotFoundError:
-            raise BadData(f"{path}: no such file. Correct the path of --shared, or run the alignment first.") from None
+            raise BadData(
+                f"{path}: no such file. Correct `shared` (or --shared), or run the alignment first."
+            ) from None
         except OSError as error:
             raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
         except (BadData, ValueError, KeyError, TypeError, OverflowError):

@@ -80,15 +80,15 @@ class DataSets:
 
 def _stamp(inputs: Inputs) -> Stamp:
     files = [path for source in (inputs.table, inputs.unlabelled) if source is not None for path in files_of(source)]
-    shared = [] if inputs.shared is None else [_of(Path(inputs.shared), ", or run the alignment first")]
+    shared = [] if inputs.shared is None else [_of(Path(inputs.shared), "Correct `shared`, or run the alignment first")]
     return (*map(_of, files), *shared)
 
 
-def _of(path: Path, otherwise: str = "") -> tuple[int, int, int]:
+def _of(path: Path, todo: str = "Correct the path") -> tuple[int, int, int]:
     try:
         found = path.stat()
     except FileNotFoundError:
-        raise BadData(f"{path}: no such file. Correct the path{otherwise}.") from None
+        raise BadData(f"{path}: no such file. {todo}.") from None
     except OSError as error:
         raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
     return found.st_ino, found.st_size, found.st_mtime_ns

@@ -59,13 +59,13 @@ def asked(texts: Sequence[str], columns: Sequence[str]) -> tuple[DateColumn, ...
             name, said = text, "days"
         parts = tuple(said.split("+"))
         if name not in columns:
-            raise UsageError(f"--dates {text}: no such feature column. The columns are {some(columns, COLUMNS)}.")
+            raise UsageError(f"dates: {text}: no such feature column. The columns are {some(columns, COLUMNS)}.")
         known = tuple(part for part in PARTS if part in parts)
         if len(known) != len(parts):
-            raise UsageError(f"--dates {text}: unknown part. The parts are days, year, month or weekday, joined by +.")
+            raise UsageError(f"dates: {text}: unknown part. The parts are days, year, month or weekday, joined by +.")
         found.append(DateColumn(name, known))
     if len({column.name for column in found}) < len(found):
-        raise UsageError("--dates names a column twice. Join the parts by +, for example admitted:year+month.")
+        raise UsageError("dates names a column twice. Join the parts by +, for example admitted:year+month.")
     return tuple(found)
 
 

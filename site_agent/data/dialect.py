@@ -7,6 +7,7 @@ table is refused and not guessed: 1,234 alone is a thousand or a little more tha
 import csv
 import io
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -184,7 +185,7 @@ def kind_of(cell: str, dialect: Dialect) -> str:
 
 def setting(name: str, column: str) -> str:
     """How a site's operator lists a column in one of its settings."""
-    return f'{name} = ["{column}"] in agent.toml, or --{name} {column}'
+    return f'{name} = ["{column}"] in agent.toml, or --{name} {shlex.quote(column)}'
 
 
 def advice(kind: str, column: str, dialect: Dialect, *, target: bool = False) -> str:

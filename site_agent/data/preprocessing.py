@@ -5,7 +5,7 @@ pickle. Means and scales are from the labelled rows. Levels and missing values a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -144,7 +144,9 @@ class Preprocessing:
         found.raise_any()
         constant = [c.name for c in columns if c.kind != "text" and _constant(tables[0], c)]
         notes = [f"constant among the labelled rows, so without effect: {some(constant, COLUMNS)}"] if constant else []
-        notes += _wide(columns, tables[0], categorical)
+        notes += _wide(
+            columns, tables[0], categorical, {date.called(part): part for date in of_dates for part in date.parts}
+        )
         ranges = Ranges.of(
             {c.name: [_numbers(t, c.name, c.kind) for t in tables] for c in columns if c.kind == "numeric"}
         )
@@ -293,8 +295,8 @@ def _constant(table: Table, column: Column) -> bool:
     return bool(np.nanmin(values) == np.nanmax(values))
 
 
-def _wide(columns: Sequence[Column], table: Table, categorical: Sequence[str]) -> list[str]:
-    """Warnings of texts that look like dates, and of a column that makes most of the features."""
+def _wide(columns: Sequence[Column], table: Table, categorical: Sequence[str], parts: Mapping[str, str]) -> list[str]:
+    """Warnings of texts that look like dates, and of a column that makes most of the features. ``parts``: those of dates."""
     notes, total = list[str](), sum(len(column.feature_names) for column in columns)
     for column in columns:
         if column.kind != "text":
@@ -305,7 +307,10 @@ def _wide(columns: Sequence[Column], table: Table, categorical: Sequence[str]) -
                 f"{makes}. Its texts look like dates: {setting('dates', column.name)}; or leave the column out (drop)"
             )
         elif len(column.levels) >= MANY_LEVELS and 2 * len(column.feature_names) > total:
-            notes.append(f"{makes}. Group the texts, or leave the column out: {setting('drop', column.name)}")
+            todo = f"Group the texts, or leave the column out: {setting('drop', column.name)}"
+            if column.name in parts:
+                todo = f"If that is too many, remove {parts[column.name]!r} from the column's entry in dates"
+            notes.append(f"{makes}. {todo}")
     return notes
 
 

@@ -225,7 +225,11 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
         first = "keep the joined model. This site has too few labels for a test."
     else:
         change = _joined_change(found)
-        within = ", which is within one standard error" if change.endswith("larger") else ""
+        within = ""
+        if change.endswith("larger"):
+            within = (
+                ", which is within one standard error: joined models are better on average, so they are the default"
+            )
         first = f"keep the joined model. On left-out labels its error is {change}{within}."
         if found.get("labels", FEW) < FEW:
             first = (

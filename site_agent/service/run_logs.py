@@ -135,10 +135,13 @@ class FileLog:
         """See `RunLog.append`. Not synced: after a power failure, lost sums are computed again."""
         total = kept.sums[-1]
         head, numbers = _written(total, kept.digests[-1])
-        with self._path.open("ab", buffering=0) as file:
-            start = file.tell() + len(head)
-            if file.write(head) + file.write(numbers) != len(head) + len(numbers):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        try:
+            with self._path.open("ab", buffering=0) as file:
+                start = file.tell() + len(head)
+                if file.write(head) + file.write(numbers) != len(head) + len(numbers):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None  # a write does not name its file
         stored = StoredSum(self._path, start, _shape(total.values), total.scalars, total.digest)
         return replace(kept, sums=(*kept.sums[:-1], stored))
 

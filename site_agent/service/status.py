@@ -1,5 +1,6 @@
 """What `coreg-agent status` shows of an agent that serves."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from coreg_wire.transport.release import release
@@ -14,6 +15,7 @@ def status_of(daemon: "AgentDaemon") -> dict[str, Any]:
     return {
         "site": daemon.workers.name,
         "release": release(),
+        "pid": os.getpid(),
         "connected_since": daemon.connected_since,
         "waiting": daemon.waiting,
         "ended": daemon.ended,

@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import numpy as np
 import pytest
-from agent_files import fitted, table
+from agent_files import fitted, table, write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +13,8 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels.functions import Gaussian
 from site_agent.data.dates import DateColumn, asked
 from site_agent.data.errors import BadTable
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.tables import read_table
 from site_agent.models.file import SiteModel, load_model, save_model
 
 EPOCH = date(1970, 1, 1)
@@ -113,6 +115,15 @@ def test_dates_that_were_not_asked_for_are_noted(tmp_path):
         BadData, match=r"Make features of its dates \(dates = .* or --dates d\), or leave the column out"
     ):
         dated(tmp_path, many)
+
+
+def test_a_part_of_a_date_is_left_out_of_dates_and_is_no_column_to_drop(tmp_path):
+    rows = "".join(f"2024-{1 + i % 12:02}-01,{i}\n" for i in range(60))
+    read = read_table(write(tmp_path, "d,x\n" + rows, "months.csv"))
+    [note] = Preprocessing.fit_columns(read, dates=("d:month",)).notes
+    assert "'d (month)' makes 12 of 13 features" in note
+    assert "remove 'month' from the column's entry in dates" in note
+    assert "drop" not in note
 
 
 def test_a_model_reads_dates_as_it_did_in_training(tmp_path):

@@ -242,8 +242,9 @@ def test_views_that_do_not_describe_the_tables_are_refused():
             lambda X, y: CoRLSR(views=[[0], slice(2, 5)]).fit(X, y),
             r"slice\(2, 5, None\): .* of 4: the slice ends beyond",
         ),
+        (lambda X, y: CoRLSR(views=[slice("a", "b"), [1]]).fit(X, y), r"a slice has positions; list the names instead"),
         (lambda X, y: AdditiveRegressor(views=VIEWS).fit(1e300 * X, y), r"X: values up to 2e\+300 are too large"),
-        (lambda X, y: RLSR().fit(X, np.where(y > 0, "a", "b")), r"y: could not convert .* use a classifier"),
+        (lambda X, y: RLSR().fit(X, np.where(y > 0, "a", "b")), r"y: '[ab]' is no number\. For .* use a classifier"),
         (lambda X, y: CoRLSR().fit(SimpleNamespace(columns=["a", "a"]), y), r"X: 2 columns have the name 'a'"),
     ],
 )
@@ -258,6 +259,12 @@ def test_a_wrong_call_is_told_by_the_public_name_and_in_one_line(call, told):
 def test_a_fit_that_ends_at_its_limit_of_rounds_warns(model):
     with pytest.warns(ConvergenceWarning, match="ended at max_rounds=1 and has not converged"):
         clone(model).set_params(max_rounds=1).fit(*rows())
+
+
+def test_two_views_of_the_same_columns_are_named():
+    X, y = rows()
+    with pytest.warns(UserWarning, match=r"views\[1\] and views\[2\] are the same columns"):
+        CoRLSR(views=[3, 2, 2]).fit(X, y)
 
 
 def test_common_rows_share_the_rows_whose_label_no_view_sees():

@@ -177,7 +177,7 @@ def site_outcome(name, change, **changes):
         (-0.10, -0.2, 0.3, -0.01, -0.01, "do not join. Ridge regression on the own columns is better"),
         (-0.02, 0.05, 0.3, -0.2, -0.2, "join only for scores made together, with every agent connected."),
         (-0.02, 0.05, 0.3, 0.03, -0.2, 'made together with rows = "common"'),
-        (-0.02, 0.05, 0.3, -0.01, -0.01, "do not join. The gain is below 5 %"),
+        (-0.02, 0.05, 0.3, -0.01, -0.01, "do not join. The gain is below 5 %."),
         (
             -0.10,
             0.05,
@@ -200,6 +200,19 @@ def test_the_verdict_on_an_own_table_follows_the_tutorial(joined, ridge, mean, s
     for line, change in zip(answer[1:], (joined, scores, checked, ridge, mean), strict=True):
         assert f" {100 * change:+.1f} %" in line
     assert f"{100 * (ridge < joined):.0f} % of the sites" in answer[4]
+
+
+def test_few_results_and_one_site_with_labels_are_said_beside_the_verdict():
+    names = ("additive", "ridge-alone", "mean-of-labels", "together-private", "together-own-pick")
+    change = dict.fromkeys(names, -0.0001) | {"mean-of-labels": 0.3}
+    one = [replace(site_outcome("a", 0.0), change=change, regime=REGIMES["one"]) for _ in range(10)]
+    told = findings({"your data": [*one, *(replace(one[0], regime=REGIMES["n20"]) for _ in range(30))]})
+    assert "These are only 10 results" in told[3]
+    assert told[4].startswith(
+        "Verdict for one: do not join. The gain is below 5 %. Where one site has all labels, FATE and"
+    )
+    assert [line for line in told if "worse here" in line or "only 30" in line] == []
+    assert told[-1] == "Verdict for n20: do not join. The gain is below 5 %."
 
 
 def test_the_logarithm_is_no_advice_for_a_yes_no_target():
