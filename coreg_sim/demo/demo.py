@@ -49,7 +49,7 @@ def draw(rounds: list[dict[str, Any]], path: Path) -> None:
         series.append(Series(f"{name}, estimated", x, y, "bare line"))
         series.append(Series(f"{name}, certified", tuple(x[i] for i in sure), tuple(y[i] for i in sure)))
     x_label = "round: one vector of predictions each way"
-    plot = svg.Plot("convergence", "Convergence", x_label, "at most", tuple(series), log_y=True)
+    plot = svg.Plot("convergence", "coRLSR: upper bounds", x_label, "gap and error", tuple(series), log_y=True)
     path.write_text(svg.draw(plot), encoding="utf-8")
 
 
@@ -74,7 +74,6 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
     for site, errors in sites.items():
         change = errors["rmse_own"] / errors["rmse_alone"] - 1
         advised = next((text for text in advice[site] if text.startswith("recommendation")), advice[site][-1])
-        advised = advised.removeprefix("recommendation: ").replace("none yet.", "no recommendation yet.", 1)
         console.print(
             f"{site}: forecast {100 * errors['forecast']:+.1f} % (rough: 15 labels), result on these patients "
             f"{100 * change:+.1f} %"
@@ -86,7 +85,8 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
     other = draws["deals"]["80 / 10 / 0"]
     changes = ", ".join(f"{site} {100 * (row['joined'] / row['alone'] - 1):+.1f} %" for site, row in other.items())
     console.print(
-        f"With 80, 10 and 0 labels instead of 15 each, joined models change by {changes} (means of {draws['draws']} draws)."
+        f"With 80, 10 and 0 labels instead of 15 each, joined models change by {changes} (means of {draws['draws']} draws; "
+        "the last site against the mean of all labels)."
     )
 
 
