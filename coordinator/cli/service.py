@@ -4,6 +4,7 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -63,14 +64,14 @@ def serve(
     from coreg_wire.terminal.logs import last_line, make_log
 
     log = make_log(as_json=as_json)
-    with last_line(log, as_json=as_json):
+    with last_line(log, as_json=as_json), ExitStack() as held:
         configuration = with_service(federation, listen, store, identity)
         if not insecure:
             warn_of_unsigned(configuration.federation.sites, configuration.service.identity)
         options = ServiceOptions(insecure, port_file, metrics, web, _token(web_token_file))
         if web is not None:
             _need_web_extra()
-    with last_line(log, as_json=as_json), store_of(configuration.service.store):
+        held.enter_context(store_of(configuration.service.store))
         if not follow or as_json or not sys.stderr.isatty():
             stay(federation, configuration, options, [LogLines(log, follow=follow)])
             return
@@ -231,6 +232,7 @@ def status(
         age = (utc_now() - datetime.fromisoformat(service["updated_at"])).total_seconds()
     ready = up and service.get("state") == "ready" and age is not None and age < 6 * HEARTBEAT_SECONDS
     found = {
+        "not_reloaded": service.get("not_reloaded", "") if up else "",
         "ready": ready,
         "state": service.get("state", "never served") if up else "not running",
         "federation": service.get("federation"),
@@ -252,7 +254,6 @@ def status(
             ),
         ],
     }
-    found["not_reloaded"] = service.get("not_reloaded", "") if up else ""
     away = [name for name in found["of"] if name not in connected]
     if as_json:
         output.print_json(found)

@@ -145,7 +145,8 @@ class Daemon:
         self._draining, self._started = False, timestamp()
         self._deadlines = Deadlines()
         self._failure: Exception | None = None
-        self._unread = ""  # why a changed file is not in force
+        self._file = read_configuration(path)  # as it was at the start, without options of the command line
+        self._faults: dict[str, str] = {}  # of changed files that are not in force
 
     async def drive(self, only: Plan | None) -> Finish | None:
         service = self._configuration.service
@@ -312,13 +313,16 @@ class Daemon:
         self._emit(QueueChanged())
 
     def _check_sessions(self) -> None:
-        """End the sessions of revoked sites. A list that cannot be read revokes nobody, and lets nobody in."""
+        """End the sessions of revoked sites. If the list cannot be read, open sessions stay, and new ones are rejected."""
         try:
             self._transport.check_again()
-            self._unread = ""
+            self._faults.pop("sites", None)
         except StorageError as error:
-            self._unread = f"{error} Open sessions stay."
-            self._notify(notices.NotReloaded(self._unread))
+            self._not_reloaded("sites", f"{error} Open sessions stay.")
+
+    def _not_reloaded(self, what: str, reason: str) -> None:
+        self._faults[what] = reason
+        self._notify(notices.NotReloaded(reason))
 
     def _set_status(self, state: str) -> None:
         federation, scheduler = self._federation, self._federation.scheduler
@@ -334,7 +338,7 @@ class Daemon:
             "runs": sorted(run.name for run in federation.computing),
             "parked": [] if scheduler is None else sorted(scheduler.parked),
             "certificates": self._access.warnings,
-            "not_reloaded": self._unread,
+            "not_reloaded": " ".join(self._faults.values()),
             "awaited": {name: list(run.awaited) for name, run in federation.runs.items()},
             "waits": self._deadlines.status(federation),
         }
@@ -358,9 +362,9 @@ class Daemon:
             read = read_configuration(self._path)
             self._access.reload()
         except CoregError as error:
-            self._unread = str(error)
-            self._notify(notices.NotReloaded(self._unread))
+            self._not_reloaded("configuration", str(error))
             return
+        self._faults.pop("configuration", None)
         sites, limit = read.federation.sites, read.service.max_concurrent_runs
         self.metrics.listed(sites)
         self._check_sessions()
@@ -370,13 +374,10 @@ class Daemon:
 
     def _at_restart(self, read: Configuration) -> Iterator[str]:
         """Changed keys that have no effect before the next start."""
-        then = self._configuration
-        for name, before, after in (
-            ("service", then.service, read.service),
-            ("timeouts", then.timeouts, read.timeouts),
-        ):
-            for key in type(after).model_fields.keys() - {"max_concurrent_runs", "identity", "store"}:
-                if getattr(before, key) != getattr(after, key):
+        for name in ("service", "timeouts"):
+            before, after = getattr(self._file, name), getattr(read, name)
+            for key in type(after).model_fields:
+                if key != "max_concurrent_runs" and getattr(before, key) != getattr(after, key):
                     yield f"[{name}] {key}"
 
 

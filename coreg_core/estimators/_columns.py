@@ -43,15 +43,20 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
             raise UsageError(
                 f"views[{v}]={view!r}: a column twice. A column can be in several views, and in each of them once."
             )
-        same = next((u for u, other in enumerate(out) if np.array_equal(np.sort(other), np.sort(columns))), None)
-        if same is not None:
+        out.append(columns)
+    return out
+
+
+def warn_of_equal(views: list[Ints]) -> None:
+    """Warn of a view with the columns of an earlier one, as in views=[4, 3, 3] where numbers of columns are meant."""
+    seen: dict[bytes, int] = {}
+    for v, columns in enumerate(views):
+        if (same := seen.setdefault(np.sort(columns).tobytes(), v)) != v:
             warnings.warn(
                 f"views[{same}] and views[{v}] are the same columns. views lists the columns of each view, not their numbers.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=5,
             )
-        out.append(columns)
-    return out
 
 
 def _positions(view: Any, names: Any) -> Any:

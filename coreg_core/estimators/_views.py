@@ -14,7 +14,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._columns import columns_of, of_views
+from coreg_core.estimators._columns import columns_of, of_views, warn_of_equal
 from coreg_core.estimators._inputs import Regressor, checked_targets, refuse_texts_and_gaps
 from coreg_core.numerics.arrays import Arr, Ints, as_matrix, as_vector
 
@@ -186,7 +186,10 @@ class ViewTables:
             X = of_views(X, self.views)
             refuse_texts_and_gaps(X)
             checks = {"dtype": np.float64, "order": "C", "accept_sparse": self._sparse, "ensure_min_samples": least}
-            tables = self._columns(validate_data(self, X, reset=reset, **checks))
+            table = validate_data(self, X, reset=reset, **checks)
+            tables = self._columns(table)
+            if reset:
+                warn_of_equal(columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None)))
         targets = checked_targets(y, tables[0].shape[0], self, least)
         if len(tables) > 1 and all_shared is False and not (self._optional or np.isnan(targets).any()):
             todo = (

@@ -108,7 +108,7 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
             raise UsageError('positions= is for lists of views with Z_views and rows="common".')
         dealt = self._split(X, y, Z_views, label_mask, all_shared=True if common else None, least=int(Z_views is None))
         Xs, ys, Zs, where = dealt.X, dealt.y, dealt.Z, dealt.rows
-        if (largest := max(float(np.abs(table).max(initial=0.0)) for table in (*Xs, *Zs))) > LARGEST:
+        if (largest := max(float(max(t.max(initial=0.0), -t.min(initial=0.0))) for t in (*Xs, *Zs))) > LARGEST:
             raise BadData(
                 f"X: values up to {largest:.0e} are too large for their squares. Divide such columns by a constant."
             )

@@ -47,7 +47,7 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 out += [_answer(heading, part, own, default, pick), *_beyond(part, own, default, pick)]
                 if len(part) < FEW:
                     out.append(
-                        f"These are only {len(part)} results. Use more --draws, for {FEW} or more, before you decide."
+                        f"These are only {len(part)} results. Raise --draws until there are {FEW} or more, before you decide."
                     )
                 out.append(f"Verdict for {part[0].regime.name}: {_verdict(part, own, default, pick)}")
                 continue

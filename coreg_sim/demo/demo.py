@@ -104,7 +104,7 @@ def show_ledgers(work: Path, sites: Sequence[str], console: Console) -> None:
             f"{site} {len(sent)} messages ({sum(e.get('sent') == 'sealed' for e in sent)} with encrypted numbers)"
         )
     console.print(
-        f"What left each site, by its ledger: {', '.join(told)}. No row, no feature and no label is among them."
+        f"What left each site, by its ledger: {', '.join(told)}. docs/concepts/disclosure.md says what they can contain."
     )
 
 

@@ -13,7 +13,7 @@ from coreg_wire.identity.keys import ask_twice
 from coreg_wire.identity.spoken import words
 from coreg_wire.terminal.output import print_json
 from site_agent.cli.service import JsonOption
-from site_agent.identity.identity import check_identity, enrol, install, renew
+from site_agent.identity.identity import certificate_in, check_identity, enrol, install, renew
 from site_agent.policy.presets import Preset, files_of
 
 IdentityOption = Annotated[
@@ -51,16 +51,15 @@ def enroll(
 ) -> None:
     """Create this site's key and certificate request. Then --install the coordinator's answer. The key never leaves."""
     if install_bundle is not None:
-        from site_agent.identity.peers import peer_of
-
-        before = (identity / "site.pem").exists() and peer_of(identity / "site.pem", {}).fingerprint
+        before = certificate_in(identity)
         installed = install(identity, install_bundle, authority=authority)
-        after = peer_of(identity / "site.pem", {}).fingerprint
+        after = certificate_in(identity)
+        new_key = before is not None and after is not None and before.public_key() != after.public_key()
         typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
         typer.echo(
             "next: "
-            + ("pin the other sites (`coreg-agent peers`); then " if not before else "")
-            + ("have the other sites pin this site's new key; then " if before not in (False, after) else "")
+            + ("pin the other sites (`coreg-agent peers`); then " if before is None else "")
+            + ("have the other sites pin this site's new key; then " if new_key else "")
             + "`coreg-agent check --config agent.toml`"
         )
         return

@@ -183,7 +183,7 @@ def install(
         if certificate.public_key() == renewed.public_key():
             key = renewed
     _check_chain(certificate, ca, key, *where, now)
-    installed = _installed(directory / CERTIFICATE)
+    installed = certificate_in(directory)
     if installed is not None and issued(installed, ca) and in_force(installed, now):
         begins, before = certificate.not_valid_before_utc, installed.not_valid_before_utc
         if begins < before:
@@ -205,8 +205,9 @@ def install(
     return check_identity(directory, passphrase=lambda _what: secret or b"", now=now)
 
 
-def _installed(path: Path) -> x509.Certificate | None:
-    """The certificate in use; None if there is none, or it is damaged: the answer then mends it."""
+def certificate_in(directory: Path) -> x509.Certificate | None:
+    """The certificate in use; None if there is none, or it is damaged: the next answer then replaces it."""
+    path = directory / CERTIFICATE
     with suppress(BadData):
         return load_certificates(_read(path), str(path))[0] if path.exists() else None
     return None

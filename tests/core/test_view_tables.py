@@ -1,14 +1,12 @@
 """Tables of views: lists without Z_views, and the column names of data frames."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
-from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GridSearchCV, KFold
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -23,7 +21,6 @@ from coreg_core.estimators import (
     CoRLSRClassifier,
     CoRLSRCV,
     LabelledFolds,
-    LaplacianRLS,
     OCARegressor,
 )
 from coreg_core.estimators._inputs import SMALL, all_or_nothing
@@ -223,67 +220,6 @@ def test_views_that_do_not_describe_the_tables_are_refused():
         CoRLSR(views=[[0, 0], [1]]).fit(X, y)
     with pytest.raises(BadData, match="a dictionary of tables"):
         CoRLSR().fit({"left": X}, y)
-
-
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (
-            lambda X, _: AdditiveRegressor(view=VIEWS),
-            r"AdditiveRegressor\.__init__\(\) .*'view'\. Did you mean 'views'",
-        ),
-        (lambda X, y: CoRLSR(views=VIEWS).fit(X, y, label_mas=1), r"CoRLSR\.fit\(\) .* Did you mean 'label_mask'"),
-        (lambda X, y: LaplacianRLS().fit(X, y, label_mask=1), r"LaplacianRLS\.fit\(\) .*'label_mask'$"),
-        (
-            lambda X, y: CoRLSR(views=VIEWS).fit(X, y)._of_view(X, 0),
-            r"view: needs a number, not ndarray\. The view stands",
-        ),
-        (
-            lambda X, y: CoRLSR(views=[[0], slice(2, 5)]).fit(X, y),
-            r"slice\(2, 5, None\): .* of 4: the slice ends beyond",
-        ),
-        (lambda X, y: CoRLSR(views=[slice("a", "b"), [1]]).fit(X, y), r"a slice has positions; list the names instead"),
-        (lambda X, y: AdditiveRegressor(views=VIEWS).fit(1e300 * X, y), r"X: values up to 2e\+300 are too large"),
-        (lambda X, y: RLSR().fit(X, np.where(y > 0, "a", "b")), r"y: '[ab]' is no number\. For .* use a classifier"),
-        (lambda X, y: CoRLSR().fit(SimpleNamespace(columns=["a", "a"]), y), r"X: 2 columns have the name 'a'"),
-    ],
-)
-def test_a_wrong_call_is_told_by_the_public_name_and_in_one_line(call, told):
-    with pytest.raises((TypeError, BadData, UsageError), match=told) as error:
-        call(*rows())
-    assert len(str(error.value)) < 300
-
-
-@pytest.mark.parametrize("model", [AdditiveRegressor(views=VIEWS), CoRLSR(views=VIEWS, solver="conjugate-gradients")])
-@pytest.mark.filterwarnings("ignore:Every view sees")
-def test_a_fit_that_ends_at_its_limit_of_rounds_warns(model):
-    with pytest.warns(ConvergenceWarning, match="ended at max_rounds=1 and has not converged"):
-        clone(model).set_params(max_rounds=1).fit(*rows())
-
-
-def test_two_views_of_the_same_columns_are_named():
-    X, y = rows()
-    with pytest.warns(UserWarning, match=r"views\[1\] and views\[2\] are the same columns"):
-        CoRLSR(views=[3, 2, 2]).fit(X, y)
-
-
-def test_common_rows_share_the_rows_whose_label_no_view_sees():
-    X, _ = rows()
-    y, mask = X.sum(axis=1), np.zeros((40, 2), dtype=bool)
-    mask[:8, 0] = mask[8:16, 1] = True
-    model = AdditiveRegressor(views=VIEWS, **QUICK)
-    known = clone(model).fit(X, y, label_mask=mask).predict(X)  # warnings are errors
-    missing = clone(model).fit(X, np.where(np.arange(40) < 16, y, np.nan), label_mask=mask).predict(X)
-    assert_array_equal(known, missing)
-
-
-def test_a_mask_that_is_all_true_has_the_meaning_of_none():
-    X, _ = rows()
-    y, models = X.sum(axis=1), []
-    for mask in (None, np.ones((40, 2), dtype=bool)):
-        with pytest.warns(UserWarning, match="Every view sees all labels"):
-            models.append(AdditiveRegressor(views=VIEWS, tuning_steps=0).fit(X, y, label_mask=mask))
-    assert_array_equal(models[0].predict(X), models[1].predict(X))
 
 
 def test_a_prediction_names_the_column_as_a_fit_does():

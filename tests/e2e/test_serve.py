@@ -286,10 +286,18 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         assert sites()["west"]["connected"]
         # Without the list of signed sites nobody gets in, and nobody is put out.
         signed, aside = tmp_path / "co" / "authorised-sites", tmp_path / "aside"
+        whole = (tmp_path / "co" / "federation.toml").read_text()
+        (tmp_path / "co" / "federation.toml").write_text(f"{whole}\nroun = 1\n")
+        coordinator.send_signal(signal.SIGHUP)
+        until(lambda: "not reloaded" in well("coreg-coordinator", "status", cwd=tmp_path))
         signed.rename(aside)
         until(lambda: "Restore it from your backup" in (well("coreg-coordinator", "status", cwd=tmp_path)))
         assert (coordinator.poll(), sites()["west"]["connected"]) == (None, True)
         aside.rename(signed)
+        until(lambda: "Restore it from your backup" not in well("coreg-coordinator", "status", cwd=tmp_path))
+        assert "roun" in well("coreg-coordinator", "status", cwd=tmp_path), "the other fault stays until it is mended"
+        (tmp_path / "co" / "federation.toml").write_text(whole)
+        coordinator.send_signal(signal.SIGHUP)
         until(lambda: "not reloaded" not in well("coreg-coordinator", "status", cwd=tmp_path))
         # A site that is signed and not listed is rejected, and the list of sites shows it too.
         file = tmp_path / "co" / "federation.toml"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import create_authority, expiry_warnings, load_server, reissue_server, sign_request
@@ -17,6 +18,7 @@ from coreg_wire.identity.credentials import RenewableServer, client_credentials,
 from coreg_wire.identity.keys import VARIABLE, is_encrypted
 from coreg_wire.identity.names import fingerprint, load_certificates
 from coreg_wire.identity.renewal_requests import read_renewal
+from site_agent.cli.app import app
 from site_agent.identity.identity import Identity, check_identity, enrol, install, renew
 from site_agent.identity.peers import peer_of
 
@@ -98,6 +100,22 @@ def test_an_expired_certificate_is_renewed_with_the_same_commands(home: Path) ->
     signed = sign_request(home / "old", renew(home / "late").request_path, renewal=True)
     install(home / "late", signed.certificate_path)
     Authorised(home / "old").check("late", check_identity(home / "late").certificate_pem)
+
+
+def test_after_an_answer_only_what_is_left_is_to_be_done(home: Path) -> None:
+    def installed(folder: str, answer: Path) -> str:
+        done = CliRunner().invoke(app, ["enroll", "--identity", str(home / folder), "--install", str(answer)])
+        assert done.exit_code == 0, done.output
+        return done.stdout.splitlines()[-1]
+
+    first = sign_request(home / "ca", enrol(home / "new", "new").request_path)
+    assert "pin the other sites" in installed("new", first.certificate_path)
+    same = sign_request(home / "ca", renew(home / "new").request_path, renewal=True)
+    assert installed("new", same.certificate_path) == "next: `coreg-agent check --config agent.toml`"
+    other = sign_request(home / "ca", renew(home / "new", new_key=True).request_path, renewal=True)
+    assert "have the other sites pin this site's new key" in installed("new", other.certificate_path)
+    (home / "new" / "site.pem").write_text("damaged")
+    assert "pin the other sites" in installed("new", other.certificate_path), "an answer mends a damaged certificate"
 
 
 def test_a_renewal_with_another_key_keeps_the_old_identity_until_the_answer_is_installed(home: Path) -> None:
