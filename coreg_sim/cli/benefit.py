@@ -115,10 +115,11 @@ def benefit(
     def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:
         found = site_outcomes(results)
         if not found:
-            each = "; ".join(needs(name, len(names)) for name in asked.regimes)
+            each = "; ".join(needs(name, len(names)) for name in asked.regimes[:3])
+            more = f", and {len(asked.regimes) - 3} more regimes" if len(asked.regimes) > 3 else ""
             has = f": {source.size()}" if isinstance(source, OwnTable) else ""
             raise UsageError(
-                f"no federation: {', '.join(asked.sets)} is too small{has}. {each}. Choose other --regimes (the smallest: "
+                f"no federation: {', '.join(asked.sets)} is too small{has}. {each}{more}. Choose other --regimes (the smallest: "
                 f"{needs('n10', len(names))})."
             )
         return {

@@ -341,7 +341,7 @@ def _is_known(agent: Agent, name: str) -> bool:
 
 
 def _is_idle(agent: Agent) -> bool:
-    """Whether it is an agent of one run without one: with a run, it ends with that."""
+    """Whether it is an agent of one run that has no run now. With a run, it ends when the run ends."""
     return agent.once and not any(_is_known(agent, name) for name in agent.runs)
 
 

@@ -303,6 +303,10 @@ def test_what_a_study_refuses(folder, tmp_path):
             ["--data", folder, "--regimes", "n200", "--out", tmp_path],
             "is too small. n200 needs 3 columns and 1171 rows",
         ),
+        (
+            ["--data", tmp_path / "own.csv", "--target", "y", "--out", tmp_path],
+            "n50 needs 3 columns and 353 rows with a target, and 40 more regimes. Choose other --regimes (the smallest: n10",
+        ),
         (["--sets", "mg"], "Name it with --data"),
         (["--data", tmp_path / "nowhere"], "no folder with manifest.json"),
         (["--data", tmp_path / "own.csv"], "Name the column to predict with --target"),
