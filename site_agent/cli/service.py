@@ -173,8 +173,10 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         if (until := found.get("certificate_until")) is not None and (left := _days_until(until)) < 30:
             when = f"expires in {left} days" if left >= 0 else f"EXPIRED on {until[:10]}"
             typer.echo(f"  the certificate {when}: `coreg-agent enroll --renew`")
-        for run, told in found["runs"].items() if up else ():
+        for run, told in found["runs"].items():
             todo = ": see `coreg-agent pending`" if told["doing"] == Stage.WAITING.value else ""
+            if not up:
+                todo = ", when the agent stopped. Start it again: it returns to the run if the coordinator still waits"
             typer.echo(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}{todo}")
         for data, trouble in found["troubles"].items():
             typer.echo(f"  data set {data} cannot be used: {trouble}")

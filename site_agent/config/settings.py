@@ -127,8 +127,14 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
     missing = [name for name in needed if name not in {**file, **options} and not (sections and name in TABLE)]
     if missing:
         _validated(config, plain)  # a misspelt key is named first
-        beside = config is None and Path("agent.toml").is_file()
-        unread = " To use the agent.toml of this folder, give --config agent.toml." if beside else ""
+        unread = ""
+        if config is None:
+            beside = Path("agent.toml").is_file()
+            unread = (
+                " To use the agent.toml of this folder, give --config agent.toml."
+                if beside
+                else " This folder has no agent.toml: go to the folder that has it, or give --config FILE."
+            )
         raise UsageError(
             f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of agent.toml, or the "
             f"environment variable {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"

@@ -47,7 +47,7 @@ class RollingQuota:
             return None
         times = sorted(self.runs.values())
         return (
-            f"max_runs_per_day={limit}: this site took part in {len(times)} runs since {_clock(times[0])}. The next can begin "
+            f"max_runs_per_day = {limit}: this site took part in {len(times)} runs since {_clock(times[0])}. The next can begin "
             f"at {_clock(times[len(times) - limit] + DAY)}, or when its operator raises max_runs_per_day in policy.toml."
         )
 
@@ -58,7 +58,7 @@ class RollingQuota:
         if count < limit:
             return None
         return (
-            f"max_questions_per_day={limit}: this site sent {count} answers since {_clock(self.answers[0])}. The next can be "
+            f"max_questions_per_day = {limit}: this site sent {count} answers since {_clock(self.answers[0])}. The next can be "
             f"sent at {_clock(self.answers[count - limit] + DAY)}, or when its operator raises max_questions_per_day in "
             "policy.toml."
         )

@@ -72,7 +72,7 @@ class AdditiveJob:
         except CoregError:
             raise
         except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
-            raise BadData(f"these rows cannot be prepared under kernel={terms.kernel!r} ({error}).") from None
+            raise BadData(f'these rows cannot be prepared under kernel = "{terms.kernel}" ({error}).') from None
 
     def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:  # noqa: ARG002
         """Make a new engine, before its first question."""
@@ -119,7 +119,7 @@ class AdditiveJob:
         if question.ask is Ask.FIXED_POINT and self.engine.stretch(question) > self.terms.operator_norm_bound:
             raise BadData(
                 "the operator norm of this site's part exceeds the plan's "
-                f"operator_norm_bound={self.terms.operator_norm_bound:g}. The federation's operator can raise the bound; "
+                f"operator_norm_bound = {self.terms.operator_norm_bound:g}. The federation's operator can raise the bound; "
                 "the sums then lose digits."
             )
         answer = self.engine.answer(question)

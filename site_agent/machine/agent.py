@@ -180,7 +180,7 @@ def _objection(agent: Agent, plan: Plan) -> str | None:
     if agent.once and others:
         return f"this site takes part in run {others[0].run}. It takes part in one run at a time."
     if threads - {plan.iteration.threads}:
-        return f"threads={plan.iteration.threads}: an open run of this site uses {min(threads)}, which cannot change."
+        return f"threads = {plan.iteration.threads}: an open run of this site uses {min(threads)}, which cannot change."
     if agent.begun >= MAX_BEGUN:
         return (
             f"{agent.begun} consecutive runs began here and did not finish. The site's operator can restart the agent."

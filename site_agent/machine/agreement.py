@@ -75,15 +75,15 @@ class AgreementJob:
                 alone = self.view.respond(np.zeros((m, 1)), np.zeros(1))
         except MemoryError:
             raise BadData(
-                f"not enough memory to factor form={objective.form!r} with {m} unlabelled instances."
+                f'not enough memory to factor form = "{objective.form}" with {m} unlabelled instances.'
             ) from None
         except CoregError:
             raise
         except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
-            raise BadData(f"these rows cannot be factored under kernel={objective.kernel!r} ({error}).") from None
+            raise BadData(f'these rows cannot be factored under kernel = "{objective.kernel}" ({error}).') from None
         if not (np.isfinite([self._bound, self._norm]).all() and np.isfinite(alone).all()):
             raise BadData(
-                f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree."
+                f'kernel = "{objective.kernel}" overflows on these rows. Scale the features, or lower the degree.'
             )
 
     def _factored(self, weights: Arr | None) -> View:
@@ -218,7 +218,7 @@ def too_much_of_one_label(most: float) -> str:
     """The refusal without the site's own share, because that depends on its rows."""
     return (
         "against this site's policy: at some shared instance, one label of this site would make up more than "
-        f"label_share_max={most:g} of the variance of the sum, which masks cannot hide. Use a smaller coupling, a wider kernel, "
-        "a larger ridge, or shared instances other than this site's labelled rows. Or its operator raises label_share_max "
-        "in policy.toml."
+        f"label_share_max = {most:g} of the variance of the sum, which masks cannot hide. Use a smaller coupling, a wider "
+        "kernel, a larger ridge, or shared instances other than this site's labelled rows. Or its operator raises "
+        "label_share_max in policy.toml."
     )

@@ -68,7 +68,7 @@ class AlignmentJob:
         if not ids.ids:
             raise BadData("this site has no id to align.")
         if len(ids.ids) > terms.max_ids:
-            raise BadData(f"this site has more ids than the plan's max_ids={terms.max_ids}.")
+            raise BadData(f"this site has more ids than the plan's max_ids = {terms.max_ids}.")
 
     def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:
         """Draw the secrets, and forget earlier ones."""

@@ -91,11 +91,11 @@ def _require_room(n_weights: int, n: int, m: int, factor_memory: float) -> None:
         return
     parts = [f"{each:,.3g} GiB for each of {factors} couplings with {m} unlabelled instances"]
     parts += [f"{labelled:,.3g} GiB for {n} labelled rows"] * (labelled > 0.01 * needed)
-    serves = ["form='semi-parametric'", "form='landmarks'"]
+    serves = ['form = "semi-parametric"', 'form = "landmarks"']
     if 0 < (fit := int((factor_memory - labelled) / each) if each else 0) < factors:
         serves.append(f"at most {fit} coupling{'s' * (fit > 1)} in a run")
     raise BadData(
-        f"form='exact' needs {needed:,.3g} GiB of factors ({' and '.join(parts)}). This agent grants {factor_memory:g} GiB. "
+        f'form = "exact" needs {needed:,.3g} GiB of factors ({" and ".join(parts)}). This agent grants {factor_memory:g} GiB. '
         f"Use {', '.join(serves)}, or raise factor_memory in this site's policy.toml."
     )
 

@@ -50,7 +50,7 @@ def objection(now: Operator, earlier: Iterable[Operator]) -> str | None:
         common = len(np.intersect1d(known.instances, now.instances))
         if common:
             return (
-                f"against this site's policy (members_may_learn='sums'): {common} of these instances were summed before with "
+                f'against this site\'s policy (members_may_learn = "sums"): {common} of these instances were summed before with '
                 "other labels, rows, terms or sites, and two such sums reveal single sites' parts. Use other instances, or the "
                 "earlier terms and data. Or this site's operator sets members_may_learn = 'operators'."
             )

@@ -73,7 +73,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
             told.append(many)
         told.append(f"the largest share of one label of this site in a sum at one shared instance would be {share:.2g}")
         if plan.masked and share > policy.label_share_max:
-            reasons.append(f"{told[-1]}, above label_share_max={policy.label_share_max:g}")
+            reasons.append(f"{told[-1]}, above label_share_max = {policy.label_share_max:g}")
     return Judged(tuple(reasons), tuple(told))
 
 

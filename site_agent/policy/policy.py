@@ -4,7 +4,6 @@ Every refusal names the policy's key, so that both operators can act on it. It l
 site's rows.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
@@ -26,7 +25,7 @@ from coreg_core.protocol.plan import (
     Plan,
     Scoring,
 )
-from coreg_wire.files.toml_file import file_faults, read_toml
+from coreg_wire.files.toml_file import file_faults, read_toml, toml
 from site_agent.machine.factoring import FACTOR_MEMORY
 from site_agent.machine.site import max_questions
 from site_agent.machine.site_data import PrivateData
@@ -163,15 +162,14 @@ class Policy(BaseModel):
                 name, max_rounds, own = (
                     terms.trained,
                     1,
-                    [(not self.scoring, "scoring together is off (scoring=false)")],
+                    [(not self.scoring, "scoring together is off (scoring = false)")],
                 )
             case Alignment() as terms:
                 name, max_rounds, own = self.objectives[0], 1, self._alignment(plan, terms)
             case _:
                 assert_never(plan.objective)
         checks = [*self._of_every_plan(plan, max_rounds, name), *self._of_sums(plan), *own]
-        if plan.masked and self.members_may_learn == "sums" and not isinstance(plan.objective, Alignment):
-            checks += against_one_operator(plan, data)
+        one_operator = against_one_operator(plan, data) if plan.masked and self.members_may_learn == "sums" else []
         if data is not None and data.overlap is not None:
             least = data.overlap.least
             checks.append(
@@ -184,21 +182,21 @@ class Policy(BaseModel):
         if not isinstance(plan.objective, Scoring | Alignment):
             checks += self._of_functions(plan.objective)
             checks += [] if data is None else self._of_scale(plan.objective, data)
-        return [text for is_broken, text in checks if is_broken]
+        return [*one_operator, *(text for is_broken, text in checks if is_broken)]
 
     def _alignment(self, plan: Plan, terms: Alignment) -> list[tuple[bool, str]]:
         sites = len(plan.sites)
         least = min(terms.min_overlap, sites) if terms.intersect_from else sites
         return [
-            (not self.alignment, "alignment of ids is off (alignment=false)"),
+            (not self.alignment, "alignment of ids is off (alignment = false)"),
             (
                 terms.max_ids > self.max_alignment_ids,
-                f"max_ids={terms.max_ids} is above max_alignment_ids={self.max_alignment_ids}: each id that a site lists tests "
-                "whether all others have it",
+                f"max_ids = {terms.max_ids} is above max_alignment_ids = {self.max_alignment_ids}: each id that a site lists "
+                "tests whether all others have it",
             ),
             (
                 least < self.min_sites or (self.members_may_learn == "sums" and least < sites),
-                f"min_overlap={least} of {sites} sites could make a shared set that not all sites know; set min_overlap = "
+                f"min_overlap = {least} of {sites} sites could make a shared set that not all sites know; set min_overlap = "
                 f"{sites} ({self._overlap_key(least)})",
             ),
         ]
@@ -213,19 +211,19 @@ class Policy(BaseModel):
         return [
             (
                 objective not in self.objectives,
-                f"objective is {objective!r}, and objectives={list(self.objectives)} does not list it",
+                f'objective is "{objective}", and objectives = {toml(self.objectives)} does not list it',
             ),
             (
                 max_rounds > self.max_rounds,
-                f"max_rounds={max_rounds} is above max_rounds={self.max_rounds}",
+                f"max_rounds = {max_rounds} is above max_rounds = {self.max_rounds}",
             ),
             (
                 plan.membership.min_sites < self.min_sites,
-                f"min_sites={plan.membership.min_sites} is below min_sites={self.min_sites}",
+                f"min_sites = {plan.membership.min_sites} is below min_sites = {self.min_sites}",
             ),
             (
                 plan.iteration.threads > self.max_threads,
-                f"threads={plan.iteration.threads} is above max_threads={self.max_threads}",
+                f"threads = {plan.iteration.threads} is above max_threads = {self.max_threads}",
             ),
         ]
 
@@ -234,18 +232,18 @@ class Policy(BaseModel):
         return [
             (
                 not plan.masked and self.aggregation == "secure",
-                "aggregation='plaintext' would show the coordinator each of this site's answers, from which it can compute "
-                "the labels of rows that it knows (aggregation='secure')",
+                'aggregation = "plaintext" would show the coordinator each of this site\'s answers, from which it can compute '
+                'the labels of rows that it knows (aggregation = "secure")',
             ),
             (
                 plan.privacy.convergence_report == "exact" and self.convergence_report == "coarse",
-                "convergence_report='exact' would show the coordinator the residuals of every round "
-                "(convergence_report='coarse')",
+                'convergence_report = "exact" would show the coordinator the residuals of every round '
+                '(convergence_report = "coarse")',
             ),
             (
                 plan.privacy.membership_changes and not self.membership_changes,
-                "membership_changes=true would allow sums over other sets of sites, whose differences reveal single answers "
-                "(membership_changes=false)",
+                "membership_changes = true would allow sums over other sets of sites, whose differences reveal single answers "
+                "(membership_changes = false)",
             ),
             (
                 plan.masked and bool(unknown),
@@ -260,11 +258,11 @@ class Policy(BaseModel):
         return [
             (
                 kernel not in self.kernels,
-                f"kernel={kernel!r} is not in kernels={list(self.kernels)}{_TELLS.get(kernel, '')}",
+                f"kernel = {toml(kernel)} is not in kernels = {toml(self.kernels)}{_TELLS.get(kernel, '')}",
             ),
             (
                 kernel == "polynomial" and terms.degree > self.degree_max,
-                f"degree={terms.degree} is above degree_max={self.degree_max}: rows would be similar only to themselves, and "
+                f"degree = {terms.degree} is above degree_max = {self.degree_max}: rows would be similar only to themselves, and "
                 "each answer would reveal one label",
             ),
         ]
@@ -272,28 +270,28 @@ class Policy(BaseModel):
     def _of_scale(self, terms: Agreement | Additive, data: PrivateData) -> list[tuple[bool, str]]:
         """The plan's numbers in units of this site's rows. The texts leave the site, so they hold no figure of the rows."""
         here = scaled(terms, data)
-        bandwidth, ridge = f"bandwidth={terms.bandwidth!r}", f"ridge={terms.ridge!r}"
+        bandwidth, ridge = f"bandwidth = {toml(terms.bandwidth)}", f"ridge = {toml(terms.ridge)}"
         distance = "times the median distance of this site's labelled rows"
         return [
             (
                 here.bandwidth is not None and here.bandwidth < self.bandwidth_min,
-                f"{bandwidth} is below bandwidth_min={self.bandwidth_min:g} {distance}: answers would reveal the label of each "
+                f"{bandwidth} is below bandwidth_min = {self.bandwidth_min:g} {distance}: answers would reveal the label of each "
                 "labelled row that is similar to a shared instance, and the other sites' parts of the sum could not hide it",
             ),
             (
                 here.bandwidth is not None and here.bandwidth > self.bandwidth_max,
-                f"{bandwidth} is above bandwidth_max={self.bandwidth_max:g} {distance}: the kernel would be linear in the "
+                f"{bandwidth} is above bandwidth_max = {self.bandwidth_max:g} {distance}: the kernel would be linear in the "
                 "distance, and answers would reveal the distances of the shared rows",
             ),
             (
                 here.ridge is not None and here.ridge < self.ridge_min,
-                f"{ridge} is below ridge_min={self.ridge_min:g} times the kernel's mean over this site's labelled rows: the "
+                f"{ridge} is below ridge_min = {self.ridge_min:g} times the kernel's mean over this site's labelled rows: the "
                 "model would pass through the labels, and answers would reveal those of rows similar to shared instances",
             ),
             (
                 here.of_all is not None and here.of_all > self.ridge_max,
-                f"{ridge} is above ridge_max={self.ridge_max:g} times the kernel's sum over this site's labelled rows: the model "
-                "would learn nothing from labels, and answers would reveal the Gram matrix of the shared rows",
+                f"{ridge} is above ridge_max = {self.ridge_max:g} times the kernel's sum over this site's labelled rows: the "
+                "model would learn nothing from labels, and answers would reveal the Gram matrix of the shared rows",
             ),
         ]
 
@@ -301,18 +299,21 @@ class Policy(BaseModel):
         grouped = terms.residuals == "grouped"
         least = self.grouped_at_least
         return [
-            (terms.targets not in self.targets, f"targets={terms.targets!r} is not in targets={list(self.targets)}"),
+            (
+                terms.targets not in self.targets,
+                f"targets = {toml(terms.targets)} is not in targets = {toml(self.targets)}",
+            ),
             (
                 terms.rows == "common" and not self.common_rows,
-                "rows='common' would disclose labelled instances among the shared ids (common_rows=false)",
+                'rows = "common" would disclose labelled instances among the shared ids (common_rows = false)',
             ),
             (
                 terms.residuals == "open" and not self.open_residuals,
-                "residuals='open' would reveal every label (open_residuals=false)",
+                'residuals = "open" would reveal every label (open_residuals = false)',
             ),
             (
                 grouped and (least is None or terms.group_size < least),
-                f"residuals='grouped' would reveal means over {terms.group_size} labels (grouped_at_least={least or 'absent'})",
+                f'residuals = "grouped" means over {terms.group_size} labels leave (grouped_at_least = {least or "absent"})',
             ),
         ]
 
@@ -321,24 +322,24 @@ class Policy(BaseModel):
         relative = [rho for rho in couplings if terms.relative and rho > self.relative_coupling_max]
         coupled = [c for c in couplings if not (terms.relative or self.coupling_min <= c <= self.coupling_max)]
         return [
-            (terms.form not in self.forms, f"form={terms.form!r} is not in forms={list(self.forms)}"),
-            (schedule not in self.schedules, f"schedule {schedule!r} is not in schedules={list(self.schedules)}"),
+            (terms.form not in self.forms, f"form = {toml(terms.form)} is not in forms = {toml(self.forms)}"),
+            (schedule not in self.schedules, f'schedule "{schedule}" is not in schedules = {toml(self.schedules)}'),
             (
                 terms.label_units not in self.label_units,
-                f"label_units={terms.label_units!r} is not in label_units={list(self.label_units)}: answers would reveal the "
-                "level of the labels, not only their differences",
+                f"label_units = {toml(terms.label_units)} is not in label_units = {toml(self.label_units)}: answers would reveal "
+                "the level of the labels, not only their differences",
             ),
             (
                 bool(relative),
-                f"relative coupling={relative} is above relative_coupling_max={self.relative_coupling_max}",
+                f"relative coupling = {relative} is above relative_coupling_max = {self.relative_coupling_max}",
             ),
             (
                 bool(coupled),
-                f"coupling={coupled} is outside coupling_min={self.coupling_min} to coupling_max={self.coupling_max}",
+                f"coupling = {coupled} is outside coupling_min = {self.coupling_min} to coupling_max = {self.coupling_max}",
             ),
             (
                 len(couplings) > self.max_couplings,
-                f"{len(couplings)} couplings are more than max_couplings={self.max_couplings}",
+                f"{len(couplings)} couplings are more than max_couplings = {self.max_couplings}",
             ),
         ]
 
@@ -371,17 +372,12 @@ def as_written(policy: Policy) -> list[str]:
             case "ids_secret":
                 told.append('ids_secret = "(not shown)"')
             case "peers":
-                told += [f"peers.{_key(site)} = {_toml(fingerprint)}" for site, fingerprint in value.items()]
+                told += [f"peers.{_key(site)} = {toml(fingerprint)}" for site, fingerprint in value.items()]
             case _:
-                told.append(f"{key} = {_toml(value)}")
+                told.append(f"{key} = {toml(value)}")
     return told
-
-
-def _toml(value: bool | int | float | str | tuple[str, ...]) -> str:
-    """A value in TOML. Only infinities and NaN differ from JSON."""
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:
     """A bare key if TOML allows it, else quoted."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml(name)

@@ -102,6 +102,12 @@ def check(
             )
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
+        if both := labelled_and_shared(prepared):
+            text = (
+                f"{both} labelled instances are shared too. Other members can roughly estimate these labels from this site's "
+                'answers. If that matters, leave them out of the shared ids; only a study with rows = "common" needs them'
+            )
+            note(f"table {name}: {text}", True, {"check": "table", "warning": True})
         if inputs.shared is None and (aligned := results.alignment_of(name)) is not None:
             study = aligned.rpartition("/")[2]
             text = f'{aligned} has aligned ids, and this data set does not use them. Add shared = "{study}" and reload the agent'
@@ -253,13 +259,15 @@ def check(
 
 
 def shared_rows(prepared: Prepared) -> str:
-    """How many shared instances this site knows, of how many, and how many of them are labelled rows too."""
-    data, table = prepared.data, prepared.table
-    both = len({*table.labelled_ids} & {*table.unlabelled_ids})
-    about = [f"{both} are both"] * bool(both)
-    if data.overlap is not None:
-        about.insert(0, f"of {data.n_shared} that at least {data.overlap.least} sites know")
-    return f"{len(data.Z)} shared" + f" ({', '.join(about)})" * bool(about)
+    """How many shared instances this site knows, and of how many."""
+    data = prepared.data
+    of_all = f" (of {data.n_shared} that at least {data.overlap.least} sites know)" if data.overlap is not None else ""
+    return f"{len(data.Z)} shared{of_all}"
+
+
+def labelled_and_shared(prepared: Prepared) -> int:
+    """How many of the labelled instances are shared too."""
+    return len({*prepared.table.labelled_ids} & {*prepared.table.unlabelled_ids})
 
 
 def policy_summary(policy: Policy) -> str:

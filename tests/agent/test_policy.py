@@ -96,12 +96,16 @@ SECURE = {"aggregation": "secure", "min_sites": 3, "coupling": (1.0,)}
 @pytest.mark.parametrize(
     ("policy", "plan", "words"),
     [
-        ({"aggregation": "secure"}, {"aggregation": "plaintext"}, "aggregation='plaintext' would show the coordinator"),
+        (
+            {"aggregation": "secure"},
+            {"aggregation": "plaintext"},
+            'aggregation = "plaintext" would show the coordinator',
+        ),
         ({"aggregation": "plaintext"}, {"aggregation": "plaintext"}, ""),
         ({"peers": PINNED}, SECURE, ""),
         ({"aggregation": "plaintext", "peers": PINNED}, SECURE, ""),
         ({"peers": {"a": "1" * 64}}, SECURE, "sites b, c are not pinned"),
-        ({"peers": PINNED}, SECURE | {"membership_changes": True}, "(membership_changes=false)"),
+        ({"peers": PINNED}, SECURE | {"membership_changes": True}, "(membership_changes = false)"),
         (
             {"peers": PINNED, "membership_changes": True, "members_may_learn": "operators"},
             SECURE | {"membership_changes": True},
@@ -125,20 +129,20 @@ def test_a_site_pins_its_own_key_itself():
 ADDITIVE = {"min_sites": 3, "aggregation": "secure", "tuning_steps": 0, "probes": 1, "max_rounds": 10}
 OPERATORS = {
     "two sites": (make_plan, {"sites": ("a", "b"), "min_sites": 2}, "2 sites are fewer than 3"),
-    "fewer sites": (make_plan, {"min_sites": 2}, "min_sites=2 of 3"),
+    "fewer sites": (make_plan, {"min_sites": 2}, "min_sites = 2 of 3"),
     "sites that are gone": (make_plan, {"on_dropout": "continue"}, "another set of sites"),
-    "membership": (make_plan, {"membership_changes": True}, "membership_changes=true"),
-    "couplings": (make_plan, {"coupling": (0.5, 1.0)}, "coupling=[0.5, 1.0] is not one number above 0"),
-    "no coupling": (make_plan, {"coupling": (0.0,)}, "coupling=[0.0] is not one number above 0"),
+    "membership": (make_plan, {"membership_changes": True}, "membership_changes = true"),
+    "couplings": (make_plan, {"coupling": (0.5, 1.0)}, "coupling = [0.5, 1.0] is not one number above 0"),
+    "no coupling": (make_plan, {"coupling": (0.0,)}, "coupling = [0.0] is not one number above 0"),
     "Algorithm 1": (make_plan, {"schedule": "block-coordinate-descent"}, "each site's predictions"),
     "two values": (make_plan, {"form": "linear", "max_rounds": 2}, "columns of two values"),
-    "every column": (make_plan, {"form": "linear", "max_rounds": 3}, "max_rounds=3 answers of a linear form"),
-    "tuning": (additive_plan, ADDITIVE | {"tuning_steps": 1}, "1 tuning steps"),
-    "probes": (additive_plan, ADDITIVE | {"probes": 2}, "probes=2"),
-    "forecast": (additive_plan, ADDITIVE | {"forecast": True}, "fold trains again"),
-    "common rows": (additive_plan, ADDITIVE | {"rows": "common"}, "fold trains again"),
-    "open": (additive_plan, ADDITIVE | {"rows": "common", "residuals": "open"}, "residuals='open'"),
-    "linear kernel": (additive_plan, ADDITIVE | {"kernel": "linear"}, "a linear kernel"),
+    "every column": (make_plan, {"form": "linear", "max_rounds": 3}, "max_rounds = 3 answers of a linear form"),
+    "tuning": (additive_plan, ADDITIVE | {"tuning_steps": 1}, "tuning_steps = 1"),
+    "probes": (additive_plan, ADDITIVE | {"probes": 2}, "probes = 2"),
+    "forecast": (additive_plan, ADDITIVE | {"forecast": True}, "forecast = true trains again"),
+    "common rows": (additive_plan, ADDITIVE | {"rows": "common"}, 'rows = "common" trains again'),
+    "open": (additive_plan, ADDITIVE | {"rows": "common", "residuals": "open"}, 'residuals = "open"'),
+    "linear kernel": (additive_plan, ADDITIVE | {"kernel": "linear"}, 'kernel = "linear"'),
 }
 
 
@@ -198,12 +202,12 @@ COMMON, GROUPED = {"rows": "common"}, {"rows": "common", "residuals": "grouped"}
         (GROUPED, "grouped_at_least", {}, {"common_rows": True, "grouped_at_least": 3}),
         (
             GROUPED | {"group_size": 4},
-            "grouped_at_least=5",
+            "grouped_at_least = 5",
             {"common_rows": True, "grouped_at_least": 5},
             {"common_rows": True, "grouped_at_least": 4},
         ),
         ({"max_rounds": 11}, "max_rounds", {}, {"max_rounds": 11}),
-        ({}, "targets=['raw']", {"targets": ["raw"]}, {"targets": ["federation"]}),
+        ({}, 'targets = ["raw"]', {"targets": ["raw"]}, {"targets": ["federation"]}),
     ],
 )
 def test_every_disclosure_of_the_additive_objective_has_a_key(terms, key, refusing, allowing):
@@ -317,7 +321,7 @@ def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows()
     plan = make_plan(kernel="polynomial", degree=9, label_units="raw", ridge=1e-9, bandwidth=0.1, max_rounds=20_000)
     gaussian = plain(kernels=["gaussian"])
     reasons = gaussian.objections(plan, DATA)
-    named = ("max_rounds=10000", "kernels=['gaussian']", "degree_max=3", "label_units=[", "ridge_min=0.01")
+    named = ("max_rounds = 10000", 'kernels = ["gaussian"]', "degree_max = 3", "label_units = [", "ridge_min = 0.01")
     assert [key for key in named if not any(key in text for text in reasons)] == []
     assert len(reasons) == len(named)
     assert reasons == gaussian.objections(plan, replace(DATA, X=ROWS * np.pi))

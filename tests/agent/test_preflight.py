@@ -19,6 +19,7 @@ from coreg_core.protocol.plan import plan_from_dict
 from coreg_wire.files.plan_file import read_plan
 from coreg_wire.terminal import command_line
 from coreg_wire.terminal.command_line import owner_hint
+from site_agent.config.settings import read_settings
 from site_agent.data.prepare import prepare, site_salt
 from site_agent.ledger import Ledger
 from site_agent.machine.operators import operator_of
@@ -137,7 +138,7 @@ def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     assert good[-1] == "plan: this site would take part in it"
     code, figures, wrong = judged(folder, planned(folder, 1e-6, 1e-6))
     assert (code, len(wrong)) == (4, 2)
-    assert ("bandwidth_min=0.5" in wrong[0], "ridge_min=0.01" in wrong[1]) == (True, True)
+    assert ("bandwidth_min = 0.5" in wrong[0], "ridge_min = 0.01" in wrong[1]) == (True, True)
     assert figures[0].startswith("plan: its bandwidth is ")
     assert figures[1].startswith("plan: its ridge is 1e-06 times")
 
@@ -156,7 +157,7 @@ def test_all_reasons_against_a_plan_are_given_at_once(folder):
     plan = planned(folder)
     plan["membership"]["sites"] = ["east", "south"]
     _, _, wrong = judged(folder, {"asked": "today", "plan": plan})  # as `pending --json` has it
-    words = ("does not list north", "max_rounds=7", "aggregation='plaintext'", "forms=['landmarks']")
+    words = ("does not list north", "max_rounds = 7", 'aggregation = "plaintext"', 'forms = ["landmarks"]')
     assert [word in text for word, text in zip(words, wrong, strict=True)] == [True] * 4
 
 
@@ -218,7 +219,7 @@ def test_a_plan_with_other_terms_on_the_same_instances_is_refused_by_the_ledger(
     answered["objective"]["coupling"] = [0.02]
     code, _, wrong = judged(folder, answered)
     assert code == 4
-    assert "members_may_learn='sums'" in wrong[0]
+    assert 'members_may_learn = "sums"' in wrong[0]
 
 
 def test_the_plan_is_judged_while_the_agent_holds_the_ledger_and_check_makes_no_secret(folder, answered):
@@ -292,6 +293,23 @@ def test_an_alignment_that_a_data_set_does_not_use_and_another_table_are_warning
     assert any(
         "other columns than the last model had (without w; with v). Is this the right file?" in w for w in warned
     )
+
+
+def test_labelled_instances_among_the_shared_ones_are_a_warning(folder):
+    for first, expected in ((9, 0), (7, 2)):  # rows 0 to 8 are labelled
+        write(folder, "\n".join(["id,u,v", *(f"{i},{i % 3},{i}" for i in range(first, 20)), ""]), "shared.csv")
+        _, found = check(*TABLE, *INSECURE, "--unlabelled", "shared.csv")
+        warned = [each["text"] for each in found if each.get("warning") and "estimate these labels" in each["text"]]
+        assert len(warned) == bool(expected)
+        assert all(f"{expected} labelled instances are shared too" in text for text in warned)
+
+
+def test_a_folder_without_a_configuration_is_named(folder):
+    with pytest.raises(UsageError, match=r"This folder has no agent\.toml: go to the folder"):
+        read_settings(None, {}, ("target",))
+    write(folder, "", "agent.toml")
+    with pytest.raises(UsageError, match=r"give --config agent\.toml"):
+        read_settings(None, {}, ("target",))
 
 
 def test_some_ids_that_repeat_among_many_are_named_one_by_one(folder):

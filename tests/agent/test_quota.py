@@ -103,10 +103,10 @@ def test_over_restarts_and_plans_a_site_takes_part_in_so_many_runs_per_day(tmp_p
 
     first, second, third = (asked(f"run-{number}", (0.1, 1.0 + number)) for number in range(3))
     assert [type(answer) for answer in (first, second, third)] == [Offer, Offer, PlanRefused]
-    assert "max_runs_per_day=2: this site took part in 2 runs since " in third.reason
+    assert "max_runs_per_day = 2: this site took part in 2 runs since " in third.reason
     assert isinstance(asked("run-1", (0.1, 2.0)), Offer), "a run that was begun goes on"
     both = asked("run-9", (0.1, 1.0), max_rounds=5).reason
-    assert ("max_rounds=5" in both, "max_runs_per_day=2" in both) == (True, True)
+    assert ("max_rounds = 5" in both, "max_runs_per_day = 2" in both) == (True, True)
 
 
 def test_over_runs_and_restarts_a_site_gives_so_many_answers_per_day_and_names_the_time_of_the_next(tmp_path):
@@ -117,5 +117,5 @@ def test_over_runs_and_restarts_a_site_gives_so_many_answers_per_day_and_names_t
         agent.ledger.close()
         assert len(quota_of(tmp_path / "l", dt.datetime.now(dt.UTC)).answers) == most
         refusal = next(said.reason for said in agent.said if isinstance(said, PlanRefused))
-        assert f"max_questions_per_day={most}: this site sent {most} answers since " in refusal
+        assert f"max_questions_per_day = {most}: this site sent {most} answers since " in refusal
         assert pump.breaches == {}

@@ -293,10 +293,10 @@ def test_a_study_names_the_file_of_its_current_run(tmp_path: Path) -> None:
 def test_a_policy_allows_alignments_of_so_many_ids() -> None:
     plan = Plan("r", "f", Membership(tuple("abc"), 3), Alignment(max_ids=1000))
     pins = {"peers": {name: name * 64 for name in "abc"}}
-    assert "alignment of ids is off (alignment=false)" in str(Policy(**pins).objection(plan))
+    assert "alignment of ids is off (alignment = false)" in str(Policy(**pins).objection(plan))
     assert Policy(**pins, alignment=True).objection(plan) is None
     few = Policy(**pins, alignment=True, max_alignment_ids=999)
-    assert "max_ids=1000 is above max_alignment_ids=999" in str(few.objection(plan))
+    assert "max_ids = 1000 is above max_alignment_ids = 999" in str(few.objection(plan))
 
 
 def test_a_later_alignment_replaces_its_file_and_no_other(tmp_path: Path) -> None:

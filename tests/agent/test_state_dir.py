@@ -122,6 +122,7 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
     state.write_status({**found, "runs": run, "troubles": {"p": "a fault"}})
     assert command(state, "status").exit_code == 7
     assert "north: not running" in command(state, "status").stdout
+    assert "run r1 of waits: answering, when the agent stopped. Start it again" in command(state, "status").stdout
     with exclusive(state.folder.parent / "ledger.jsonl", "this agent"):
         up = command(state, "status")
         assert up.exit_code == 0

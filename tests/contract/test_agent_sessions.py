@@ -398,4 +398,4 @@ async def test_a_kernel_that_overflows_refuses_the_plan_in_words(tmp_path: Path)
     agent = RunningAgent(tmp_path / "ledger.jsonl", data=replace(data, X=50.0 * data.X, Z=50.0 * data.Z))
     end = await agent.live(Scripted(script).dialler)
     assert end.outcome is Outcome.REFUSED
-    assert "kernel='polynomial'" in frames[0].message.plan_refused.reason
+    assert 'kernel = "polynomial"' in frames[0].message.plan_refused.reason

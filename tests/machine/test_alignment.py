@@ -308,7 +308,7 @@ def test_an_id_that_is_inserted_is_tested_and_the_plan_bounds_how_many() -> None
     assert aligned(pump)["a"].ids == ("eve",)
     refused = Pump(plan_of(max_ids=5), sites_of()).join().run()
     assert refused.outcome is Outcome.REFUSED
-    assert "more ids than the plan's max_ids=5" in refused.end.reason
+    assert "more ids than the plan's max_ids = 5" in refused.end.reason
 
 
 def test_plans_that_cannot_be_aligned() -> None:

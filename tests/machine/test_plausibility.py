@@ -221,7 +221,7 @@ def test_a_part_that_is_stronger_than_the_plan_allows_answers_nothing_at_all() -
     plan = additive_plan(operator_norm_bound=0.5)
     pump = Pump(plan, additive_sites(plan)).join().run()
     assert pump.outcome is Outcome.SITE_FAULT
-    assert "operator_norm_bound=0.5" in pump.end.reason
+    assert "operator_norm_bound = 0.5" in pump.end.reason
     assert not any(
         kept is not None and any(t.values is not None and t.values.shape[0] == 61 for t in kept.sums)
         for kept in (site.kept for site in pump.sites.values())

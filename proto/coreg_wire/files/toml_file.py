@@ -1,8 +1,9 @@
 """A TOML file as a dictionary, and errors that name the key, its fault and the correction."""
 
+import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     if _deeper_than(DEEPEST, read):
         raise too_deep
     return read
+
+
+def toml(value: bool | int | float | str | Sequence[str | float]) -> str:
+    """A value in TOML. Only infinities and NaN differ from JSON."""
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _syntax(message: str, path: Path) -> str:
