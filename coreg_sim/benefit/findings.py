@@ -49,7 +49,8 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                     out.append(
                         f"These are only {len(part)} results. Raise --draws until there are {FEW} or more, before you decide."
                     )
-                out.append(f"Verdict for {part[0].regime.name}: {_verdict(part, own, default, pick)}")
+                verdict = _verdict(part)
+                out.append(f"Verdict for {part[0].regime.name}: {verdict}{_unsure(part, verdict)}")
                 continue
             sites = "sites" if all(min(site.regime.labels) for site in part) else "sites with labels"
             out.append(
@@ -67,7 +68,7 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 )
         if len(among) < FEW and name != OTHER:
             out.append(
-                f"This is based on only {len(among)} simulated sites. Use more draws (--draws 10) before you decide."
+                f"This is based on only {len(among)} simulated sites. Use more draws (--draws 30) before you decide."
             )
     return out
 
@@ -119,18 +120,17 @@ def _parts(name: str, among: list[SiteOutcome]) -> Iterator[tuple[str, list[Site
 
 def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
     """Where the columns of each site are given: what joining brings to each of them, by regime."""
-    out = []
+    out, width = [], max(map(len, names))
     for regime in dict.fromkeys(site.regime for site in found):
-        told = []
+        lines = [f"{regime.name} ({regime.about}), by site (in brackets: the share of draws in which it is harmed):"]
         for v, name in enumerate(names):
             own = [site for site in found if site.regime == regime and site.site == v]
             models, scores = figure(own, "additive"), figure(own, "together-private")
             if models is not None and scores is not None:
-                bare = ", without labels" * (not own[0].labels)
-                told.append(
-                    f"{name}{bare}: joined model {percent(models.mean)}, scored together {percent(scores.mean)}"
-                )
-        out.append(f"{regime.name} ({regime.about}), by site: {'; '.join(told)}.")
+                told = (f"{percent(each.mean):>8} {f'({share(each.harmed)})':<7}" for each in (models, scores))
+                bare = "  without labels" * (not own[0].labels)
+                lines.append(f"{name:<{width}}  joined model{next(told)}  scored together{next(told)}{bare}".rstrip())
+        out.append("\n    ".join(lines))
     if len(names) == 2:
         out.append(
             "With two sites each can compute the answers of the other. Use at least three, or two that trust each other."
@@ -138,8 +138,22 @@ def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
     return out
 
 
-def _verdict(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure) -> str:
+def _unsure(part: list[SiteOutcome], verdict: str) -> str:
+    """A sentence if the verdict is another one without a single draw."""
+    for draw in {site.draw for site in part}:
+        rest = [site for site in part if site.draw != draw]
+        if rest and (other := _verdict(rest)).partition(".")[0] != verdict.partition(".")[0]:
+            first = other.partition(".")[0]
+            return f' This is near a limit: without one of the draws the verdict is "{first}". Raise --draws.'
+    return ""
+
+
+def _verdict(part: list[SiteOutcome]) -> str:
     """The advice of docs/tutorials/your-own-table.md, section 5."""
+    own, default, pick = (figure(part, name) for name in ("additive", "together-private", "together-own-pick"))
+    assert own
+    assert default
+    assert pick
     joined, together = _beat_the_mean(part, own)
     ridge = _ridge_is_better(part) >= 0.5
     if not (joined or together):

@@ -56,11 +56,11 @@ class OwnTable(TableSource):
 
     def size(self) -> str:
         """Rows with a target and columns, in words."""
-        table, _ = self.read()
+        table, *_ = self.read()
         return f"{len(table.y)} rows with a target, {len(table.attributes)} columns"
 
-    def read(self) -> tuple[AttributeTable, tuple[str, ...]]:
-        """The table, and sentences about columns that a user may not want.
+    def read(self) -> tuple[AttributeTable, tuple[str, ...], tuple[str, ...]]:
+        """The table, sentences about columns that a user may not want, and those about columns that can be the target itself.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class OwnTable(TableSource):
                 if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
             )
         )
-        warnings += tuple(
+        leaks = tuple(
             f"column {name!r} has nearly the order of the target (rank correlation {rank:+.2f}). Is it known only after the "
             f"target, or computed from it? Then add --drop {shlex.quote(name)}."
             for name, rank in zip(names, _ranks(X, y), strict=True)
@@ -109,4 +109,4 @@ class OwnTable(TableSource):
         data = NumericDataSet(self.name, X, y, names, attributes, "regression")
         of = {name: j for j, name in enumerate(dict.fromkeys(sources))}
         groups = [[of[name] for name in columns if name in of] for _, columns in self.sites]
-        return table_of(data, most_levels=None, groups=groups), warnings
+        return table_of(data, most_levels=None, groups=groups), warnings, leaks

@@ -46,6 +46,7 @@ class SiteOutcome:
     judged: bool
     record: Mapping[str, JSON]
     change: Mapping[str, float]
+    draw: str = ""
 
     @property
     def counted(self) -> bool:
@@ -84,7 +85,7 @@ def site_outcomes(results: Mapping[str, dict[str, JSON]]) -> list[SiteOutcome]:
 
 
 def _of_federation(key: str, result: dict[str, JSON]) -> Iterator[SiteOutcome]:
-    name, regime, _ = key.rsplit("/", 2)
+    name, regime, draw = key.rsplit("/", 2)
     for v, record in enumerate(result["sites"]):
         alone = result["alone"][v]
         change = {
@@ -105,6 +106,7 @@ def _of_federation(key: str, result: dict[str, JSON]) -> Iterator[SiteOutcome]:
             record["judged"],
             record,
             change,
+            draw,
         )
 
 

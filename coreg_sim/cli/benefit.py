@@ -88,9 +88,10 @@ def benefit(
         raise UsageError(
             "--target, --positive, --drop, --dates, --categorical and --na-values are for a table. Name it: --data FILE."
         )
+    leaks: tuple[str, ...] = ()
     if isinstance(source, OwnTable):
         try:
-            sentences = source.read()[1]
+            _, sentences, leaks = source.read()
         except BadData as error:
             if (
                 views is not None
@@ -99,7 +100,7 @@ def benefit(
             ):
                 error.args = (f"{error}\n`dates` and `categorical` go into a section [sites.NAME] of {views}.",)
             raise
-        for sentence in sentences:
+        for sentence in (*sentences, *leaks):
             typer.echo(f"{source.path}: {sentence}", err=True)
     names = [name for name, _ in source.sites] if isinstance(source, OwnTable) else []
     if address is not None and jobs != 1:
@@ -110,7 +111,8 @@ def benefit(
 
     def reported(found: "list[SiteOutcome]") -> "Report":
         whole = report(found)
-        return replace(whole, findings=(*whole.findings, *by_site(found, names))) if names else whole
+        doubts = tuple(f"The verdict may be void: {leak}" for leak in leaks)
+        return replace(whole, findings=(*whole.findings, *(by_site(found, names) if names else ()), *doubts))
 
     def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:
         found = site_outcomes(results)

@@ -151,12 +151,14 @@ def own_table(folder, **changes):
 
 
 def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
-    table, warnings = own_table(tmp_path).read()
+    table, warnings, leaks = own_table(tmp_path).read()
     by_width = sorted(block.shape[1] for block in table.attributes)
     assert by_width == [1, 1, 1, 2], "x, number, the day; z and whether it is empty"
     assert_allclose(np.corrcoef(table.y, np.arange(60))[0, 1], 1.0, atol=1e-3)
     assert [sentence for sentence in warnings if "number" in sentence] == [
         "column 'number' has a different whole number in every row. Add --drop number if it is an id.",
+    ]
+    assert [sentence for sentence in leaks if "number" in sentence] == [
         "column 'number' has nearly the order of the target (rank correlation +1.00). Is it known only after the target, or "
         "computed from it? Then add --drop number.",
     ]
