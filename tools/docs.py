@@ -270,6 +270,25 @@ def documented(about: Any) -> str:
     return table("| name | default | meaning |", rows)
 
 
+def parameters() -> str:
+    """The parameters of every estimator, or the name of the estimator that documents them."""
+    made = {name: getattr(estimators, name) for name in estimators.__all__ if hasattr(getattr(estimators, name), "fit")}
+    own = {name: re.findall(r"^\| `(\w+)`", documented(each), re.MULTILINE) for name, each in made.items()}
+    parts = []
+    for name in sorted(
+        made, key=lambda name: (name != "AdditiveRegressor", not name.startswith(("Additive", "CoRLSR")), name)
+    ):
+        parts += [f"### {name}", *([documented(made[name])] if own[name] else [])]
+        others = [other for other in signature(made[name]).parameters if other not in own[name]]
+        if others:
+            documents = [other for other in made if {*others} <= {*own[other]}]
+            bases = [each.__name__ for each in made[name].__mro__]
+            base = max(documents, key=lambda other: (other in bases, other[:3] == name[:3]))
+            what = f"`{'`, `'.join(others)}` are" if own[name] else "All parameters are"
+            parts.append(f"{what} those of [{base}](#{base.lower()}).")
+    return "\n\n".join(parts)
+
+
 def sizing() -> str:
     """Memory, time and traffic of a site (benchmarks/sizing.py)."""
     found = json.loads((ROOT / "docs" / "research" / "sizing.json").read_text(encoding="utf-8"))["rows"]
@@ -333,9 +352,9 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/reference/agent-toml.md": {"agent.toml": agent, "serving": serving},
     "docs/reference/policy-toml.md": {"policy.toml": lambda: section(Policy, "policy")},
-    "docs/reference/python.md": {
+    "docs/reference/estimators.md": {
         "estimators": estimator_table,
-        "parameters": lambda: documented(estimators.AdditiveRegressor),
+        "parameters": parameters,
         "fit": lambda: documented(estimators.AdditiveRegressor.fit),
     },
     "docs/reference/exit-codes.md": {"exit codes": exit_codes, "stops": stops},

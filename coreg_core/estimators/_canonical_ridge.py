@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import Regressor, TwoClasses, all_or_nothing, generator, split_rows
+from coreg_core.estimators._inputs import Estimator, Regressor, TwoClasses, all_or_nothing, generator, split_rows
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.kernels.leave_one_out import leave_one_out
 from coreg_core.numerics.arrays import Arr, block_rows
@@ -28,7 +28,7 @@ class FeatureMap(Protocol):
         """(a, d) -> (a, M)."""
 
 
-class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class CanonicalRidge(Estimator):
     """The base of XNV and XKS; see there for the parameters."""
 
     ridge_by_rule = True

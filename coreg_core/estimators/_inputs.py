@@ -5,11 +5,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import wraps
-from inspect import Signature, signature
+from inspect import isfunction, signature
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.base import RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
@@ -24,42 +24,50 @@ from coreg_core.numerics.threads import one_thread
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_METHODS = (
+    "__init__", "fit", "partial_fit", "predict", "predict_view", "predict_views", "predict_proba", "predict_proba_views",
+    "decision_function", "score",
+)  # fmt: skip
 LARGEST = 1e150  # of a number: squares of larger ones overflow
 SMALL = 1000
 """Rows up to which a fit has one BLAS thread. More save it less than a second, and on busy cores cost a factor of 20."""
 
 
-def _bind(known: Signature, name: str, self: Any, given: Any, named: Any) -> None:
-    """Report a wrong argument under the public class, with the nearest argument; raises TypeError."""
-    try:
-        known.bind(self, *given, **named)
-    except TypeError as error:
-        strange = next((argument for argument in named if argument not in known.parameters), "")
-        close = get_close_matches(strange, known.parameters, 1)
-        hint = f". Did you mean {close[0]!r}?" if close else ""
-        raise TypeError(f"{type(self).__name__}.{name}() {error}{hint}") from None
-
-
-def own_arguments(method: F) -> F:
-    """For a method of a private class: see `_bind`."""
+def _named(method: F) -> F:
+    """A wrong argument is reported under the public class, with the nearest argument."""
     known = signature(method)
 
     @wraps(method)
     def called(self: Any, *given: Any, **named: Any) -> Any:
-        _bind(known, method.__name__, self, given, named)
+        try:
+            known.bind(self, *given, **named)
+        except TypeError as error:
+            strange = next((argument for argument in named if argument not in known.parameters), "")
+            close = get_close_matches(strange, known.parameters, 1)
+            hint = f". Did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"{type(self).__name__}.{method.__name__}() {error}{hint}") from None
         return method(self, *given, **named)
 
+    called.names_arguments = True  # type: ignore[attr-defined]
     return called  # type: ignore[return-value]
+
+
+class Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """The base of all estimators: each public method reports a wrong argument as `_named` does."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        for name in _METHODS:
+            method = getattr(cls, name, None)
+            if isfunction(method) and not hasattr(method, "names_arguments"):
+                setattr(cls, name, _named(method))
 
 
 def all_or_nothing(fit: F) -> F:
     """A fit that fails keeps the old model. A fit of at most `SMALL` rows has one BLAS thread."""
 
-    known = signature(fit)
-
     @wraps(fit)
     def kept(self: Any, *given: Any, **named: Any) -> Any:
-        _bind(known, fit.__name__, self, given, named)
         before = dict(self.__dict__)
         one_each = (
             table for each in (*given, *named.values()) for table in (each if isinstance(each, list) else [each])

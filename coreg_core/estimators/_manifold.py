@@ -8,19 +8,18 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
-from sklearn.base import BaseEstimator
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import Regressor, own_arguments, split_rows
+from coreg_core.estimators._inputs import Estimator, Regressor, split_rows
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 from coreg_core.numerics.arrays import Arr, Ints
 
 
-class ManifoldRLS(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class ManifoldRLS(Regressor, Estimator):
     """The base; see `LaplacianRLS` for the parameters that all have."""
 
     kernel: str
@@ -33,7 +32,6 @@ class ManifoldRLS(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def _penalty(self, rows: Arr, neighbours: Ints) -> Arr:
         raise NotImplementedError
 
-    @own_arguments
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
         """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (m, d): more of them.
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from coreg_core.additive.forecast import Forecast
 from coreg_core.additive.model.expansion import SiteModel
@@ -16,7 +15,7 @@ from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._inputs import LARGEST, all_or_nothing, generator, missing_in, own_arguments, warn_of_rounds
+from coreg_core.estimators._inputs import LARGEST, Estimator, all_or_nothing, generator, missing_in, warn_of_rounds
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators._views import ViewsRegressor, ViewTables
 from coreg_core.numerics.arrays import Arr, as_vector
@@ -30,12 +29,11 @@ _EVERY_LABEL = (
 )
 
 
-class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class AdditiveViews(ViewTables, Estimator):
     """The parameters, the fit and the scores of both estimators below."""
 
     ridge_by_rule = True
 
-    @own_arguments
     def __init__(
         self,
         *,

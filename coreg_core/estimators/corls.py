@@ -5,12 +5,11 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from sklearn.base import BaseEstimator
 
 from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
-from coreg_core.estimators._inputs import all_or_nothing, one_a_view
+from coreg_core.estimators._inputs import Estimator, all_or_nothing, one_a_view
 from coreg_core.estimators._parameters import by_preset, check_parameters
 from coreg_core.estimators._views import ViewsRegressor
 from coreg_core.estimators.corlsr import CoRLSR
@@ -19,7 +18,7 @@ from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr
 
 
-class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class CoRLS(ViewsRegressor, Estimator):
     r"""$\hat L(f) + \sum_v \gamma_v \|f_v\|^2 + \lambda \sum_{u<v} \|f_u(Z) - f_v(Z)\|^2$, each pair of views counted once.
 
     $\hat L$ is $\frac{1}{M\ell} \sum_v \|f_v(X) - y\|^2$ (``loss="separate"``: 1/2ℓ for the paper's two views) or

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from coreg_core.agreement.closed_form import consensus_closed_form, solve_stacked, textbook_view
 from coreg_core.agreement.objective import (
@@ -29,7 +28,7 @@ from coreg_core.agreement.views import (
 )
 from coreg_core.errors import BadData
 from coreg_core.estimators._certified import ViewData, certified, certified_without_rho, smaller
-from coreg_core.estimators._inputs import all_or_nothing, one_a_view, warn_of_rounds
+from coreg_core.estimators._inputs import Estimator, all_or_nothing, one_a_view, warn_of_rounds
 from coreg_core.estimators._parameters import by_preset, check_parameters
 from coreg_core.estimators._views import Dealt, ViewsRegressor
 from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
@@ -55,7 +54,7 @@ class Fitted(NamedTuple):
     response_error: float
 
 
-class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class CoRLSR(ViewsRegressor, Estimator):
     r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) - f_v(Z)\|^2$.
 
     The targets are less their mean a, which predictions contain (``fit_intercept``). Columns are not standardised: use

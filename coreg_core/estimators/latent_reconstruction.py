@@ -3,16 +3,15 @@ r"""Linear latent reconstructions: a factorisation that reconstructs predictors 
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import Regressor, split_rows
+from coreg_core.estimators._inputs import Estimator, Regressor, split_rows
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.numerics.arrays import Arr
 
 
-class LinearLatentReconstruction(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class LinearLatentReconstruction(Regressor, Estimator):
     r"""$\|X - 1v_0^\top - ZV^\top\|^2 + \tau\|y - w_0 - Z_L w\|^2 + \lambda_V\|V\|^2 + \lambda_W\|w\|^2 + \lambda_Z\|Z\|^2$.
 
     X has all rows, labelled or not, and Z their latent ones; the target sees the labelled. Each step minimises over Z, or over

@@ -3,17 +3,16 @@ r"""Least squares support vector machine for regression: kernel ridge with a bia
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.estimators._dual import dual_with_bias
-from coreg_core.estimators._inputs import Regressor, split_rows
+from coreg_core.estimators._inputs import Estimator, Regressor, split_rows
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 
 
-class LSSVM(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class LSSVM(Regressor, Estimator):
     r"""$\min_{f,b} \|y - f(X) - b\|^2 + \lambda\|f\|^2$, the bias b unpenalised.
 
     Source: Suykens and Vandewalle (1999), as cited by Grabocka, Bedalli, Schmidt-Thieme (2014), section 5.1.

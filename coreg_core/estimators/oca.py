@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import column_or_1d
 
 from coreg_core.errors import BadData
-from coreg_core.estimators._inputs import TwoClasses, all_or_nothing, generator, one_a_view
+from coreg_core.estimators._inputs import Estimator, TwoClasses, all_or_nothing, generator, one_a_view
 from coreg_core.estimators._online import (
     Draws,
     Loss,
@@ -28,7 +28,7 @@ from coreg_core.estimators._views import ViewsRegressor, ViewTables
 from coreg_core.numerics.arrays import Arr
 
 
-class _OCA(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class _OCA(ViewTables, Estimator):
     """The steps; the subclasses define the loss and the targets."""
 
     loss: Loss

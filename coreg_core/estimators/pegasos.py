@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.estimators._inputs import (
+    Estimator,
     Regressor,
     TwoClasses,
     all_or_nothing,
@@ -33,7 +34,7 @@ from coreg_core.estimators.oca import OCAClassifier, OCARegressor
 from coreg_core.numerics.arrays import Arr
 
 
-class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class _Pegasos(Estimator):
     _loss: Loss
 
     def __init__(

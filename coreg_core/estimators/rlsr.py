@@ -4,17 +4,16 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import cho_solve
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import KernelExpansion, positive_factor
-from coreg_core.estimators._inputs import Regressor, all_or_nothing, split_rows
+from coreg_core.estimators._inputs import Estimator, Regressor, all_or_nothing, split_rows
 from coreg_core.estimators._parameters import by_preset, check_parameters
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
 
 
-class RLSR(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class RLSR(Regressor, Estimator):
     r"""$\min_f \|y - f(X)\|^2 + \nu\|f\|^2$ over kernels at X: f(x) = k(x, X)(K + νI)⁻¹ y.
 
     The targets are less their mean, which predictions contain (``fit_intercept``). Columns are not standardised: put a

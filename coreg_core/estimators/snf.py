@@ -3,13 +3,12 @@ r"""Supervised nonlinear factorisation: latent rows from which predictors and ta
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import UsageError
 from coreg_core.estimators._dual import dual_with_bias
-from coreg_core.estimators._inputs import Regressor, split_rows
+from coreg_core.estimators._inputs import Estimator, Regressor, split_rows
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators.latent_reconstruction import latent_dimension, principal_scores
 from coreg_core.kernels.functions import Polynomial
@@ -27,7 +26,7 @@ class Losses(NamedTuple):
     of_target: Arr
 
 
-class SNF(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class SNF(Regressor, Estimator):
     r"""$\|X - \hat X\|^2 + \lambda_V\|V\|^2 + \|y - \hat y\|^2 + \lambda_W\|W\|^2 + \lambda_Z\|Z\|^2$, over Z and all weights.
 
     $\hat X = \psi(Z)V + 1v_0^\top$ on all rows and $\hat y = \psi(Z_L)W + w_0$ on the labelled, ψ of the polynomial kernel

@@ -5,12 +5,11 @@ from typing import Any, Self
 import numpy as np
 from scipy.linalg import cho_solve, eigh, lstsq, qr
 from scipy.sparse.linalg import eigsh
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import positive_factor
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import Regressor, generator, split_rows
+from coreg_core.estimators._inputs import Estimator, Regressor, generator, split_rows
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.kernels.bases import RANK_TOLERANCE, Basis, orthonormal_basis
 from coreg_core.kernels.functions import expand, make_kernel, resolve_bandwidth
@@ -18,7 +17,7 @@ from coreg_core.kernels.leave_one_out import choose
 from coreg_core.numerics.arrays import Arr
 
 
-class SSSL(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class SSSL(Regressor, Estimator):
     r"""$\min_w \sum_i (\sum_{j \le s} w_j \phi_j(x_i) - y_i)^2$, φ the first s eigenfunctions of $L_N$.
 
     $L_N f = \frac1N \sum_i k(x_i, \cdot) f(x_i)$ over all N rows, labelled or not: with K's eigenpairs (μ_j, v_j),
@@ -106,7 +105,7 @@ class SSSL(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
         return _expansion(self.basis_, X, self.coef_) + self.intercept_
 
 
-class NystromSSSL(Regressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class NystromSSSL(Regressor, Estimator):
     r"""$\min_w \frac1n \sum_i (w^\top z(x_i) - y_i)^2 + \gamma\|w\|^2$, z the Nyström features of M landmarks from all rows.
 
     The paper's SSSL_M (and with 2M landmarks SSSL_2M): Nyström for the eigenfunctions, a ridge for their number. With every

@@ -1,5 +1,6 @@
 """Wrong calls of the estimators, and fits that end early: one line under the public name, and a warning."""
 
+from inspect import signature
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from test_view_tables import QUICK, VIEWS, rows
 
+from coreg_core import estimators
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators import RLSR, AdditiveRegressor, CoRLSR, LaplacianRLS
 
@@ -40,6 +42,20 @@ def test_a_wrong_call_is_told_by_the_public_name_and_in_one_line(call, told):
     with pytest.raises((TypeError, BadData, UsageError), match=told) as error:
         call(*rows())
     assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("name", [n for n in estimators.__all__ if hasattr(getattr(estimators, n), "fit")])
+def test_every_method_of_every_estimator_suggests_the_argument(name):
+    made = getattr(estimators, name)
+    parameter = list(signature(made).parameters)[-1]
+    with pytest.raises(TypeError, match=rf"^{name}\.__init__\(\) .* Did you mean '{parameter}'\?$"):
+        made(**{f"{parameter}s": 1})
+    for method in ("fit", "partial_fit", "predict", "predict_views", "predict_proba", "score"):
+        if hasattr(made, method):
+            with pytest.raises(TypeError, match=rf"^{name}\.{method}\(\) .* Did you mean '\w+'\?$"):
+                getattr(made(), method)(
+                    [[1.0]], [1.0], **{list(signature(getattr(made(), method)).parameters)[-1] + "s": 1}
+                )
 
 
 @pytest.mark.parametrize("model", [AdditiveRegressor(views=VIEWS), CoRLSR(views=VIEWS, solver="conjugate-gradients")])
