@@ -4,6 +4,7 @@ Labels are names of studies and sites. A run's name is no label, because runs ac
 """
 
 import datetime as dt
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -68,6 +69,7 @@ class Metrics:
         self._waiting = Gauge("coreg_queue_length", "Queued runs", registry=registry)
         self._active = Gauge("coreg_runs_under_way", "Active runs", registry=registry)
         self._store = Gauge("coreg_store_bytes", "Size of the run store and its log", registry=registry)
+        self._free = Gauge("coreg_store_free_bytes", "Free space on the run store's disk", registry=registry)
 
     def listen(self, address: str) -> Callable[[], None]:
         return listen(address, self.registry)
@@ -107,6 +109,7 @@ class Metrics:
         self._active.set(active)
         beside = (store, store.with_name(store.name + "-wal"))
         self._store.set(sum(path.stat().st_size for path in beside if path.exists()))
+        self._free.set(shutil.disk_usage(store.parent).free)
 
     def notice(self, notice: n.Notice, measured: Timing) -> None:
         match notice:

@@ -25,9 +25,12 @@ class Queue(Tables):
         return int(before)
 
     def waiting(self) -> list[tuple[Plan, str]]:
-        """The runs that have not begun, in order, with the time of submission; without damaged ones."""
+        """The runs that will begin, in order, with the time of submission; without damaged and cancelled ones."""
+        return self._waiting("where run not in (select run from cancellations)")
+
+    def _waiting(self, which: str = "") -> list[tuple[Plan, str]]:
         with self.reading():
-            rows = self._db.execute("select plan, submitted from queue order by number").fetchall()
+            rows = self._db.execute(f"select plan, submitted from queue {which} order by number").fetchall()  # noqa: S608 - constant
         found = list[tuple[Plan, str]]()
         for row in rows:
             with suppress(*UNREADABLE):
@@ -50,7 +53,7 @@ class Queue(Tables):
 
     def read(self) -> QueueRead:
         """The runs that wait, and the runs to cancel that have not ended."""
-        waiting = tuple(plan for plan, _ in self.waiting())
+        waiting = tuple(plan for plan, _ in self._waiting())  # a cancelled one is told to its sites, and removed
         with self.reading():
             rows = self._db.execute(
                 "select c.run, c.reason from cancellations c left join runs r on r.run = c.run where r.ended is null"

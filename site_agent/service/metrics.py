@@ -4,6 +4,7 @@ They contain no rows, labels, features or names of studies.
 """
 
 import datetime as dt
+import shutil
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
@@ -37,6 +38,9 @@ class AgentMetrics(Collector):
         yield _gauge("runs_under_way", "Runs that this site takes part in", len(service.agent.runs))
         yield _gauge("approvals_waiting", "Plans that wait for the operator", len(self._state.pending()))
         yield _gauge("ledger_bytes", "Size of the ledger and its archives", self._ledger_bytes())
+        yield _gauge(
+            "ledger_free_bytes", "Free space on the ledger's disk", shutil.disk_usage(self._ledger.path.parent).free
+        )
         if service.certificate_until is not None:
             until = dt.datetime.fromisoformat(service.certificate_until).timestamp()
             yield _gauge("certificate_not_after_seconds", "Expiry of the certificate, in seconds since 1970", until)

@@ -1,6 +1,7 @@
 """What an agent tells Prometheus is what it did and what its files hold, and it is read from this machine alone."""
 
 import re
+import shutil
 import socket
 import urllib.request
 from pathlib import Path
@@ -55,6 +56,7 @@ def test_every_number_is_what_happened(tmp_path):
         ("messages_total", "Answer"): 1, ("numbers_total", "Hello"): 0, ("numbers_total", "Answer"): 3,
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
+    assert 0 < found["ledger_free_bytes",] < shutil.disk_usage(tmp_path).total
 
     there = {f"coreg_agent_{name}" for name, *_ in found} | {"coreg_agent_seconds"}
     for page in ("deploy/alerts.yml", "docs/how-to/monitor.md"):

@@ -1,6 +1,7 @@
 """What is counted for Prometheus is what happened: a run from its first question to its last, read over HTTP."""
 
 import re
+import shutil
 import socket
 import urllib.request
 from pathlib import Path
@@ -72,6 +73,7 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert read(metrics)["coreg_certificate_not_after_seconds", ("server",)] == 1.0
     assert found["coreg_queue_length", ()] == 3
     assert found["coreg_store_bytes", ()] == 1024
+    assert 0 < found["coreg_store_free_bytes", ()] < shutil.disk_usage(tmp_path).total
 
 
 def test_of_a_coarse_report_there_is_no_gap_and_a_run_that_is_taken_up_counts_from_where_it_is() -> None:

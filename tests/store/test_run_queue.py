@@ -38,6 +38,7 @@ def test_a_run_is_cancelled_by_a_beginning_of_its_name_until_it_has_ended(store:
     assert queue.cancel("o", "not today", NOW) == ("one", False)
     assert queue.cancel("two", "enough", NOW) == ("two", True)
     assert queue.read() == QueueRead((ONE,), {"one": "not today", "two": "enough"})
+    assert queue.waiting() == [], "a cancelled run is not listed as queued, also while no coordinator runs"
     for plan in (ONE, TWO):
         store.close_run(plan, Outcome.CANCELLED, "", NOW)
     assert queue.read() == QueueRead((), {})
@@ -50,7 +51,7 @@ def test_a_queued_run_whose_plan_is_damaged_is_removed_and_named(queue: Queue) -
     for plan in (ONE, TWO):
         queue.submit(plan, NOW)
     queue._db.execute("update queue set plan = replace(plan, 'tiny', 'other') where run = 'one'")
-    assert queue.waiting() == [(TWO, NOW)], "and until then it is in nobody's way"
+    assert queue.waiting() == [(TWO, NOW)], "it delays no other run"
     [(run, reason)] = queue.remove_damaged()
     assert (run, "checksum does not match" in reason) == ("one", True)
     assert queue.read() == QueueRead((TWO,), {})
