@@ -71,23 +71,22 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
     console.print(
         f"All rows and columns in one place (for reference; data would have to leave the sites): {pooled:.1f}"
     )
+    wide = max(map(len, sites))
+    console.print("\nforecast of each site's own report, and the result on these patients")
     for site, errors in sites.items():
         change = errors["rmse_own"] / errors["rmse_alone"] - 1
         advised = next((text for text in advice[site] if text.startswith("recommendation")), advice[site][-1])
         console.print(
-            f"{site}: forecast {100 * errors['forecast']:+.1f} % (rough: 15 labels), result on these patients "
-            f"{100 * change:+.1f} %"
+            f"  {site:<{wide}}  forecast {100 * errors['forecast']:+.1f} %, result {100 * change:+.1f} %; "
+            f"{advised.partition('. ')[0]}"
         )
-        console.print(f"  its report: {advised}")
     console.print(
         "15 labels tell a site little about joining (docs/how-to/troubleshooting.md#the-result). The quickstart has 30."
     )
-    other = draws["deals"]["80 / 10 / 0"]
-    changes = ", ".join(f"{site} {100 * (row['joined'] / row['alone'] - 1):+.1f} %" for site, row in other.items())
-    console.print(
-        f"With 80, 10 and 0 labels instead of 15 each, joined models change by {changes} (means of {draws['draws']} draws; "
-        "the last site against the mean of all labels)."
-    )
+    console.print(f"\nwith 80, 10 and 0 labels instead of 15 each (means of {draws['draws']} draws)")
+    for (site, row), labels in zip(draws["deals"]["80 / 10 / 0"].items(), (80, 10, 0), strict=True):
+        against = "" if labels else ", against the mean of all labels"
+        console.print(f"  {site:<{wide}}  joined model {100 * (row['joined'] / row['alone'] - 1):+.1f} %{against}")
 
 
 def _cells(keys: list[str], errors: dict[str, float]) -> list[str]:
@@ -97,15 +96,11 @@ def _cells(keys: list[str], errors: dict[str, float]) -> list[str]:
 
 def show_ledgers(work: Path, sites: Sequence[str], console: Console) -> None:
     """Print how many messages left each site, from its ledger; reading it verifies the chain."""
-    told = []
+    console.print("\nwhat left each site, by its ledger (docs/concepts/disclosure.md)")
     for site in sites:
         sent = [entry for entry in read_ledger(work / site / "ledger.jsonl") if entry["kind"] != "Countersigned"]
-        told.append(
-            f"{site} {len(sent)} messages ({sum(e.get('sent') == 'sealed' for e in sent)} with encrypted numbers)"
-        )
-    console.print(
-        f"What left each site, by its ledger: {', '.join(told)}. docs/concepts/disclosure.md says what they can contain."
-    )
+        sealed = sum(entry.get("sent") == "sealed" for entry in sent)
+        console.print(f"  {site:<{max(map(len, sites))}}  {len(sent)} messages ({sealed} with encrypted numbers)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -162,7 +157,7 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
         f"{report['rounds']} rounds of {human_bytes(report['bytes_per_round'])} (all sites, both directions)."
     )
     show_ledgers(work, sorted(sites), console)
-    console.print(federations.seconds_told(spent))
+    console.print(f"\n{federations.seconds_told(spent)}")
     console.print(f"written: {output / 'report.json'}, {output / 'convergence.svg'}")
     console.print(
         "Next: docs/tutorials/quickstart.md, the commands one by one on other tables with ids that overlap in part."
