@@ -71,6 +71,7 @@ class ActiveRun:
     inbox: tuple[RunMessage, ...] = ()
     busy: bool = False
     answered: bool = False
+    approved: bool = False
 
     @property
     def plan(self) -> Plan:
@@ -96,8 +97,11 @@ class Agent:
     @property
     def not_begun(self) -> tuple[str, ...]:
         """Accepted runs without a step, whose data can still be read again: those that no operator approved."""
-        idle = (n for n, run in self.runs.items() if run.stage is Stage.ACTIVE and not (run.answered or run.busy))
-        return () if self.ask_first else tuple(idle)
+        return tuple(
+            name
+            for name, run in self.runs.items()
+            if run.stage is Stage.ACTIVE and not (run.answered or run.busy or run.approved)
+        )
 
 
 def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
@@ -223,7 +227,7 @@ def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
         return agent, []
     if not decided.approved:
         return _refuse(agent, run.plan, decided.reason or "its operator refused it.")
-    agent, actions = _with(agent, run.plan.run, replace(run, stage=Stage.NEW)), list[Action]()
+    agent, actions = _with(agent, run.plan.run, replace(run, stage=Stage.NEW, approved=True)), list[Action]()
     if agent.connected:  # otherwise the coordinator sends the plan again
         agent, actions = _queue(agent, run.plan.run, run.proposal)
         actions = [Say(Approval(decided.run, True)), *actions]
@@ -259,7 +263,7 @@ def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     if run.busy or not (run.inbox and agent.connected):  # the coordinator sends the plan again in the next session
         return agent, []
     message, *rest = run.inbox
-    actions: list[Action] = [Work(run.plan, message)]
+    actions: list[Action] = [Work(run.plan, message, run.approved)]
     begun = agent.begun
     if isinstance(message, Step):
         begun += not run.answered
@@ -286,6 +290,9 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
         agent, actions = _over(replace(agent, begun=0), run, outcome)
         again = [Judge(other.plan) for other in agent.runs.values() if other.stage is Stage.WAITING]
         return agent, [Notify(over), *actions, *again]
+    if worked.doubt:
+        waits = replace(run, stage=Stage.JUDGED, inbox=())
+        return _judged(_with(agent, plan.run, waits), Judged(plan.run, None, about=worked.doubt))
     if worked.fetched:
         agent, actions = _over(agent, run, worked.outcome)
         return agent, [Notify(notices.fetched_before(plan.run, plan.study, once=agent.once)), *actions]

@@ -6,6 +6,7 @@ An agent of one run ends with its run. Threads (`workers.py`) work on messages; 
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any, assert_never
 
 from coreg_core.errors import CoregError, Refused
@@ -290,9 +291,9 @@ class AgentDaemon:
                     self._spawn(self._judge(plan))
                 case AskOperator():
                     self._spawn(self._ask(action))
-                case Work(_, message):
+                case Work(_, message, approved):
                     if self._session is not None:
-                        self._spawn(self._work(self._session, message))
+                        self._spawn(self._work(self._session, message, approved))
                 case Countersign(receipt) if self._ledger.awaits(receipt.run, receipt.head):
                     self._spawn(self._countersign(receipt))
                 case Countersign(receipt):
@@ -333,9 +334,10 @@ class AgentDaemon:
         if error is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 
-    async def _work(self, session: Session, message: RunMessage) -> None:
+    async def _work(self, session: Session, message: RunMessage, approved: bool) -> None:
         await self._whole()
-        work = asyncio.to_thread(self.workers.work, message, listening=session.listening, piece=session.pace.piece)
+        answer = partial(self.workers.work, listening=session.listening, piece=session.pace.piece, approved=approved)
+        work = asyncio.to_thread(answer, message)
         frames, worked = await self._reported(work, message.run, describe_work(message))
         if isinstance(message, Proposal) and (room := self.workers.room(message.run)) is not None:
             session.assembler.expect(message.run, room)

@@ -6,7 +6,7 @@ Every method blocks: the daemon calls them in threads, one message of a run at a
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,6 +129,13 @@ class RunWorkers:
         except (CoregError, _Unusable) as error:
             return Judged(plan.run, str(error))
 
+    def _doubt(self, plan: Plan) -> Mapping[str, str]:
+        """What a serving agent asks its operator about a table that can be the wrong one; empty if it has nothing to ask."""
+        if not self.results.aligns or isinstance(plan.objective, Scoring | Alignment):
+            return {}
+        judged = self.judge(plan)
+        return judged.about if judged.reason is None and "warning" in judged.about else {}
+
     def _has_fetched(self, plan: Plan) -> bool:
         """Whether the run's result is here already: an earlier agent was killed before it could confirm that."""
         check_study_name(plan.run, "run")
@@ -138,11 +145,18 @@ class RunWorkers:
         confirmed = outcome is not None and outcome not in RESUMABLE
         return plan.run not in self._workers and (confirmed or self.results.has(plan))
 
-    def work(self, message: RunMessage, *, listening: bool, piece: int = SMALLEST_PIECE) -> tuple[list[bytes], Worked]:
-        """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded."""
+    def work(
+        self, message: RunMessage, *, listening: bool, piece: int = SMALLEST_PIECE, approved: bool = False
+    ) -> tuple[list[bytes], Worked]:
+        """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded.
+
+        A plan that no operator approved is not answered while its table has other columns than the last model (`_doubt`).
+        """
         part = "plan" if isinstance(message, Proposal) else "end" if isinstance(message, Finished) else "question"
         with self.counters.timed(part):
             if isinstance(message, Proposal) and message.run not in self._workers:
+                if not approved and (doubt := self._doubt(message.plan)):
+                    return [], Worked(message, doubt=doubt)
                 refusal = self._begin(message.plan)
                 if refusal is not None:
                     frames = self._recorded([refusal], listening)
@@ -286,7 +300,7 @@ class RunWorkers:
             d = prepared.data
             self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
             if self._changed(prepared, plan) is not None:
-                text = f"{name}: other columns than the last model had; see `coreg-agent check`".lstrip(": ")
+                text = f"{name}: other columns than the last model had; `coreg-agent check` names them".lstrip(": ")
                 self._notify(Notice("other_columns", text, warning=True))
         data = prepared.data
         if self.policy.ids_secret is not None:
