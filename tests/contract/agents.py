@@ -28,6 +28,8 @@ from site_agent.session.dial import Connection, Dial, Dialler, NoAnswer
 class Delivered:
     """Results that stay in memory."""
 
+    aligns = False
+
     def __init__(self, deliver: Callable[[SiteResult], None]):
         self._deliver = deliver
 
