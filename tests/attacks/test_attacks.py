@@ -111,11 +111,11 @@ def test_a_plan_chosen_against_a_site_is_refused_by_the_numbers_key() -> None:
         assert found[answers]["narrow"]["off"] < 1e-9
         assert found[answers]["strong"]["off"] < 0.1
         refused = found[answers]["narrow, policy"]["refused"]
-        assert all(key in refused for key in ("bandwidth_min=0.5", "ridge_min=0.01", "label_units"))
+        assert all(key in refused for key in ("bandwidth_min = 0.5", "ridge_min = 0.01", "label_units"))
         assert found[answers]["flat"]["off"] < 1e-3
-        assert "ridge_max=1" in found[answers]["flat, policy"]["refused"]
+        assert "ridge_max = 1" in found[answers]["flat, policy"]["refused"]
         assert found[answers]["flat, border"]["off"] > 0.5
-    assert "label_share_max=0.95" in found["secure"]["strong, policy"]["refused"]
+    assert "label_share_max = 0.95" in found["secure"]["strong, policy"]["refused"]
     assert found["secure"]["border"]["off"] > 0.2
     assert found["secure"]["honest"]["off"] > 0.9 > found["plaintext"]["honest"]["off"]
     assert (
