@@ -222,6 +222,17 @@ def _models_of(settings: AgentSettings, name: str) -> ModelStore:
     return ModelStore(name, settings.models, settings.keep_models)
 
 
+AT_RESTART = (
+    "identity",
+    "ledger",
+    "state",
+    "name",
+    "connect_timeout",
+    "min_bandwidth",
+    "ledger_max_bytes",
+)  # by a restart
+
+
 class _Running:
     """An agent built from its settings, with its signal handlers."""
 
@@ -279,7 +290,7 @@ class _Running:
         assert settings.coordinator is not None
         self._loop = asyncio.get_running_loop()
         timeout = settings.timeout(default_timeout)
-        dialler = GrpcDialler(
+        self._dialler = dialler = GrpcDialler(
             settings.coordinator,
             None if identity is None else identity.credentials,
             None if identity is None else lambda: identity.identity,
@@ -322,11 +333,12 @@ class _Running:
         self.daemon.stop()
 
     def _reload(self) -> None:
-        """Read certificate, data sets, policy and approval again; runs that have begun keep their old values."""
+        """Read agent.toml, the policy and the certificate again; runs that have begun keep their old values."""
         assert self._given is not None
         workers = self.daemon.workers
         try:
             settings = self._given.settings()
+            host_and_port(settings.coordinator or "")
             workers.policy = read_policy(settings.policy)
         except CoregError as error:
             self.daemon.notify(
@@ -345,5 +357,10 @@ class _Running:
             self.daemon.certificate_until = self._identity.identity.not_after.isoformat()
         workers.results = _models_of(settings, workers.name)
         self.daemon.ask_first(settings.approval == "ask")
+        self._dialler.address = settings.coordinator or self._dialler.address
         fields = {"data": " ".join(sorted(settings.data)), "approval": settings.approval}
-        self.daemon.notify(Notice("reloaded", fields=fields))
+        later = [key for key in AT_RESTART if getattr(settings, key) != getattr(self._settings, key)]
+        if later:
+            fields["at_restart"] = ", ".join(later)
+        text = f"{', '.join(later)} changed: restart the agent" if later else ""
+        self.daemon.notify(Notice("reloaded", text, warning=bool(later), fields=fields))

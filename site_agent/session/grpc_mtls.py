@@ -51,14 +51,14 @@ def _details(error: Exception) -> str:
     return str(error.details() if isinstance(error, grpc.aio.AioRpcError) else error)
 
 
-@dataclass(frozen=True)
+@dataclass
 class GrpcDialler:
     """See `dial.Dialler`.
 
     Parameters
     ----------
     address
-        host:port of the coordinator.
+        host:port of the coordinator; a new one counts from the next connection.
     credentials
         called for each connection, to use a renewed certificate; None is --insecure.
     identity

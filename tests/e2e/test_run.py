@@ -191,9 +191,9 @@ def test_run_ends_with_the_documented_code_of_its_studys_end(tmp_path):
         coordinator = fed.run("coupled", first=BRISK)
         agents = {s: fed.stays(s, policy="strict.toml" if s == "south" else "policy.toml") for s in SITES}
         assert coordinator.wait() == 4
-        assert "coupling_max=0.2" in fed.events()[-1]["reason"]
+        assert "coupling_max = 0.2" in fed.events()[-1]["reason"]
         code, stop, reason = ended("clear")
-        assert (code, stop, "aggregation='plaintext' would show the coordinator" in reason) == (4, "REFUSED", True)
+        assert (code, stop, 'aggregation = "plaintext" would show the coordinator' in reason) == (4, "REFUSED", True)
 
         fed.policy("strict.toml", 'aggregation = "plaintext"')
         agents["south"].send_signal(signal.SIGHUP)
@@ -215,6 +215,16 @@ def test_run_ends_with_the_documented_code_of_its_studys_end(tmp_path):
         code, stop, reason = ended("plain")
         assert (code, stop, "north did not approve the plan within 2 s" in reason) == (5, "TOO_FEW_SITES", True)
         fed.timeouts()
+        file = tmp_path / "south.toml"  # a wrong port that is corrected, and a key that counts from the next start
+        right = file.read_text()
+        agents["south"].send_signal(signal.SIGTERM)
+        assert agents["south"].wait() == 0
+        file.write_text(right.replace(fed.address, "127.0.0.1:9"))
+        agents["south"] = fed.start("south", "coreg-agent", "serve", "--config", "south.toml", "--json")
+        until(lambda: "127.0.0.1:9" in fed.said("south"))
+        file.write_text(f"connect_timeout = 77\n{right}")
+        agents["south"].send_signal(signal.SIGHUP)
+        until(lambda: fed.events("south", "reloaded")[-1].get("at_restart") == "connect_timeout")
         assert ended("plain", approve)[:2] == (0, "CONVERGED"), fed.last("coordinator")
 
 

@@ -164,7 +164,7 @@ def test_a_trainer_does_not_score_and_a_scorer_does_not_train() -> None:
 
 def test_the_policy_has_a_key_and_is_off() -> None:
     plan = plan_of()
-    assert "scoring=false" in (Policy(aggregation="plaintext", objectives=("additive",)).objection(plan) or "")
+    assert "scoring = false" in (Policy(aggregation="plaintext", objectives=("additive",)).objection(plan) or "")
     assert "objectives" in (Policy(aggregation="plaintext", scoring=True).objection(plan) or ""), (
         "as is what was trained"
     )
