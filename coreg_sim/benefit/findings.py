@@ -129,7 +129,7 @@ def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
             if models is not None and scores is not None:
                 told = (f"{percent(each.mean):>8} {f'({share(each.harmed)})':<7}" for each in (models, scores))
                 bare = "  without labels" * (not own[0].labels)
-                lines.append(f"{name:<{width}}  joined model{next(told)}  scored together{next(told)}{bare}".rstrip())
+                lines.append(f"{name:<{width}}  joined model {next(told)}  scored together {next(told)}{bare}".rstrip())
         out.append("\n    ".join(lines))
     if len(names) == 2:
         out.append(
@@ -139,13 +139,16 @@ def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
 
 
 def _unsure(part: list[SiteOutcome], verdict: str) -> str:
-    """A sentence if the verdict is another one without a single draw."""
+    """A sentence if the advice is another one without a single draw; two reasons not to join are one advice."""
     for draw in {site.draw for site in part}:
         rest = [site for site in part if site.draw != draw]
-        if rest and (other := _verdict(rest)).partition(".")[0] != verdict.partition(".")[0]:
-            first = other.partition(".")[0]
-            return f' This is near a limit: without one of the draws the verdict is "{first}". Raise --draws.'
+        if rest and _advice(other := _verdict(rest)) != _advice(verdict):
+            return f" This is near a limit: without one of the draws the verdict is: {_advice(other)}. Raise --draws."
     return ""
+
+
+def _advice(verdict: str) -> str:
+    return verdict.partition(".")[0].partition(" with this number")[0]
 
 
 def _verdict(part: list[SiteOutcome]) -> str:

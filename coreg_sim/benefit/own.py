@@ -1,6 +1,7 @@
 """A table of the user's own, read as an agent reads it: every notation of numbers, dates, texts and empty cells."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,15 @@ def _ranks(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> list[float]:
     from scipy.stats import spearmanr
 
     return [0.0 if np.ptp(x) == 0.0 or np.ptp(y) == 0.0 else float(spearmanr(x, y).statistic) for x in X.T]
+
+
+def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
+    """R² of ridge regression on rows that are left out one by one."""
+    from sklearn.linear_model import RidgeCV
+
+    spread = X.std(axis=0)
+    standard = (X - X.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)
+    return 1.0 + float(RidgeCV(np.logspace(-3, 3, 7)).fit(standard, y).best_score_) / float(np.var(y))
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,25 @@ class OwnTable(TableSource):
         """Rows with a target and columns, in words."""
         table, *_ = self.read()
         return f"{len(table.y)} rows with a target, {len(table.attributes)} columns"
+
+    def _leaks(self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]) -> tuple[str, ...]:
+        """Sentences about a column, or all of them together, that predict the target almost exactly."""
+        asked = "known only after the target, or computed from it? Then"
+        strongest = dict[str, float]()
+        for name, rank in zip(sources, _ranks(X, y), strict=True):
+            strongest[name] = max(strongest.get(name, 0.0), rank, key=abs)
+        told = tuple(
+            f"column {name!r} has nearly the order of the target (rank correlation {rank:+.2f}). Is it {asked} "
+            + (f"remove {name!r} from the columns of its site." if self.sites else f"add --drop {shlex.quote(name)}.")
+            for name, rank in strongest.items()
+            if abs(rank) > SUSPICIOUS
+        )
+        if not told and (found := _left_out_r2(X, y)) > SUSPICIOUS:
+            told = (
+                f"a linear model of all columns predicts the target almost exactly (R² {found:.3f} on left-out rows). Is one of "
+                f"them {asked} {'remove it from the columns of its site' if self.sites else 'add --drop NAME'}.",
+            )
+        return told
 
     def read(self) -> tuple[AttributeTable, tuple[str, ...], tuple[str, ...]]:
         """The table, sentences about columns that a user may not want, and those about columns that can be the target itself.
@@ -100,12 +129,7 @@ class OwnTable(TableSource):
                 if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
             )
         )
-        leaks = tuple(
-            f"column {name!r} has nearly the order of the target (rank correlation {rank:+.2f}). Is it known only after the "
-            f"target, or computed from it? Then add --drop {shlex.quote(name)}."
-            for name, rank in zip(names, _ranks(X, y), strict=True)
-            if abs(rank) > SUSPICIOUS
-        )
+        leaks = self._leaks(X, y, sources)
         data = NumericDataSet(self.name, X, y, names, attributes, "regression")
         of = {name: j for j, name in enumerate(dict.fromkeys(sources))}
         groups = [[of[name] for name in columns if name in of] for _, columns in self.sites]

@@ -55,6 +55,10 @@ def report(found: Sequence[SiteOutcome]) -> Report:
         OTHER: [site for site in counted if site.set not in CHOSEN_ON + JUDGED_ON],
     }
     groups = {name: among for name, among in groups.items() if among}
+    told = groups
+    if OTHER in groups:  # each regime that the user asked for has an answer
+        own = [site for site in found if site.judged and site.labels and site.set not in CHOSEN_ON + JUDGED_ON]
+        told = {**groups, OTHER: own}
     # Only sets on which no choice was made are a fair test. A study without such sets reports all of its sets.
     honest = [site for site in found if site.set not in CHOSEN_ON] or list(found)
     tables = [
@@ -71,7 +75,7 @@ def report(found: Sequence[SiteOutcome]) -> Report:
     ]
     plots = tuple(plot for plot in (_price(honest), _labels(honest)) if plot.series)
     return Report(
-        (*findings(groups), *limits(honest), *yes_no.findings(honest)),
+        (*findings(told), *(() if OTHER in told else limits(honest)), *yes_no.findings(honest)),
         tuple(table for table in tables if table.rows),
         plots,
     )

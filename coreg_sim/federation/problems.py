@@ -57,7 +57,8 @@ class TableSource:
         if self.target in self.drop:
             raise UsageError(f"{self.target!r} is both the target and a column to drop.")
         table.require(self.drop, "to be dropped")
-        table.require(self.dates, "to be read as dates")
+        dates = [text if text in table.columns else text.rpartition(":")[0] or text for text in self.dates]
+        table.require(dates, "to be read as dates")  # NAME:PART+PART, as the agent's
         table.require(self.categorical, "to be read as texts")
         y = table.with_classes(self.target, self.positive).numbers(self.target, target=True)
         known = np.flatnonzero(~np.isnan(y))

@@ -62,7 +62,9 @@ def read_views(path: Path) -> ViewsFile:
     try:
         read = ViewsFile.model_validate(read_toml(path))
     except ValidationError as error:
-        fault = file_faults(path, error, [*ViewsFile.model_fields, *SiteViews.model_fields])
+        fault = file_faults(
+            path, error, [*ViewsFile.model_fields, *(f"sites.NAME.{key}" for key in SiteViews.model_fields)]
+        )
         if any(e["loc"][-1] in ("positive", "na_values") for e in error.errors()):
             raise UsageError(f"{fault} Give --positive or --na-values beside --views instead.") from None
         raise fault from None

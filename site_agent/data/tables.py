@@ -160,6 +160,9 @@ class Table:
             what = f"the column has two values, {first!r} and {second!r}."
             todo = f"If it is a yes/no target, name the value that means 1: --positive {second}, or positive in agent.toml."
             return [Fault(self.source, what, todo, "text", column)]
+        if target and len(bad) == len(known) and "text" in kinds:
+            what = f"the column has {known.n_unique()} different texts, such as {cells[0]!r}, and no number."
+            return [Fault(self.source, what, "Name another target: a number, or two values.", "text", column)]
         for kind in dict.fromkeys(kinds):
             lines = [int(self.lines[i]) for i, k in zip(bad, kinds, strict=True) if k == kind]
             one, several = (

@@ -213,7 +213,7 @@ def test_a_verdict_that_a_single_draw_can_change_says_it():
     [unsure] = [line for line in findings({"your data": sites}) if line.startswith("Verdict")]
     assert unsure == (
         "Verdict for n20: do not join. More than 5 % of the sites are harmed. This is near a limit: without one of the draws "
-        'the verdict is "ask the others". Raise --draws.'
+        "the verdict is: ask the others. Raise --draws."
     )
 
 

@@ -48,6 +48,36 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     assert "2 federations, 2 of 2 jobs from an earlier run" in benefit(*options).stdout
 
 
+def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_path):
+    """A text becomes several features, and its column is named once; two dates tell a stay only together."""
+    rng = np.random.default_rng(0)
+    begin, stay = rng.integers(0, 300, 300), rng.integers(1, 30, 300)
+    day = np.datetime64("2024-01-01")
+    rows = [f"{day + b},{day + b + s},{'long' if s > 14 else 'short'},{s}" for b, s in zip(begin, stay, strict=True)]
+    (tmp_path / "stay.csv").write_text("in,out,band,days\n" + "\n".join(rows) + "\n")
+    both = OwnTable(str(tmp_path / "stay.csv"), "days", ("band",), ("in:days+weekday", "out"))
+    [leak] = both.read()[2]
+    assert "a linear model of all columns predicts the target almost exactly (R² 1.000" in leak
+    assert OwnTable(str(tmp_path / "stay.csv"), "days", ("band", "out"), ("in",)).read()[2] == ()
+    text = (tmp_path / "stay.csv").read_text().replace("days", "long", 1).splitlines()
+    coded = [text[0], *(f"{line.rpartition(',')[0]},{int('long' in line)}" for line in text[1:])]
+    (tmp_path / "stay.csv").write_text("\n".join(coded) + "\n")
+    [leak] = OwnTable(str(tmp_path / "stay.csv"), "long", ("out",), ("in",)).read()[2]
+    assert leak.startswith("column 'band' has nearly the order of the target")
+    assert leak.endswith("Then add --drop band.")
+
+
+def test_every_regime_that_was_asked_for_has_a_verdict(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 4))
+    rows = "\n".join(",".join(f"{v:.4f}" for v in (*x, x.sum() + rng.normal())) for x in X)
+    (tmp_path / "mine.csv").write_text(f"a,b,c,d,y\n{rows}\n")
+    options = ("--target", "y", "--regimes", "n10,units50", "--draws", 1, "--out", tmp_path / "o")
+    told = benefit("--data", tmp_path / "mine.csv", *options).stdout
+    assert "Verdict for n10: " in told
+    assert "Verdict for units50: " in told
+
+
 def test_a_table_under_another_name_has_the_same_answer(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
