@@ -111,7 +111,9 @@ def _must_exist(path: Path) -> None:
     from coreg_core.errors import UsageError
 
     if not path.exists():
-        raise UsageError(f"{path}: no such ledger. Name the file: it is ledger.jsonl in the site's identity folder.")
+        raise UsageError(
+            f"{path.absolute()}: no such ledger. Go to the site's folder, or name the file: identity/ledger.jsonl there."
+        )
 
 
 def _beside(path: Path) -> list[Path]:

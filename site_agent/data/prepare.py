@@ -23,6 +23,11 @@ class Prepared:
     table: SiteTable
     notes: tuple[str, ...]
 
+    @property
+    def labelled_and_shared(self) -> list[str]:
+        """The ids of labelled rows that are shared too."""
+        return sorted({*self.table.labelled_ids} & {*self.table.unlabelled_ids})
+
 
 def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
     """Read and preprocess a site's tables.

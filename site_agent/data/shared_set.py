@@ -131,6 +131,13 @@ def load_site_tables(
             source = table if unlabelled is None else shared
             complete = all(fault.kind != "ragged" for fault in own)  # else the ids of malformed lines are not read
             shared = _with_shared_ids(source, id_column, aligned, complete=complete)
+            known = frozenset(aligned.ids)
+            at = empty if unlabelled is None else np.arange(len(source))
+            unused = sum(normalised(text, aligned.rule) not in known for text in source.rows(at).ids(id_column))
+            if unused:
+                notes.append(
+                    f"{source.source}: {unused} rows have no label and no shared id. They are not used, and not checked"
+                )
             if more := aligned.outdated(normalised(text, aligned.rule) for text in source.ids(id_column)):
                 notes.append(f"{source.source}: {more}")
     weights = None
@@ -275,7 +282,10 @@ def _with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete:
     rows = np.array([i for i, text in enumerate(ids) if text in shared], dtype=np.int64)
     if complete and (gone := sorted(shared - set(ids))):
         what = f"{len(gone)} of the {len(aligned.ids)} ids that the sites share are not in {column!r}: {some(gone)}."
-        raise BadTable(Fault(table.source, what, "Restore their rows, or align again.", "missing", column))
+        todo = "Restore their rows, or align again."
+        if len(gone) == len(aligned.ids):
+            todo = f"None is there, so {column!r} is probably not the id column, or this is another table."
+        raise BadTable(Fault(table.source, what, todo, "missing", column))
     return table.rows(rows)
 
 

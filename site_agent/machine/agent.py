@@ -217,9 +217,8 @@ def _judged(agent: Agent, judged: Judged) -> tuple[Agent, list[Action]]:
         return _refuse(agent, run.plan, judged.reason)
     if run.stage is Stage.WAITING:  # checked again, because another run ended
         return agent, []
-    waiting = notices.waiting_for_approval(name, run.plan.study)
     asked = AskOperator(run.plan, judged.about, run.proposal.approval)
-    return _with(agent, name, replace(run, stage=Stage.WAITING)), [asked, Say(Approval(name, False)), Notify(waiting)]
+    return _with(agent, name, replace(run, stage=Stage.WAITING)), [asked, Say(Approval(name, False))]
 
 
 def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:

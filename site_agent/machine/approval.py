@@ -26,12 +26,15 @@ class Request:
         this site's shared instances and labelled rows.
     answers
         the maximum number of this site's answers to the plan.
+    both
+        labelled rows that are shared too.
     """
 
     plan: Plan
     shared: int
     labelled: int
     answers: int
+    both: int = 0
 
 
 def describe_request(request: Request) -> dict[str, str]:
@@ -42,7 +45,9 @@ def describe_request(request: Request) -> dict[str, str]:
         "method": _method(plan),
         "sites": others,
         "leaves this machine": _leaves(request),
-        "members can compute": _computable(plan),
+        "members can compute": _computable(plan)
+        + f"; rough estimates of the labels of {request.both} labelled individuals that are shared too"
+        * bool(request.both),
         "stays on this machine": "every row, label and id; the numbers that leave are computed from them",
         "answers": f"at most {request.answers} (the plan's limit; most runs need some dozens), with {_numbers(request)} numbers "
         "each",

@@ -109,7 +109,7 @@ def aligned(run: str, study: str, ids: int) -> Notice:
 
 
 def data_read(data: str, labelled: int, shared: int, features: int) -> Notice:
-    text = f"{data}: {labelled} labelled and {shared} shared unlabelled instances, {features} features".lstrip(": ")
+    text = f"{data}: {labelled} labelled and {shared} shared instances, {features} features".lstrip(": ")
     fields = {"data": data, "labelled": labelled, "shared": shared, "features": features}
     return Notice("data_read", text, fields=fields)
 

@@ -162,7 +162,12 @@ class Policy(BaseModel):
                 name, max_rounds, own = (
                     terms.trained,
                     1,
-                    [(not self.scoring, "scoring together is off (scoring = false)")],
+                    [
+                        (
+                            not self.scoring,
+                            "scoring together is not allowed (scoring = false; to consent, set scoring = true and reload)",
+                        )
+                    ],
                 )
             case Alignment() as terms:
                 name, max_rounds, own = self.objectives[0], 1, self._alignment(plan, terms)
@@ -188,7 +193,10 @@ class Policy(BaseModel):
         sites = len(plan.sites)
         least = min(terms.min_overlap, sites) if terms.intersect_from else sites
         return [
-            (not self.alignment, "alignment of ids is off (alignment = false)"),
+            (
+                not self.alignment,
+                "alignment of ids is not allowed (alignment = false; to consent, set alignment = true and reload)",
+            ),
             (
                 terms.max_ids > self.max_alignment_ids,
                 f"max_ids = {terms.max_ids} is above max_alignment_ids = {self.max_alignment_ids}: each id that a site lists "

@@ -304,6 +304,7 @@ class _Running:
         if self.ledger.new:
             text = f"{self.ledger.path}: a new ledger. This agent remembers no answers of earlier runs."
             self._observer(Notice("ledger_is_new", text))
+        self._warn_unready(settings)
         stop_metrics = self._metrics()
         warning = None if identity is None or self._once else asyncio.create_task(identity.warn_daily())
         try:
@@ -315,6 +316,16 @@ class _Running:
         if self._stopped and self._once:
             raise OperatorInterrupt("interrupted. Start the agent again to rejoin.")
         return end
+
+    def _warn_unready(self, settings: AgentSettings) -> None:
+        """Warn of a policy under which a serving agent refuses every run with secure aggregation."""
+        policy = self.daemon.workers.policy
+        if not self._once and self._identity is not None and not policy.peers and policy.aggregation == "secure":
+            what = "no policy is configured" if settings.policy is None else f"{settings.policy} pins no peers"
+            text = (
+                f"{what}, so this site refuses every run with secure aggregation; `coreg-agent check` says what to do"
+            )
+            self.daemon.notify(Notice("not_ready", text, warning=True))
 
     def _metrics(self) -> Callable[[], None]:
         if self._given is None or self._given.metrics is None:
@@ -364,3 +375,4 @@ class _Running:
             fields["at_restart"] = ", ".join(later)
         text = f"{', '.join(later)} changed: restart the agent" if later else ""
         self.daemon.notify(Notice("reloaded", text, warning=bool(later), fields=fields))
+        self._warn_unready(settings)

@@ -154,7 +154,7 @@ class AgentDaemon:
             entry = {**notice.fields, "models": models, **({"fault": fault} if fault else {})}
             self._spawn(asyncio.to_thread(self._state.append_history, entry))
         match notice.name:
-            case "dismissed" | "not_reloaded":
+            case "dismissed" | "not_reloaded" | "not_ready":
                 self.unresolved[str(notice.fields.get("run", ""))] = notice.text
             case "plan" | "run_over":
                 self.unresolved.pop(str(notice.fields.get("run")), None)
@@ -373,6 +373,7 @@ class AgentDaemon:
         if await asyncio.to_thread(self._state.decision, plan.run, plan) is None:
             request = plan.run, plan.to_dict(), asked.about, asked.seconds
             await asyncio.to_thread(self._state.request_approval, *request)
+            self.notify(notices.waiting_for_approval(plan.run, plan.study))
         self._look()
 
     def _look(self) -> None:

@@ -102,10 +102,11 @@ def check(
             )
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
-        if both := labelled_and_shared(prepared):
+        if both := prepared.labelled_and_shared:
             text = (
-                f"{both} labelled instances are shared too. Other members can roughly estimate these labels from this site's "
-                'answers. If that matters, leave them out of the shared ids; only a study with rows = "common" needs them'
+                f"{len(both)} labelled instances are shared too: {some(both)}. Other members can roughly estimate these labels "
+                "from this site's answers. If that matters, leave them out of the shared ids; only a study with rows = "
+                '"common" needs them'
             )
             note(f"table {name}: {text}", True, {"check": "table", "warning": True})
         if inputs.shared is None and (aligned := results.alignment_of(name)) is not None:
@@ -127,6 +128,8 @@ def check(
         except BadTable as error:
             raise _Warned(f"an alignment would refuse this table: {'; '.join(f.text for f in error.faults)}") from None
         listed = f"{len(found)} ids, as an alignment compares them: {some(found)}"
+        if not read_policy(settings.policy).alignment:
+            listed += ". The policy allows no alignment (alignment = false)"
         if warning := guessable(found):
             raise _Warned(f"{listed}. {warning.removeprefix('WARNING: ')}")
         return listed
@@ -263,11 +266,6 @@ def shared_rows(prepared: Prepared) -> str:
     data = prepared.data
     of_all = f" (of {data.n_shared} that at least {data.overlap.least} sites know)" if data.overlap is not None else ""
     return f"{len(data.Z)} shared{of_all}"
-
-
-def labelled_and_shared(prepared: Prepared) -> int:
-    """How many of the labelled instances are shared too."""
-    return len({*prepared.table.labelled_ids} & {*prepared.table.unlabelled_ids})
 
 
 def policy_summary(policy: Policy) -> str:

@@ -129,13 +129,13 @@ CASES = {
     # --- consent
     "the operator is asked about a plan for which the table is doubtful": (
         [PLAN, Worked(PLAN, doubt={"warning": "other columns"})], {},
-        "ask the operator; say Approval; notify waiting_for_approval"),
+        "ask the operator; say Approval"),
     "and once it is approved there is no doubt": (
         [PLAN, Worked(PLAN, doubt={"warning": "other columns"}), Decided("r", True, "")], {},
         "notify approved; say Approval; work on Proposal, approved"),
     "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; judge"),
     "the operator is asked about a plan that the policy allows": (
-        ASKED, ASKS, "ask the operator; say Approval; notify waiting_for_approval"),
+        ASKED, ASKS, "ask the operator; say Approval"),
     "and not about one that it refuses": ([PLAN, Judged("r", "max_rounds")], ASKS, "notify refused; say PlanRefused; forget"),
     "and not about one whose result is here": ([PLAN, Judged("r", None, fetched=True)], ASKS, "say Fetched; forget"),
     "an approved plan is worked on": ([*ASKED, Decided("r", True, "")], ASKS,

@@ -301,7 +301,7 @@ def test_labelled_instances_among_the_shared_ones_are_a_warning(folder):
         _, found = check(*TABLE, *INSECURE, "--unlabelled", "shared.csv")
         warned = [each["text"] for each in found if each.get("warning") and "estimate these labels" in each["text"]]
         assert len(warned) == bool(expected)
-        assert all(f"{expected} labelled instances are shared too" in text for text in warned)
+        assert all(f"{expected} labelled instances are shared too: " in text for text in warned)
 
 
 def test_a_folder_without_a_configuration_is_named(folder):

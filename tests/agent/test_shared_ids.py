@@ -293,7 +293,9 @@ def test_a_study_names_the_file_of_its_current_run(tmp_path: Path) -> None:
 def test_a_policy_allows_alignments_of_so_many_ids() -> None:
     plan = Plan("r", "f", Membership(tuple("abc"), 3), Alignment(max_ids=1000))
     pins = {"peers": {name: name * 64 for name in "abc"}}
-    assert "alignment of ids is off (alignment = false)" in str(Policy(**pins).objection(plan))
+    assert "alignment of ids is not allowed (alignment = false; to consent, set alignment = true" in str(
+        Policy(**pins).objection(plan)
+    )
     assert Policy(**pins, alignment=True).objection(plan) is None
     few = Policy(**pins, alignment=True, max_alignment_ids=999)
     assert "max_ids = 1000 is above max_alignment_ids = 999" in str(few.objection(plan))
@@ -347,3 +349,15 @@ def test_long_numbers_are_no_dates() -> None:
     """Eight digits with a thirteenth month, or a year of 8372: a hundred million are possible."""
     assert guessable(("19701301", "83726154")) == ""
     assert guessable(("9" * 100_000,)) == ""
+
+
+def test_rows_without_use_are_counted_and_another_id_column_is_suspected(tmp_path: Path) -> None:
+    path = table(tmp_path, "id,other,x,y\na,q1,1,2\nb,q2,2,\nc,q3,3,\nd,q4,unread,\n")
+    shared = tmp_path / "shared.json"
+    shared.write_text(SharedIds("folded", ("b", "c"), "run-1", 4).text())
+    asked = {"table": path, "target": "y", "shared": str(shared)}
+    assert any(
+        "1 rows have no label and no shared id. They are not used" in n for n in prepare(Inputs(id="id", **asked)).notes
+    )
+    with pytest.raises(BadTable, match="None is there, so 'other' is probably not the id column"):
+        prepare(Inputs(id="other", **asked))

@@ -113,6 +113,16 @@ def test_the_operator_is_told_of_other_columns_with_the_request(agent, tmp_path,
     assert "without weight" in agent.workers.judge(plan("r1")).about["warning"]
 
 
+def test_the_operator_is_told_of_labelled_individuals_that_are_shared(agent, tmp_path):
+    assert "labels of" not in agent.workers.judge(plan("r1")).about["members can compute"]
+    shared = write(tmp_path, TABLE, "shared.csv")
+    agent.data_sets.relist({"patients": inputs(tmp_path / "local.csv", unlabelled=str(shared))})
+    both = len(agent.data_sets.get("patients")[0].labelled_and_shared)
+    assert both > 0
+    told = agent.workers.judge(plan("r1")).about["members can compute"]
+    assert f"rough estimates of the labels of {both} labelled individuals that are shared too" in told
+
+
 def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(tmp_path):
     """With sealed sums, on instances that were summed with other sites."""
     peers = {site: letter * 64 for site, letter in (("north", "a"), ("south", "b"), ("west", "c"), ("east", "d"))}
