@@ -58,16 +58,17 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
     draws = json.loads(DRAWS.read_text(encoding="utf-8"))
     many = draws["deals"]["15 each"]
     title = "root mean square error on 100 held-out patients"
-    table = Shown(title=title, box=None, header_style="bold", padding=(0, 1, 0, 0))  # 79 columns
+    table = Shown(title=title, box=None, header_style="bold", padding=(0, 2, 0, 0))  # 79 columns
     for heading in ("", *(title for title, _ in COLUMNS.values())):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for site, errors in sites.items():
         table.add_row(site, *_cells(list(COLUMNS), errors))
         table.add_row(
-            f"  mean of {draws['draws']} draws", *_cells([key for _, key in COLUMNS.values()], many[site]), style="dim"
+            f"  {draws['draws']} draws", *_cells([key for _, key in COLUMNS.values()], many[site]), style="dim"
         )
     console.print()
     console.print(table)
+    console.print(f"{draws['draws']} draws: means of earlier runs of benchmarks/diabetes.py")
     console.print(
         f"All rows and columns in one place (for reference; data would have to leave the sites): {pooled:.1f}"
     )
@@ -158,7 +159,7 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     )
     show_ledgers(work, sorted(sites), console)
     console.print(f"\n{federations.seconds_told(spent)}")
-    console.print(f"written: {output / 'report.json'}, {output / 'convergence.svg'}")
+    console.print(f"written: {output / 'report.json'}, {output / 'convergence.svg'} (upper bounds of coRLSR by round)")
     console.print(
         "Next: docs/tutorials/quickstart.md, the commands one by one on other tables with ids that overlap in part."
     )
