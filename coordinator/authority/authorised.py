@@ -32,6 +32,14 @@ class Authorised:
         """Fingerprint of each listed site, by name, in the file's order; unreadable lines are left out."""
         return {entry[0]: entry[1][0] for line in _lines(self._path) if (entry := _parse(line)) is not None}
 
+    def damage(self) -> str:
+        """A sentence about lines that cannot be read; "" if there are none. StorageError as `check`."""
+        bad = [str(i) for i, line in enumerate(_lines(self._path), 1) if _text(line) and _parse(line) is None]
+        if not bad:
+            return ""
+        what = f"line{'s' * (len(bad) > 1)} {', '.join(bad)}"
+        return f"{self._path}, {what}: not NAME FINGERPRINT. The coordinator's operator has to restore the file from a backup."
+
     def check(self, name: str, certificate_pem: bytes) -> None:
         """Return if the certificate belongs to `name` and is listed.
 
@@ -51,12 +59,12 @@ class Authorised:
             )
         lines = _lines(self._path)
         listed = [entry[1] for line in lines if (entry := _parse(line)) is not None and entry[0] == name]
+        if not listed and (damage := self.damage()):
+            raise Refused(f"{name} is not admitted: {damage}")
         if not listed:
-            bad = [str(i) for i, line in enumerate(lines, 1) if _text(line) and _parse(line) is None]
-            hint = f" (Lines that could not be read: {', '.join(bad)}.)" if bad else ""
             raise Refused(
-                f"{name} is not admitted: its certificate was never signed here, or was revoked.{hint} The coordinator's "
-                "operator can sign its request again (`coreg-coordinator sign`)."
+                f"{name} is not admitted: its certificate was never signed here, or was revoked. The coordinator's operator can "
+                "sign its request again (`coreg-coordinator sign`)."
             )
         if len(listed) > 1:
             raise Refused(f"{name} is listed {len(listed)} times in {self._path}. The operator must keep one line.")

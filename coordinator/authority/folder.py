@@ -28,7 +28,10 @@ def load_private(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticC
     try:
         return load_key(data, path, passphrase)
     except BadData as error:
-        raise BadData(f"{error} `coreg-coordinator init` makes such keys: restore it from a backup.") from error
+        renew = f", or delete it and run `coreg-coordinator init {path.parent} --renew-server`" * (
+            path.name == "coordinator.key"
+        )
+        raise BadData(f"{error} `coreg-coordinator init` makes such keys: restore it from a backup{renew}.") from error
 
 
 def load_authorities(directory: Path | str) -> list[x509.Certificate]:

@@ -25,9 +25,9 @@ def pruned_line(summary: RunSummary) -> str:
     return f"{summary.rounds} rounds{figures}; history pruned on {(summary.pruned or '')[:10]}"
 
 
-def queued_line(plan: Plan, submitted: str) -> str:
-    """A line for a queued run."""
-    return f"{plan.run}  {submitted}  {'queued':<13} {'':>13}  {'':<12} {_of(plan.to_dict())}"
+def queued_line(plan: Plan, submitted: str, state: str = "queued") -> str:
+    """A line for a run that has not begun."""
+    return f"{plan.run}  {submitted}  {state:<13} {'':>13}  {'':<12} {_of(plan.to_dict())}"
 
 
 def _of(plan: dict[str, Any]) -> str:

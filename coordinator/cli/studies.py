@@ -190,6 +190,8 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
             )
         else:
             typer.echo(queued_line(plan, submitted))
+    for plan, submitted in [] if as_json else reversed(queue.cancelled()):
+        typer.echo(queued_line(plan, submitted, "cancelled"))
     queue.close()
     waits = waits_now(store)
     for summary in summaries.runs():
@@ -206,11 +208,17 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a run: plan, rounds, certificates, outcome."""
-    from coordinator.cli.format import checkpoint_line, pruned_line
+    from coordinator.cli.format import checkpoint_line, pruned_line, queued_line
     from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
+    from coordinator.store.queue import Queue
     from coordinator.store.summaries import Summaries
 
-    opened = Summaries(existing(store), read_only=True)
+    opened, queue = Summaries(existing(store), read_only=True), Queue(store, read_only=True)
+    for state, listed in (("queued", queue.waiting()), ("cancelled", queue.cancelled())):
+        for plan, submitted in listed:
+            if plan.run.startswith(run) and not as_json:
+                typer.echo(queued_line(plan, submitted, state))
+                return
     summary, rounds = opened.show(run)
     checkpoints = opened.checkpoints(run=summary.run)
     waiting = still_waiting(summary, waits_now(store))

@@ -268,7 +268,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class StillWaiting:
-    """A run still waits for these sites; once a minute. ``phase`` is the sentence of `waits.waiting_text`."""
+    """A run still waits for these sites; told more and more seldom. ``phase`` is the sentence of `waits.waiting_text`."""
 
     run: str
     sites: tuple[str, ...]

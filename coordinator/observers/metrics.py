@@ -67,6 +67,10 @@ class Metrics:
         for what in ("certificate", "session"):
             self._refused.labels(what)
         self._waiting = Gauge("coreg_queue_length", "Queued runs", registry=registry)
+        self._unapproved = set[str]()
+        self._approvals = Gauge(
+            "coreg_approvals_waiting", "Runs that wait for approval by a site's operator", registry=registry
+        )
         self._active = Gauge("coreg_runs_under_way", "Active runs", registry=registry)
         self._store = Gauge("coreg_store_bytes", "Size of the run store and its log", registry=registry)
         self._free = Gauge("coreg_store_free_bytes", "Free space on the run store's disk", registry=registry)
@@ -112,6 +116,14 @@ class Metrics:
         self._free.set(shutil.disk_usage(store.parent).free)
 
     def notice(self, notice: n.Notice, measured: Timing) -> None:
+        match notice:
+            case n.ApprovalAwaited(run=run):
+                self._unapproved.add(run)
+            case n.StepAnswered(run=run) | n.RunEnded(run=run):
+                self._unapproved.discard(run)
+            case _:
+                pass
+        self._approvals.set(len(self._unapproved))
         match notice:
             case n.StepAnswered(run=run, report=report):
                 study = self._study.get(run, "")

@@ -83,7 +83,13 @@ class AccessControl:
     def list_changed(self) -> bool:
         """Whether the allow-list has changed since the last call."""
         before, self._allow_list = self._allow_list, self._stamp()
+        if self._allow_list != before:
+            self._looked = None  # a warning about the list may be over
         return self._allow_list != before
+
+    def list_damage(self) -> str:
+        """See `Authorised.damage`."""
+        return "" if self._insecure else Authorised(self._identity).damage()
 
     def _stamp(self) -> tuple[int, int] | None:
         try:

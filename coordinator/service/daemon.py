@@ -316,7 +316,10 @@ class Daemon:
         """End the sessions of revoked sites. If the list cannot be read, open sessions stay, and new ones are rejected."""
         try:
             self._transport.check_again()
-            self._faults.pop("sites", None)
+            if damage := self._access.list_damage():
+                self._not_reloaded("sites", damage)
+            else:
+                self._faults.pop("sites", None)
         except StorageError as error:
             self._not_reloaded("sites", f"{error} Open sessions stay.")
 

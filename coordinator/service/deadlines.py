@@ -12,7 +12,8 @@ from coordinator.machine.run import Run
 from coordinator.machine.waits import waiting_text, waits_of
 from coreg_wire.clock import utc_now
 
-REMINDER_SECONDS = 60.0  # between two notices about the same wait
+REMINDER_SECONDS = 60.0  # until the first notice about a wait; then twice as long each time, up to an hour
+HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class _Deadline:
     end: float
     until: str | None
     notified: float
+    pause: float = REMINDER_SECONDS
 
 
 class Deadlines:
@@ -49,11 +51,11 @@ class Deadlines:
         }
 
     def reminders(self, federation: Federation, now: float) -> Iterator[StillWaiting]:
-        """Once a minute, the sites that each run waits for, and the time left."""
+        """The sites that each run waits for, and the time left: after a minute, and then more and more seldom."""
         for name, run in federation.runs.items():
             deadline = self._known[name]
-            if now - deadline.notified >= REMINDER_SECONDS and run.awaited:
-                self._known[name] = replace(deadline, notified=now)
+            if now - deadline.notified >= deadline.pause and run.awaited:
+                self._known[name] = replace(deadline, notified=now, pause=min(2.0 * deadline.pause, HOUR))
                 left = max(0.0, deadline.end - now)
                 yield StillWaiting(name, run.awaited, waiting_text(waits_of(run), left), left)
 

@@ -16,6 +16,7 @@ from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_from_dict
 from coreg_wire.clock import timestamp
+from coreg_wire.transport.addresses import check_free
 
 ABANDONED = "abandoned: a new run was requested (--new)"
 
@@ -46,6 +47,7 @@ def run(
         of every kind; see docs/reference/exit-codes.md.
     """
     store = configuration.service.store
+    check_free(configuration.service.listen)  # before the run is queued
     with store_of(store):
         summaries, queue = Summaries(store), Queue(store)
         try:

@@ -28,6 +28,10 @@ class Queue(Tables):
         """The runs that will begin, in order, with the time of submission; without damaged and cancelled ones."""
         return self._waiting("where run not in (select run from cancellations)")
 
+    def cancelled(self) -> list[tuple[Plan, str]]:
+        """The queued runs that were cancelled while no coordinator served, with the time of submission."""
+        return self._waiting("where run in (select run from cancellations)")
+
     def _waiting(self, which: str = "") -> list[tuple[Plan, str]]:
         with self.reading():
             rows = self._db.execute(f"select plan, submitted from queue {which} order by number").fetchall()  # noqa: S608 - constant

@@ -30,7 +30,6 @@ class Outcome(Enum):
         return self in (Outcome.CONVERGED, Outcome.CONVERGED_TO_ROUNDING)
 
 
-_AGAIN = "Start every agent again and repeat the coordinator's command"
 _ADVICE = {
     Outcome.CONVERGED: "",
     Outcome.CONVERGED_TO_ROUNDING: "",
@@ -38,7 +37,10 @@ _ADVICE = {
     Outcome.STAGNATED: "Loosen the tolerances, lower the coupling, or raise the ridge.",
     Outcome.NOTHING_SHARED: "Compare how the sites write their ids: `coreg-agent check` prints the first ones.",
     Outcome.REFUSED: "Change the plan, or ask that site's operator to change its policy or table. Then submit again.",
-    Outcome.TOO_FEW_SITES: (f"{_AGAIN}: a run that has begun resumes. Or lower min_sites, which makes another plan."),
+    Outcome.TOO_FEW_SITES: (
+        "Start every agent again. Under `serve` submit the study again; else repeat the command: a run that has begun "
+        "resumes. Or lower min_sites, which makes another plan."
+    ),
     Outcome.STALLED: (
         "Start every agent again. The run resumes by itself under `coreg-coordinator serve`, or after the command is repeated."
     ),

@@ -129,8 +129,8 @@ def peers(
     if not (identity / "site.pem").exists():
         raise UsageError(
             f"{identity.absolute()}: no certificate of this site. If the site is enrolled, go to its folder, or give --identity. "
-            "Otherwise run `coreg-agent enroll --name NAME`, then `coreg-agent enroll --install NAME.pem` with the coordinator's "
-            "answer."
+            f"Otherwise run `coreg-agent enroll --identity {identity} --name NAME`, then "
+            f"`coreg-agent enroll --identity {identity} --install NAME.pem` with the coordinator's answer."
         )
     if write is not None and not pin:
         raise UsageError("--write needs --pin: `coreg-agent peers --pin --write policy.toml NAME.pem …`.")

@@ -40,7 +40,7 @@ def said_in(path):
 
 @pytest.fixture(scope="module")
 def strings():
-    rooms = ("site_agent", "coordinator", "coreg_core", "proto/coreg_wire")
+    rooms = ("site_agent", "coordinator", "coreg_core", "coreg_sim", "proto/coreg_wire")
     files = [path for room in rooms for path in (ROOT / room).rglob("*.py") if "_pb2" not in path.name]
     return [text for path in files for text in said_in(path) if " " in text]
 

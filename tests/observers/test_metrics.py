@@ -76,6 +76,15 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert 0 < found["coreg_store_free_bytes", ()] < shutil.disk_usage(tmp_path).total
 
 
+def test_a_run_that_waits_for_an_operator_is_none_that_stands_still() -> None:
+    metrics = Metrics()
+    metrics.notice(n.ApprovalAwaited("r", ("a",), 1, 2), Timing())
+    assert read(metrics)["coreg_approvals_waiting", ()] == 1
+    metrics.notice(n.Approved("r", "a"), Timing())
+    metrics.notice(n.RunEnded("r", Outcome.CANCELLED, ""), Timing())
+    assert read(metrics)["coreg_approvals_waiting", ()] == 0
+
+
 def test_of_a_coarse_report_there_is_no_gap_and_a_run_that_is_taken_up_counts_from_where_it_is() -> None:
     metrics = Metrics()
     for number, level in ((7, 5), (8, -1), (9, -3)):

@@ -342,7 +342,7 @@ def test_the_list_is_edited_by_hand_without_harm(authority: Path, tmp_path: Path
     b = sign_request(authority, request(tmp_path, "b"))
     assert path.read_text() == (f"# ours\n\n  a   {with_colons}  # Anna\nbroken line here\nc 12\nb {b.fingerprint}\n")
     assert revoke(authority, "a")
-    with pytest.raises(Refused, match=r"Lines that could not be read: 3, 4\."):
+    with pytest.raises(Refused, match=r"authorised-sites, lines 3, 4: not NAME FINGERPRINT"):
         allowed.check("a", pem)
     path.write_text(f"a {a.fingerprint}\na {a.fingerprint}\n")
     with pytest.raises(Refused, match="is listed 2 times"):

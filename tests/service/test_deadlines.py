@@ -1,6 +1,7 @@
 """coordinator/service/deadlines.py: the timers of the runs as dates and reminders."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from machine.stepwise import RUN, joins, planned, started
 
@@ -9,7 +10,7 @@ from coordinator.service.deadlines import REMINDER_SECONDS, Deadlines
 from coordinator.store.status import waits_in
 
 
-def test_a_wait_has_a_date_and_a_reminder_once_a_minute() -> None:
+def test_a_wait_has_a_date_and_reminders_more_and_more_seldom() -> None:
     machine, deadlines = started(), Deadlines()
     machine.handle(joins("a"))
     deadlines.follow(machine.federation, 100.0)
@@ -23,7 +24,10 @@ def test_a_wait_has_a_date_and_a_reminder_once_a_minute() -> None:
     deadlines.follow(machine.federation, later)
     [reminder] = deadlines.reminders(machine.federation, later)
     assert (reminder.sites, reminder.phase) == (("b", "c"), "waiting for b, c to connect (timeout in 0 s)")
-    assert list(deadlines.reminders(machine.federation, later + 1.0)) == []
+    told = [t for t in range(1, 86_400) if list(deadlines.reminders(machine.federation, later + t))]
+    assert told[:3] == [120, 360, 840], "twice as long each time"
+    assert max(b - a for a, b in pairwise(told)) == 3600
+    assert len(told) < 32, "a wait for a day does not displace all other notices"
 
 
 def test_another_timer_begins_another_wait_and_a_federation_that_is_newer_is_no_error() -> None:

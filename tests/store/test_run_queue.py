@@ -38,6 +38,7 @@ def test_a_run_is_cancelled_by_a_beginning_of_its_name_until_it_has_ended(store:
     assert queue.cancel("o", "not today", NOW) == ("one", False)
     assert queue.cancel("two", "enough", NOW) == ("two", True)
     assert queue.read() == QueueRead((ONE,), {"one": "not today", "two": "enough"})
+    assert queue.cancelled() == [(ONE, NOW)]
     assert queue.waiting() == [], "a cancelled run is not listed as queued, also while no coordinator runs"
     for plan in (ONE, TWO):
         store.close_run(plan, Outcome.CANCELLED, "", NOW)
