@@ -21,7 +21,7 @@ AVOIDED = re.compile(
     re.IGNORECASE,
 )
 GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
-CODE = re.compile(r"^```.*?^```|^~~~.*?^~~~|^---\n.*?^---\n", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"^ *```.*?^ *```|^~~~.*?^~~~|^---\n.*?^---\n", re.DOTALL | re.MULTILINE)
 SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*\[(])")
 
 

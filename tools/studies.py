@@ -4,6 +4,7 @@ Nothing is computed here: each number comes from a JSON file, which also records
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from statistics import stdev
@@ -38,6 +39,36 @@ def experiment(run: dict) -> str:
     return "\n".join(lines)
 
 
+DIFFERENCES = {
+    "offset50": "offsets with a deviation of 0.5",
+    "offset-1-50": "offsets with a deviation of 1",
+    "units50": "units that differ by a factor of 2",
+    "flipped50": "the third site's sign flipped",
+}
+OVERLAPS = {
+    "M5": "100 %",
+    "known90": "90 % (all five know about 590 rows)",
+    "known70": "70 % (about 170)",
+    "known50": "50 % (about 30)",
+    "known30": "30 % (about 2)",
+}
+SHARED_SETS = {
+    "m50": "50 rows",
+    "m100": "100 rows",
+    "m250": "250 rows",
+    "m500": "500 rows",
+    "n50": "1,000 rows",
+    "m2000": "2,000 rows",
+    "m5000": "5,000 rows",
+    "mislinked1": "1 % of ids belong to other individuals",
+    "mislinked5": "5 %",
+    "mislinked10": "10 %",
+    "mislinked30": "30 %",
+    "leaning50": "leans to one end of a column",
+    "noise50": "10 columns of noise at each site",
+}
+
+
 def benefit() -> dict[str, str]:
     """The generated parts of docs/research/benefit.md."""
     run = load(BENEFIT / "benefit.json")
@@ -46,7 +77,21 @@ def benefit() -> dict[str, str]:
         "strict": gains(load(BENEFIT / "strict.json"), {"labels": "labels a site", "form": "trained with"}),
         "doubtful-links": gains(load(BENEFIT / "doubtful_links.json"), {"wrong": "wrong links", "links": "they are"}),
         "yes-no": apart(run, "yes-no"),
+        "differences": by_regime(run, "difference", DIFFERENCES),
+        "overlaps": by_regime(run, "known to each site", OVERLAPS),
+        "shared sets": by_regime(run, "shared set", SHARED_SETS),
     }
+
+
+def by_regime(run: dict, heading: str, regimes: dict[str, str]) -> str:
+    """Joined models and checked scores in some regimes."""
+    [found] = [each for each in run["report"]["tables"] if each["title"] == "Map of regimes"]
+    at = [found["header"].index(name) for name in ("additive", "together-own-pick")]
+    cells = {r[0]: [r[k] for k in at] for r in found["rows"]}
+    return table(
+        f"| {heading} | joined models (harmed) | checked scores (harmed) |",
+        (row(words, *cells[name]) for name, words in regimes.items()),
+    )
 
 
 def apart(run: dict, name: str) -> str:
@@ -114,10 +159,11 @@ def change(r: dict, key: str) -> str:
 
 
 def by_labels() -> str:
-    """README's table: the preset `partners` by the number of labels."""
-    found = [r for r in load(BENEFIT / "strict.json")["table"] if r["form"] == "six tuning steps"]
-    rows = (row(r["labels"], change(r, "own"), change(r, "together")) for r in found)
-    return table("| labels at each site | joined model | scored together |", rows)
+    """README's table: the gains by the number of labels, of the sets on which no choice was made."""
+    [regimes] = [t for t in load(BENEFIT / "benefit.json")["report"]["tables"] if t["title"] == "Map of regimes"]
+    at = [regimes["header"].index(name) for name in ("additive", "together-private", "together-own-pick")]
+    rows = (row(r[0][1:], *(r[k] for k in at)) for r in regimes["rows"] if re.fullmatch(r"n\d+", r[0]))
+    return table("| labels at each site | joined model | scored together | checked scores |", rows)
 
 
 def calibration(run: dict) -> str:
