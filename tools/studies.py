@@ -162,7 +162,7 @@ def by_labels() -> str:
     """README's table: the gains by the number of labels, of the sets on which no choice was made."""
     [regimes] = [t for t in load(BENEFIT / "benefit.json")["report"]["tables"] if t["title"] == "Map of regimes"]
     at = [regimes["header"].index(name) for name in ("additive", "together-private", "together-own-pick")]
-    rows = (row(r[0][1:], *(r[k] for k in at)) for r in regimes["rows"] if re.fullmatch(r"n\d+", r[0]))
+    rows = (row(r[0][1:], *(r[k] for k in at)) for r in regimes["rows"] if re.fullmatch(r"n\d{2,3}", r[0]))
     return table("| labels at each site | joined model | scored together | checked scores |", rows)
 
 
