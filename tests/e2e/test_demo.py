@@ -58,9 +58,9 @@ def test_demo(tmp_path, monkeypatch, capsys):
         many = draws["deals"]["15 each"][site]
         assert numbers_in(means)[-4:] == [f"{many[key]:.1f}" for key in columns.values()]
         change = 100 * (errors["rmse_own"] / errors["rmse_alone"] - 1)
-        assert f"on these patients {change:+.1f} %" in shown, "a loss is printed as a gain is"
+        assert f", result {change:+.1f} %; " in shown, "a loss is printed as a gain is"
         # Every round's answer left sealed: sizes and one answer a round in coRLSR, and more in the other two.
-        assert int(re.search(rf"{site} \d+ messages \((\d+) with encrypted numbers", printed)[1]) > report["rounds"]
+        assert int(re.search(rf"{site} +\d+ messages \((\d+) with encrypted numbers", printed)[1]) > report["rounds"]
     together = [errors["rmse_together"] for errors in report["sites"].values()]
     assert max(together) < 1.1 * min(together), "one score for all, and own intercepts"
 

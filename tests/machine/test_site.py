@@ -182,7 +182,7 @@ def test_a_kernel_that_overflows_is_a_refusal_in_words(form: str) -> None:
     site = site_with("a", replace(data, X=50.0 * data.X, Z=50.0 * data.Z))
     reason = refused(site, make_plan(form=form, kernel="polynomial", degree=400))
     # A kernel matrix of infinities is said to be singular, where the exact form meets it first.
-    assert ("kernel matrix at ridge=1 is singular" if form == "exact" else "kernel='polynomial'") in reason
+    assert ("kernel matrix at ridge=1 is singular" if form == "exact" else 'kernel = "polynomial"') in reason
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1e160, 1e200])
@@ -210,7 +210,7 @@ def test_factors_that_do_not_fit_are_refused_with_what_would_fit(fit: int) -> No
     site = site_with("a", data, factor_memory=(fit + 0.5) * each + 8 * n**2 / 2**30)
     reason = refused(site, make_plan(form="exact", coupling=(0.0, 0.1, 0.2, 0.3, 0.4)))
     assert ("at most 2 couplings" in reason, "at most" in reason) == (fit == 2, fit == 2)
-    assert "Use form='semi-parametric', form='landmarks'" in reason
+    assert 'Use form = "semi-parametric", form = "landmarks"' in reason
     one = make_plan(form="exact", coupling=(0.0, 0.1))
     assert isinstance(proposed(restarted(site), one), m.Offer) == (fit == 2)
 
@@ -222,9 +222,9 @@ def test_factors_that_do_not_fit_are_refused_with_what_would_fit(fit: int) -> No
             "exact",
             50,
             200_000,
-            r"298 GiB for each of 3 couplings with 200000 unlabelled .* Use form='semi-parametric', form='landm",
+            r'298 GiB for each of 3 couplings with 200000 unlabelled .* Use form = "semi-parametric", form = "landm',
         ),
-        ("exact", 100_000, 10, r"74.5 GiB for 100000 labelled rows.* Use form='semi-parametric', form='landm"),
+        ("exact", 100_000, 10, r'74.5 GiB for 100000 labelled rows.* Use form = "semi-parametric", form = "landm'),
     ],
 )
 def test_a_refusal_names_the_memory_and_the_form_that_serves(form: Any, n: int, shared: int, words: str) -> None:

@@ -78,7 +78,7 @@ from coordinator.store.runs import RunStore
 from coordinator.store.schema import Tables
 RunStore.transaction = lambda self, *, durable=True: Tables.transaction(self, durable=False)
 """,
-        76,
+        89,
     ),
     "a session leaves a task behind": (
         """
