@@ -16,6 +16,7 @@ from coreg_sim.federation.views_file import read_views
 from coreg_sim.papers.pool import NumericDataSet
 from site_agent.data.preprocessing import Preprocessing
 
+MOST_COUNTS = 30  # different values of a target that looks like a count
 SUSPICIOUS = 0.98  # a rank correlation with the target above which a column probably contains it
 
 
@@ -129,6 +130,12 @@ class OwnTable(TableSource):
                 if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
             )
         )
+        values = np.unique(y)
+        if values[0] == 0.0 and 2 < len(values) <= MOST_COUNTS and (values == np.rint(values)).all():
+            warnings += (
+                f"the target {self.target!r} looks like a count (0 to {values[-1]:.0f}). There is no Poisson loss or exposure "
+                "here (docs/concepts/faq.md); whether there is an event (yes/no) fits.",
+            )
         leaks = self._leaks(X, y, sources)
         data = NumericDataSet(self.name, X, y, names, attributes, "regression")
         of = {name: j for j, name in enumerate(dict.fromkeys(sources))}

@@ -40,7 +40,7 @@ def benefit(
         ),
     ] = None,
     regimes: Annotated[
-        str | None, typer.Option("--regimes", help="Names of partitions: n20,M5,rich,... [all].")
+        str | None, typer.Option("--regimes", help="Names of partitions, with commas: n20,M5,rich,... [all].")
     ] = None,
     draws: Annotated[
         int | None, typer.Option("--draws", min=1, help="Draws of each set and regime [3; 2 if quick].")

@@ -67,6 +67,15 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
     assert leak.endswith("Then add --drop band.")
 
 
+def test_a_target_that_counts_is_a_warning(tmp_path):
+    for name, values in (("counts", [0, 1, 0, 2]), ("yes", [0, 1, 0, 1]), ("grades", [1, 2, 3, 4])):
+        (tmp_path / f"{name}.csv").write_text(
+            "a,b,y\n" + "".join(f"{i}.5,{i % 7}.5,{values[i % 4]}\n" for i in range(40))
+        )
+        _, warnings, _ = OwnTable(str(tmp_path / f"{name}.csv"), "y").read()
+        assert any("looks like a count (0 to 2)" in text for text in warnings) is (name == "counts")
+
+
 def test_every_regime_that_was_asked_for_has_a_verdict(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(700, 4))
