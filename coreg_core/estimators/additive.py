@@ -249,11 +249,13 @@ class AdditiveRegressor(ViewsRegressor, AdditiveViews):
     Parameters
     ----------
     views
-        columns of each view (slices, positions, booleans or names) of one table; None: all columns are one view.
+        columns of each view (slices, positions, booleans or names) of one table; None: all columns are one view. A name or a
+        position alone is a view of one column. Columns in no view are not used.
     kernel
         "gaussian", "laplacian", "polynomial" or "linear", on columns that are standardised and clipped at ±6.
     bandwidth
-        "loo" (leave-one-out on a view's own labels chooses between two widths) or a positive number, standard units.
+        σ of exp(−‖x − x'‖²/σ) on the standardised columns (scikit-learn's gamma is 1/σ): a positive number, or "loo"
+        (leave-one-out on a view's own labels chooses between two widths, by the distances of its rows).
     ridge
         penalty ν (scikit-learn's alpha) at the start of tuning: "loo" or a positive number.
     degree

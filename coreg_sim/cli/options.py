@@ -68,7 +68,11 @@ Categorical = Annotated[
 ]
 NaValues = Annotated[
     list[str] | None,
-    typer.Option("--na-values", callback=listed, help="A text that means a missing value; repeatable, or TEXT,TEXT."),
+    typer.Option(
+        "--na-values",
+        callback=listed,
+        help="A text that means a missing value, instead of NA, NULL and the like; repeatable, or TEXT,TEXT.",
+    ),
 ]
 Target = Annotated[str | None, typer.Option("--target", help="The target column of the table.")]
 Positive = Annotated[

@@ -52,7 +52,7 @@ class TableSource:
         """
         from site_agent.data.tables import NA_VALUES, read_table
 
-        table = read_table(Path(self.path), na_values=(*NA_VALUES, *self.na_values))
+        table = read_table(Path(self.path), na_values=self.na_values or NA_VALUES)  # as the agent's
         table.require([self.target], "the target")
         if self.target in self.drop:
             raise UsageError(f"{self.target!r} is both the target and a column to drop.")

@@ -38,7 +38,7 @@ class Expansion:
         if hasattr(X, "columns"):
             raise BadData(
                 "a data frame: this model does not know the columns' names. Give an array with the view's columns in the view's "
-                "order, or use the estimator's predict_view."
+                "order, for example frame[columns].to_numpy(). predict_view gives the joined model."
             )
         X, d = as_matrix(X, "X"), len(self.standardiser.mean)
         if X.shape[1] != d:
