@@ -130,7 +130,9 @@ def _lines(path: Path) -> list[str]:
         raise StorageError(
             f"{path} does not exist, so no site can join. Restore it from your backup, or sign each site again."
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise StorageError(f"{path} is no text, so no site can join. Restore it from your backup.") from error
+    except OSError as error:
         raise StorageError(f"{path} cannot be read ({error}), so no site can join: check its permissions.") from error
 
 

@@ -106,10 +106,13 @@ def warn_of_unsigned(sites: Sequence[str], identity: Path) -> None:
             "[federation] sites."
         )
     if missing:
+        damage = Authorised(identity).damage() if (identity / ALLOW_LIST).exists() else ""
+        todo = (
+            "Sign the site's request (`coreg-coordinator sign`), or remove the site from federation.toml and the study."
+        )
         typer.echo(
-            f"warning: {', '.join(missing)} cannot connect: no certificate in {identity / ALLOW_LIST}. Runs wait for "
-            "[timeouts] join. Sign the site's request (`coreg-coordinator sign`), or remove the site from federation.toml and "
-            "the study.",
+            f"warning: {', '.join(missing)} cannot connect: {damage or f'no certificate in {identity / ALLOW_LIST}. {todo}'} "
+            "Runs wait for [timeouts] join.",
             err=True,
         )
 

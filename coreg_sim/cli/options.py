@@ -71,7 +71,7 @@ NaValues = Annotated[
     typer.Option(
         "--na-values",
         callback=listed,
-        help="A text that means a missing value, instead of NA, NULL and the like; repeatable, or TEXT,TEXT.",
+        help="A text that means a missing value, instead of NA and NULL; repeatable, or TEXT,TEXT.",
     ),
 ]
 Target = Annotated[str | None, typer.Option("--target", help="The target column of the table.")]
