@@ -286,6 +286,8 @@ def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
         what = f"{len(values)} different texts. At most {MOST_LEVELS} are one-hot encoded."
         instead = f"Make features of its dates ({setting('dates', name)})" if holds_dates(values) else "Group them"
         todo = f"{instead}, or leave the column out ({setting('drop', name)})."
+        if len(values) == sum(len(t) for t in tables) and not holds_dates(values):
+            todo = f"If it is the id, give --id {name}, or id in agent.toml. Otherwise: {todo}"
         raise BadTable(Fault(tables[0].source, what, todo, "text", name))
     return tuple(sorted(values.to_list()))
 

@@ -202,8 +202,8 @@ class ModelStore:
             return []
 
     def columns_of(self, data: str) -> tuple[str, ...]:
-        """The columns of the newest model of that data set; () without one."""
-        found = [m for m in self._readable() if m.get("data") == data and m.get("columns")]
+        """The columns of the newest model of that data set that is its study's current one; () without one."""
+        found = [m for m in self._readable() if m["current"] and m.get("data") == data and m.get("columns")]
         return tuple(max(found, key=lambda m: str(m["at"]))["columns"]) if found else ()
 
     def alignment_of(self, data: str) -> str | None:

@@ -339,6 +339,8 @@ class AgentDaemon:
         answer = partial(self.workers.work, listening=session.listening, piece=session.pace.piece, approved=approved)
         work = asyncio.to_thread(answer, message)
         frames, worked = await self._reported(work, message.run, describe_work(message))
+        if worked.doubt and approved and self._state is not None:  # the approval was of another table
+            await asyncio.to_thread(self._state.clear, message.run)
         if isinstance(message, Proposal) and (room := self.workers.room(message.run)) is not None:
             session.assembler.expect(message.run, room)
         await session.send(frames, message.run)

@@ -128,13 +128,18 @@ def check(
         except BadTable as error:
             raise _Warned(f"an alignment would refuse this table: {'; '.join(f.text for f in error.faults)}") from None
         listed = f"{len(found)} ids, as an alignment compares them: {some(found)}"
-        if not read_policy(settings.policy).alignment:
+        if settings.policy is not None and settings.policy.exists() and not read_policy(settings.policy).alignment:
             listed += ". The policy allows no alignment (alignment = false)"
         if warning := guessable(found):
             raise _Warned(f"{listed}. {warning.removeprefix('WARNING: ')}")
         return listed
 
     def policy() -> str:
+        if settings.policy is not None and not settings.policy.exists():
+            raise UsageError(
+                f"{settings.policy}: no such file, and the configuration names it. Restore it from a backup, or write it again "
+                "(`coreg-agent init --preset …` in an empty folder makes one) and pin the peers"
+            )
         allowed = read_policy(settings.policy)
         if not allowed.peers and allowed.aggregation == "secure":
             where = "no policy is configured (policy = … in agent.toml, or --policy)" if settings.policy is None else ""

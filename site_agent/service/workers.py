@@ -100,10 +100,12 @@ class RunWorkers:
         self._workers: dict[str, _Worker] = {}
         self._lock = threading.Lock()
         self._shown = ""  # the run whose ids the operator has seen
+        self._described = dict[str, str]()  # of a run that an operator was asked about: the warning about its table
 
     def forget(self, run: str) -> None:
         with self._lock:
             self._workers.pop(run, None)
+            self._described.pop(run, None)
 
     def room(self, run: str) -> int | None:
         """The maximum number of words in a message of that run."""
@@ -124,18 +126,22 @@ class RunWorkers:
             labelled, shared = (len(data.X), data.n_shared) if isinstance(data, PrivateData) else (0, len(data.Z))
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
             request = Request(plan, shared, labelled, self.policy.questions(plan), both)
-            warning = self._changed(prepared, plan)
+            warning = self._described[plan.run] = self._changed(prepared, plan) or ""
             about = describe_request(request) | ({"warning": warning} if warning else {})
             return Judged(plan.run, reason, about=about)
         except (CoregError, _Unusable) as error:
             return Judged(plan.run, str(error))
 
-    def _doubt(self, plan: Plan) -> Mapping[str, str]:
+    def _doubt(self, plan: Plan, *, approved: bool) -> Mapping[str, str]:
         """What a serving agent asks its operator about a table that can be the wrong one; empty if it has nothing to ask."""
         if not self.results.aligns or isinstance(plan.objective, Scoring | Alignment):
             return {}
+        described = self._described.get(plan.run)  # None: by an earlier process
         judged = self.judge(plan)
-        return judged.about if judged.reason is None and "warning" in judged.about else {}
+        warning = judged.about.get("warning")
+        if judged.reason is not None or warning is None or (approved and described in (None, warning)):
+            return {}
+        return judged.about
 
     def _has_fetched(self, plan: Plan) -> bool:
         """Whether the run's result is here already: an earlier agent was killed before it could confirm that."""
@@ -151,12 +157,12 @@ class RunWorkers:
     ) -> tuple[list[bytes], Worked]:
         """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded.
 
-        A plan that no operator approved is not answered while its table has other columns than the last model (`_doubt`).
+        While a table has other columns than the last model, a plan is answered if an operator approved it and saw this.
         """
         part = "plan" if isinstance(message, Proposal) else "end" if isinstance(message, Finished) else "question"
         with self.counters.timed(part):
             if isinstance(message, Proposal) and message.run not in self._workers:
-                if not approved and (doubt := self._doubt(message.plan)):
+                if doubt := self._doubt(message.plan, approved=approved):
                     return [], Worked(message, doubt=doubt)
                 refusal = self._begin(message.plan)
                 if refusal is not None:
