@@ -214,12 +214,15 @@ def show(
     from coordinator.store.summaries import Summaries
 
     opened, queue = Summaries(existing(store), read_only=True), Queue(store, read_only=True)
-    for state, listed in (("queued", queue.waiting()), ("cancelled", queue.cancelled())):
-        for plan, submitted in listed:
-            if plan.run.startswith(run) and not as_json:
-                typer.echo(queued_line(plan, submitted, state))
-                return
-    summary, rounds = opened.show(run)
+    try:
+        summary, rounds = opened.show(run)
+    except UsageError:  # perhaps it has not begun
+        queued, cancelled = queue.waiting(), queue.cancelled()
+        found = [each for each in (*queued, *cancelled) if each[0].run.startswith(run)]
+        if len(found) != 1 or as_json:
+            raise
+        typer.echo(queued_line(*found[0], "queued" if found[0] in queued else "cancelled"))
+        return
     checkpoints = opened.checkpoints(run=summary.run)
     waiting = still_waiting(summary, waits_now(store))
     if as_json:

@@ -71,6 +71,7 @@ class Metrics:
         self._approvals = Gauge(
             "coreg_approvals_waiting", "Runs that wait for approval by a site's operator", registry=registry
         )
+        self._approvals.set_function(lambda: len(self._unapproved))
         self._active = Gauge("coreg_runs_under_way", "Active runs", registry=registry)
         self._store = Gauge("coreg_store_bytes", "Size of the run store and its log", registry=registry)
         self._free = Gauge("coreg_store_free_bytes", "Free space on the run store's disk", registry=registry)
@@ -119,13 +120,8 @@ class Metrics:
         match notice:
             case n.ApprovalAwaited(run=run):
                 self._unapproved.add(run)
-            case n.StepAnswered(run=run) | n.RunEnded(run=run):
-                self._unapproved.discard(run)
-            case _:
-                pass
-        self._approvals.set(len(self._unapproved))
-        match notice:
             case n.StepAnswered(run=run, report=report):
+                self._unapproved.discard(run)
                 study = self._study.get(run, "")
                 self._steps.labels(study).inc()
                 self._seconds.labels(study, report.phase).observe(measured.seconds)
@@ -139,6 +135,7 @@ class Metrics:
                 if report.verified and max(report.gap, default=-1.0) >= 0.0:  # -1 is none
                     self._gap.labels(study).set(max(report.gap))
             case n.RunEnded(run=run, outcome=outcome):
+                self._unapproved.discard(run)
                 self._round.pop(run, None)
                 self._over.labels(self._study.pop(run, ""), outcome.name).inc()
             case n.Stalled(run=run):

@@ -321,7 +321,7 @@ class Policy(BaseModel):
             ),
             (
                 grouped and (least is None or terms.group_size < least),
-                f'residuals = "grouped" means over {terms.group_size} labels leave (grouped_at_least = {least or "absent"})',
+                f'residuals = "grouped" would reveal means of {terms.group_size} labels (grouped_at_least = {least or "absent"})',
             ),
         ]
 
