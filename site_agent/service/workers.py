@@ -132,16 +132,15 @@ class RunWorkers:
         except (CoregError, _Unusable) as error:
             return Judged(plan.run, str(error))
 
-    def _doubt(self, plan: Plan, *, approved: bool) -> Mapping[str, str]:
+    def _doubt(self, plan: Plan, prepared: Prepared | None, *, approved: bool) -> Mapping[str, str]:
         """What a serving agent asks its operator about a table that can be the wrong one; empty if it has nothing to ask."""
-        if not self.results.aligns or isinstance(plan.objective, Scoring | Alignment):
+        warning = self._changed(prepared, plan) if self.results.aligns else None
+        if warning is None or (
+            approved and self._described.get(plan.run) in (None, warning)
+        ):  # None: by an earlier process
             return {}
-        described = self._described.get(plan.run)  # None: by an earlier process
         judged = self.judge(plan)
-        warning = judged.about.get("warning")
-        if judged.reason is not None or warning is None or (approved and described in (None, warning)):
-            return {}
-        return judged.about
+        return judged.about if judged.reason is None else {}
 
     def _has_fetched(self, plan: Plan) -> bool:
         """Whether the run's result is here already: an earlier agent was killed before it could confirm that."""
@@ -162,9 +161,9 @@ class RunWorkers:
         part = "plan" if isinstance(message, Proposal) else "end" if isinstance(message, Finished) else "question"
         with self.counters.timed(part):
             if isinstance(message, Proposal) and message.run not in self._workers:
-                if doubt := self._doubt(message.plan, approved=approved):
-                    return [], Worked(message, doubt=doubt)
-                refusal = self._begin(message.plan)
+                refusal = self._begin(message.plan, approved=approved)
+                if isinstance(refusal, Mapping):
+                    return [], Worked(message, doubt=refusal)
                 if refusal is not None:
                     frames = self._recorded([refusal], listening)
                     if listening and isinstance(refusal, Fetched):
@@ -172,12 +171,14 @@ class RunWorkers:
                     return frames, self._proposed(message, refusal)
             return self._answered(message, listening=listening, piece=piece)
 
-    def _begin(self, plan: Plan) -> PlanRefused | Fetched | None:
-        """Create the site of a run; if that fails, return the message with the reason."""
+    def _begin(self, plan: Plan, *, approved: bool) -> PlanRefused | Fetched | Mapping[str, str] | None:
+        """Create the site of a run; if that fails, return the message with the reason, or what the operator is asked first."""
         try:
             if self._has_fetched(plan):
                 return Fetched(plan.run)
             prepared, data, scored = self._read(plan)
+            if doubt := self._doubt(plan, prepared, approved=approved):
+                return doubt
         except (CoregError, _Unusable) as error:
             return PlanRefused(plan.run, str(error))
         rules = rules_of(self.policy, self.ledger, self.keys, data)
