@@ -123,6 +123,8 @@ def checked_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
     name = type(estimator).__name__
     if y is None:
         raise BadData(f"This {name} estimator requires y to be passed, but the target y is None.")
+    if np.asarray(y).dtype.kind in "mM":  # else numpy would count nanoseconds
+        raise BadData("y: dates or durations. Convert them to numbers first, for example to days.")
     try:
         targets = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
         check_consistent_length(targets, np.zeros(n_rows))

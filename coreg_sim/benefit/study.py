@@ -92,7 +92,9 @@ def study(
     chosen = every if regimes is None else tuple(dict.fromkeys(regimes.split(",")))
     if unknown := [name for name in chosen if name not in REGIMES]:
         told = "; ".join(f"{name}: {unknown_key(name, REGIMES, 'regime')}" for name in unknown)
-        raise UsageError(f"--regimes {told}\nThe regimes are {', '.join(REGIMES)} (docs/research/benefit-tables.md).")
+        raise UsageError(
+            f"--regimes {told}\nTheir sizes are fixed: {', '.join(REGIMES)} (docs/research/benefit-tables.md)."
+        )
     if refused := [name for name in chosen if name not in every]:
         raise UsageError(f"--regimes {', '.join(refused)}: about the division of the columns, which --views has fixed.")
     draws = draws or (QUICK_DRAWS if quick else DRAWS)

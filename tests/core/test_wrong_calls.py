@@ -35,6 +35,10 @@ from coreg_core.estimators import RLSR, AdditiveRegressor, CoRLSR, LaplacianRLS
         (lambda X, y: CoRLSR(views=[slice("a", "b"), [1]]).fit(X, y), r"a slice has positions; list the names instead"),
         (lambda X, y: AdditiveRegressor(views=VIEWS).fit(1e300 * X, y), r"X: values up to 2e\+300 are too large"),
         (lambda X, y: RLSR().fit(X, np.where(y > 0, "a", "b")), r"y: '[ab]' is no number\. For .* use a classifier"),
+        (
+            lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y.astype("M8[s]")),
+            r"y: dates or durations\. Convert them",
+        ),
         (lambda X, y: CoRLSR().fit(SimpleNamespace(columns=["a", "a"]), y), r"X: 2 columns have the name 'a'"),
     ],
 )
