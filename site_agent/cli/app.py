@@ -117,7 +117,7 @@ def check_command(
 ) -> None:
     """Check everything before joining. It reads versions, table, policy, identity, connection and TLS, disk.
 
-    Without options it reads ./agent.toml. Without --coordinator the connection is not checked. With --plan the command also
+    Without --data it reads ./agent.toml. Without --coordinator the connection is not checked. With --plan the command also
     lists every reason against that plan, reasons from the ledger first, and the plan's numbers in units of these rows. With
     sections [data.NAME] in --config it reads every data set.
 
@@ -126,7 +126,7 @@ def check_command(
     """
     from site_agent.service.preflight import check
 
-    if config is None and not any(given.values()) and DEFAULT_CONFIG.is_file():  # as `serve`, `status` and `pending`
+    if config is None and not given.get("data") and DEFAULT_CONFIG.is_file():  # as `serve`, `status` and `pending`
         config = DEFAULT_CONFIG
 
     def show(text: str, good: bool | None, fields: Mapping[str, Any]) -> None:

@@ -183,8 +183,8 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         for text in found.get("unresolved", ()):
             typer.echo(f"  {text}")
         if (last := next(iter(reversed(list(state_of(config).history()))), None)) is not None:
-            why = f": {last['reason']}" if last.get("reason") else ""
-            typer.echo(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{why}")
+            why = last.get("fault") or last.get("reason")
+            typer.echo(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}")
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
 

@@ -70,8 +70,10 @@ class SharedIds:
             overlap = Overlap(places, counts, len(sites))
             return replace(found, overlap=overlap, digest=str(plain["digest"]), sites=sites)
         except FileNotFoundError:
+            known = ", ".join(sorted(each.parts[-3] for each in Path(*path.parts[:-3]).glob(f"*/current/{FILE}")))
+            there = f"The alignments here: {known}. " if known else ""
             raise BadData(
-                f"{path}: no such file. Correct `shared` (or --shared), or run the alignment first."
+                f"{path}: no such file. {there}Correct `shared` (or --shared), or run the alignment first."
             ) from None
         except OSError as error:
             raise BadData(f"{path}: cannot be read ({error.strerror}).") from None

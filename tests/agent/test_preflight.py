@@ -249,6 +249,7 @@ def test_a_data_set_without_a_target_serves_scoring_and_is_no_fault(folder):
     write(folder, '[data.new]\ntable = "new.csv"\nid = "id"\n', "agent.toml")
     done = agent("check", "--config", "agent.toml", *INSECURE[:3])
     assert done.exit_code == 0, done.output
+    assert agent("check", *INSECURE[:3]).output == done.output  # an option beside ./agent.toml
     assert (
         "ok     table new: 3 ids, no target: for scoring and alignment; features not checked"
         in done.stdout.splitlines()

@@ -277,6 +277,10 @@ def test_shared_ids_that_are_gone_are_named(tmp_path: Path) -> None:
 def test_a_file_of_shared_ids_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(BadData, match="or run the alignment first"):
         SharedIds.read(tmp_path / "none.json")
+    (tmp_path / "people" / "current").mkdir(parents=True)
+    (tmp_path / "people" / "current" / "aligned.json").touch()
+    with pytest.raises(BadData, match=r"no such file\. The alignments here: people\. Correct `shared`"):
+        SharedIds.read(tmp_path / "peple" / "current" / "aligned.json")
     for text in ("{", "[]", json.dumps({"rule": "folded"})):
         with pytest.raises(BadData, match="not the result of an alignment"):
             SharedIds.read(table(tmp_path, text, "x.json"))

@@ -140,6 +140,9 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
     down = command(state, "status").stdout
     assert "north: not running; ended 2026-01-02 with exit code 4: another agent has joined\n" in down
     assert "last run a1, t: refused: wrong pin\n" in down
+    whole = {"fault": "write pin = 1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"}
+    state.append_history({"run": "a2", **whole})
+    assert "last run a2, t: refused: write pin = 1\n" in command(state, "status").stdout
     (state.folder / "status.json").write_text("{")
     with pytest.raises(StorageError, match="Move it away"):
         state.status()
