@@ -13,7 +13,10 @@ import resource
 import numpy as np
 from harness import arguments, folder
 
+from coreg_sim.demo import processes
 from coreg_sim.demo.processes import enrol, together
+
+processes.DEADLINE = 900.0  # many labels take longer than a demo waits
 
 
 def tables(folder, sites, m, n):

@@ -173,6 +173,7 @@ def test_the_factor_solves_what_it_says(problem):
         K = noise_of([view], [hyper]) + hyper.prior * view.psi @ view.psi.T
         right = y - a - view.coupling.forward(s) - hyper.prior * view.psi @ (view.shared.T @ q)
         assert_allclose(alpha, np.linalg.solve(K, right), rtol=1e-7, atol=1e-9 * (1 + np.abs(right).max()))
+        assert view._factor[0].size <= view.psi.size  # memory is bounded in n: no (n, n) matrix
 
 
 @given(algebras(rows=(1, 5)))

@@ -79,32 +79,30 @@ class AdditiveView:
 
     @cached_property
     def _factor(self) -> tuple[Arr, Arr]:
-        """(U (n, n), ψ² (n,)) of ΨΨᵀ, by the SVD of Ψ: never squared, so small ψ keep their digits."""
-        n = self.n_labelled
-        if n == 0:
-            return np.zeros((0, 0)), np.zeros(0)
-        U, psi, _ = svd(self.psi, full_matrices=True, check_finite=False)
-        squares = np.zeros(n)
-        squares[: len(psi)] = psi * psi
-        return U, squares
+        """(U (n, r), ψ² (r,)) of ΨΨᵀ, r = min(n, d), by the SVD of Ψ: never squared, so small ψ keep their digits."""
+        if not self.psi.size:
+            return np.zeros((self.n_labelled, 0)), np.zeros(0)
+        U, psi, _ = svd(self.psi, full_matrices=False, check_finite=False)
+        return U, psi * psi
 
-    @cached_property
-    def _ones(self) -> Arr:
-        """Uᵀ1."""
-        ones: Arr = self.level @ self._factor[0]
-        return ones
+    def _without_intercept(self, right: Float64[Arr, "n k"], hyper: Hyper) -> Float64[Arr, "n k"]:
+        """(σ²I + τ²ΨΨᵀ)⁻¹ of these columns. What U does not span has the eigenvalue σ², so no (n, n) matrix is needed."""
+        U, squares = self._factor
+        spanned = U.T @ right
+        out: Arr = U @ (spanned / (hyper.noise + hyper.prior * squares)[:, None])
+        if U.shape[1] < len(U):
+            rest = right - U @ spanned
+            out += (rest - U @ (U.T @ rest)) / hyper.noise  # the second projection leaves no rounding in the span of U
+        return out
 
     def _inverse(self, right: Float64[Arr, "n k"], hyper: Hyper) -> Float64[Arr, "n k"]:
         """(N + τ²ΨΨᵀ)⁻¹ of these columns."""
-        U, squares = self._factor
-        eigenvalues = (hyper.noise + hyper.prior * squares)[:, None]
-        out = (U.T @ right) / eigenvalues
+        out = self._without_intercept(right, hyper)
         if self.random_intercept:
-            ones = self._ones[:, None] / eigenvalues
-            share = self.random_intercept / (1.0 + self.random_intercept * float(self._ones @ ones[:, 0]))
-            out -= ones * (share * (self._ones @ out))
-        inverse: Arr = U @ out
-        return inverse
+            level = self._without_intercept(self.level[:, None], hyper)
+            share = self.random_intercept / (1.0 + self.random_intercept * float(self.level @ level[:, 0]))
+            out -= level * (share * (self.level @ out))
+        return out
 
     def _without_noise(self, right: Float64[Arr, " n *k"], hyper: Hyper) -> Float64[Arr, " n *k"]:
         """N⁻¹ of these columns; ‖N⁻¹‖ ≤ σ⁻²."""
