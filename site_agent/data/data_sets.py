@@ -3,6 +3,7 @@
 A run in progress keeps the data with which it began.
 """
 
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class DataSets:
     def __init__(self, inputs: Mapping[str, Inputs], salt: bytes, read: Callable[[Inputs, bytes], Prepared] = prepare):
         self._inputs, self.salt, self._prepare = dict(inputs), salt, read
         self._known: dict[str, tuple[Inputs, Stamp, Prepared]] = {}
+        self._lock = threading.Lock()  # a run that needs a data set waits until it is read
 
     def relist(self, inputs: Mapping[str, Inputs]) -> None:
         """Replace the list of data sets, and drop those from the cache that it no longer has."""
@@ -64,18 +66,19 @@ class DataSets:
         BadData
             the data set cannot be used. The text can name rows, so it must not leave the site.
         """
-        inputs = self._inputs[name]
-        stamp = _stamp(inputs)
-        known = self._known.get(name)
-        if known is not None and known[:2] == (inputs, stamp):
-            return known[2], False
-        prepared = self._prepare(inputs, self.salt)
-        if _stamp(inputs) != stamp:
-            raise BadData(
-                f"{inputs.table}: the file changed during reading. Write a new file beside it, then rename that."
-            )
-        self._known[name] = (inputs, stamp, prepared)
-        return prepared, True
+        with self._lock:
+            inputs = self._inputs[name]
+            stamp = _stamp(inputs)
+            known = self._known.get(name)
+            if known is not None and known[:2] == (inputs, stamp):
+                return known[2], False
+            prepared = self._prepare(inputs, self.salt)
+            if _stamp(inputs) != stamp:
+                raise BadData(
+                    f"{inputs.table}: the file changed during reading. Write a new file beside it, then rename that."
+                )
+            self._known[name] = (inputs, stamp, prepared)
+            return prepared, True
 
 
 def _stamp(inputs: Inputs) -> Stamp:

@@ -208,10 +208,6 @@ def serve(given: Given, observer: Observer) -> None:
     settings = given.settings()
     running = _Running(settings, observer, once=False, results=lambda name: _models_of(settings, name), given=given)
     try:
-        for name, inputs in settings.data.items():
-            if not (path := files_of(inputs.table)[0]).exists():
-                words = f"warning: data set {name}: {path} does not exist. Runs on it fail until it does"
-                observer(Notice("table", words, warning=True))
         asyncio.run(running.live(float("inf")))
     finally:
         running.ledger.close()
@@ -304,7 +300,7 @@ class _Running:
         if self.ledger.new:
             text = f"{self.ledger.path}: a new ledger. This agent remembers no answers of earlier runs."
             self._observer(Notice("ledger_is_new", text))
-        self._warn_unready(settings)
+        self._look_ahead(settings)
         stop_metrics = self._metrics()
         warning = None if identity is None or self._once else asyncio.create_task(identity.warn_daily())
         try:
@@ -317,8 +313,13 @@ class _Running:
             raise OperatorInterrupt("interrupted. Start the agent again to rejoin.")
         return end
 
+    def _look_ahead(self, settings: AgentSettings) -> None:
+        """Warn a serving agent's operator of what would end a run: a policy without pins, or a data set with a fault."""
+        if not self._once and self._loop is not None:
+            self._ahead = self._loop.run_in_executor(None, self.daemon.workers.read_ahead, dict(settings.data))
+        self._warn_unready(settings)
+
     def _warn_unready(self, settings: AgentSettings) -> None:
-        """Warn of a policy under which a serving agent refuses every run with secure aggregation."""
         policy = self.daemon.workers.policy
         if not self._once and self._identity is not None and not policy.peers and policy.aggregation == "secure":
             what = "no policy is configured" if settings.policy is None else f"{settings.policy} pins no peers"
@@ -375,4 +376,4 @@ class _Running:
             fields["at_restart"] = ", ".join(later)
         text = f"{', '.join(later)} changed: restart the agent" if later else ""
         self.daemon.notify(Notice("reloaded", text, warning=bool(later), fields=fields))
-        self._warn_unready(settings)
+        self._look_ahead(settings)

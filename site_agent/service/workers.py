@@ -7,7 +7,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,8 +22,10 @@ from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
 from coreg_wire.transport.release import release
 from site_agent.data.aligned import guessable, read_ids
 from site_agent.data.data_sets import DataSets
+from site_agent.data.errors import BadTable
+from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared
-from site_agent.data.shared_set import keyed
+from site_agent.data.shared_set import UNSHARED, keyed
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent import RESUMABLE
@@ -301,19 +303,32 @@ class RunWorkers:
             return self._batch(plan, plan.objective)
         if isinstance(plan.objective, Alignment):
             return None, self._ids(plan, plan.objective), None
-        name = self.data_sets.choose(plan.data)
-        with self._reading(name):
-            prepared, fresh = self.data_sets.get(name)
-        if fresh:
-            d = prepared.data
-            self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
-            if self._changed(prepared, plan) is not None:
-                text = f"{name}: other columns than the last model had; `coreg-agent check` names them".lstrip(": ")
-                self._notify(Notice("other_columns", text, warning=True))
+        prepared = self._prepared(self.data_sets.choose(plan.data))
         data = prepared.data
         if self.policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
         return prepared, data, None
+
+    def _prepared(self, name: str, *, ahead: bool = False) -> Prepared:
+        with self._reading(name, ahead=ahead):
+            prepared, fresh = self.data_sets.get(name)
+        if fresh:
+            d = prepared.data
+            self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
+            if other_columns(prepared, self.results.columns_of(name), name) is not None:
+                text = f"{name}: other columns than the last model had; `coreg-agent check` names them".lstrip(": ")
+                self._notify(Notice("other_columns", text, warning=True))
+        return prepared
+
+    def read_ahead(self, listed: Mapping[str, Inputs]) -> None:
+        """Read these data sets before a run needs them: the operator hears of a fault before it ends a run for all sites."""
+        for name, inputs in listed.items():
+            with suppress(_Unusable, KeyError):  # KeyError: a later reload has removed it
+                if inputs.target is not None:
+                    self._prepared(name, ahead=True)
+                    continue
+                with self._reading(name):
+                    read_ids(inputs, "exact")
 
     def _changed(self, prepared: Prepared | None, plan: Plan) -> str | None:
         """A warning if the table has other columns than the last model of its data set had."""
@@ -354,14 +369,18 @@ class RunWorkers:
         return None, batch, scored
 
     @contextmanager
-    def _reading(self, name: str) -> Iterator[None]:
+    def _reading(self, name: str, *, ahead: bool = False) -> Iterator[None]:
         """A context that reports faults of a data set to the operator; the coordinator receives only that there is one."""
         self.troubles.pop(name, None)
         try:
             yield
         except CoregError as error:
-            self.troubles[name] = f"{error}{owner_hint(error)} (found {timestamp()}; it is read again at the next run)"
-            self._notify(notices.data_unusable(name))
+            # Without shared rows a data set waits for an alignment of ids. Until a run needs them, that is no fault.
+            waits = ahead and isinstance(error, BadTable) and {fault.kind for fault in error.faults} == {UNSHARED}
+            if not waits:
+                found = f"found {timestamp()}; it is read again at the next run, and after a reload"
+                self.troubles[name] = f"{error}{owner_hint(error)} ({found})"
+                self._notify(notices.data_unusable(name))
             raise _Unusable(_unusable(name)) from None
 
     def fault_behind(self, reason: str) -> str | None:

@@ -10,7 +10,6 @@ from test_sources import ROWS, VISITS, database
 from coreg_core.errors import BadData, UsageError
 from site_agent.data.data_sets import DataSets
 from site_agent.data.sources import Query, files_of
-from site_agent.service import app
 
 TABLE = "id,a,b,y\n" + "".join(f"p{i},{i % 3},{i * 0.5},{i + 0.25}\n" for i in range(6)) + "q1,1,2,\nq2,2,0.5,\n"
 
@@ -31,23 +30,6 @@ def test_a_data_set_is_read_again_when_its_file_changed_and_not_before(tmp_path,
     (tmp_path / "local.csv").unlink()
     with pytest.raises(BadData, match="no such file"):
         data_sets.get("patients")
-
-
-def test_a_service_that_starts_without_its_table_warns(tmp_path, monkeypatch):
-    async def live(self, timeout):
-        pass
-
-    monkeypatch.setattr(app._Running, "live", live)
-    (tmp_path / "agent.toml").write_text(
-        'coordinator = "127.0.0.1:1"\n'
-        '[data.here]\ntable = "here.csv"\ntarget = "y"\nid = "id"\n'
-        '[data.gone]\ntable = "gone.csv"\ntarget = "y"\nid = "id"\n'
-    )
-    write(tmp_path, TABLE, "here.csv")
-    heard = []
-    app.serve(app.Given(tmp_path / "agent.toml", insecure=True, name="clinic"), heard.append)
-    told = [notice.text for notice in heard if notice.warning]
-    assert told == [f"warning: data set gone: {tmp_path / 'gone.csv'} does not exist. Runs on it fail until it does"]
 
 
 def test_a_changed_database_is_read_again(tmp_path):

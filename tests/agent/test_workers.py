@@ -76,6 +76,25 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
     assert agent.workers.troubles == {}
 
 
+def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(agent, tmp_path):
+    write(tmp_path, "id,a,b,y\nq1,1,2,3\nq2,2,x,4\nq3,2,1,\n", "bad.csv")
+    write(tmp_path, "id,a,b,y\nq1,1,2,3\nq2,2,1,4\n", "unaligned.csv")  # no row is shared yet: an alignment is next
+    write(tmp_path, "id\nq1\nq1\n", "twice.csv")
+    listed = {name: inputs(tmp_path / f"{name}.csv") for name in ("bad", "gone", "unaligned")}
+    listed["typo"] = inputs(tmp_path / "local.csv").model_copy(update={"shared": str(tmp_path / "people/x/a.json")})
+    listed["twice"] = inputs(tmp_path / "twice.csv").model_copy(update={"target": None})
+    listed |= {"patients": inputs(tmp_path / "local.csv")}
+    agent.data_sets.relist(listed)
+    agent.workers.read_ahead({**listed, "removed": listed["bad"]})
+    assert set(agent.workers.troubles) == {"bad", "gone", "typo", "twice"}
+    assert "line 3, column 'b': 'x' is not a finite number" in agent.workers.troubles["bad"]
+    assert "run the alignment first" in agent.workers.troubles["typo"]
+    assert agent.noticed.count("data_unusable") == 4
+    assert agent.noticed.count("data_read") == 1
+    assert agent.workers.judge(plan("r1")).reason is None
+    assert agent.noticed.count("data_read") == 1, "the run finds it read"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
