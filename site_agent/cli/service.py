@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coreg_core.errors import Unreachable
+from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.terminal.output import print_json
 
@@ -145,7 +146,7 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
             what = "list" if any(Path(model).suffix == ".json" for model in entry["models"]) else "model"
             kept = f"{count or 'no'} {what}{'s' * (count > 1)}"
             typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {kept:<10} {entry['study']}")
-            if why := entry.get("fault") or entry.get("reason"):
+            if why := _why(entry):
                 typer.echo(f"    {why}")
 
 
@@ -183,10 +184,18 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         for text in found.get("unresolved", ()):
             typer.echo(f"  {text}")
         if (last := next(iter(reversed(list(state_of(config).history()))), None)) is not None:
-            why = last.get("fault") or last.get("reason")
+            why = _why(last)
             typer.echo(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}")
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
+
+
+def _why(entry: dict[str, Any]) -> str:
+    """Why a run ended, with the fault that only this site knows; of a refusal also the next step."""
+    from site_agent.machine.notices import after_refusal
+
+    why: str = entry.get("fault") or entry.get("reason") or ""
+    return after_refusal(why) if entry["stop"] == Outcome.REFUSED.name and why else why
 
 
 def _days_until(moment: str) -> int:

@@ -151,7 +151,11 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
 def _check_places(config: Path, file: dict[str, Any]) -> None:
     """Check where the keys of a file stand: a key of a table above its section would have no effect."""
     if stray := [name for name, value in file.items() if isinstance(value, dict) and name != "data"]:
-        raise UsageError(f"{config}: unknown section [{stray[0]}]. The section of a data set is [data.{stray[0]}].")
+        name = next(
+            (key for key, value in file[stray[0]].items() if isinstance(value, dict)), stray[0]
+        )  # [dat.patients]
+        written = stray[0] if name == stray[0] else f"{stray[0]}.{name}"
+        raise UsageError(f"{config}: unknown section [{written}]. The section of a data set is [data.{name}].")
     sections = file.get("data")
     if not isinstance(sections, dict):
         return

@@ -4,9 +4,9 @@ The text of a fault can show a cell, because only the site's own operator reads 
 never its content.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coreg_core.errors import BadData
@@ -62,11 +62,15 @@ def _places(lines: Sequence[int]) -> str:
 
 
 class BadTable(BadData):
-    """A table that cannot be used, with all its faults."""
+    """A table that cannot be used, with all its faults. Their advice is for a site that has an agent.toml."""
 
     def __init__(self, *faults: Fault):
         self.faults = faults
         super().__init__(self._told())
+
+    def advised(self, advice: Callable[[str], str]) -> "BadTable":
+        """The same faults with other advice, for a command that reads no agent.toml."""
+        return BadTable(*(replace(fault, todo=advice(fault.todo)) for fault in self.faults))
 
     def _told(self) -> str:
         if len(self.faults) == 1:

@@ -237,8 +237,7 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
     labelled = tables[0]
     if labelled.frame[name].null_count() == len(labelled):
         what = "no labelled row has a value, so the model cannot learn from it."
-        mend = f"Leave it out: --drop {name}, or drop = ['{name}'] in agent.toml."
-        raise BadTable(Fault(labelled.source, what, mend, "missing", name))
+        raise BadTable(Fault(labelled.source, what, f"Leave it out: {setting('drop', name)}.", "missing", name))
     missing = np.concatenate([t.frame[name].is_null().to_numpy() for t in tables])
     indicator = bool(missing.any())
     own = labelled.frame[name].is_null().to_numpy().astype(np.float64)

@@ -75,9 +75,13 @@ def approved(run: str, study: str) -> Notice:
 
 def refused(run: str, study: str, reason: str) -> Notice:
     fields = {"run": run, "study": study, "stop": "REFUSED", "reason": reason}
+    return Notice("refused", f"run {run}: refused: {after_refusal(reason)}", warning=True, fields=fields)
+
+
+def after_refusal(reason: str) -> str:
+    """The reason of a refusal, and what its operator does next."""
     todo = "The run is over. After a correction ask the coordinator's operator to start it again."
-    ended = reason if reason.endswith(".") else f"{reason}."
-    return Notice("refused", f"run {run}: refused: {ended} {todo}", warning=True, fields=fields)
+    return f"{reason}{'' if reason.endswith('.') else '.'} {todo}"
 
 
 def fetched_before(run: str, study: str, *, once: bool) -> Notice:

@@ -28,6 +28,7 @@ from coreg_core.evaluation.probability import Probability
 from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
 from coreg_core.numerics.arrays import Arr
 from coreg_wire.files.files import write_whole
+from site_agent.data.errors import BadTable
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
@@ -35,6 +36,9 @@ FORMAT = "coreg-model/6"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the site's "
     "table: mode 0600, never on a shared volume."
+)
+AS_TRAINED = (
+    "Correct the cell or leave it empty. Which columns are texts, and which texts mean missing, is as in training."
 )
 LINEAR_WARNING = (
     "This linear model is an expansion over the site's own rows, so the file holds these rows. Keep it as private as the "
@@ -100,6 +104,13 @@ class SiteModel:
         """The objective of its training."""
         return "additive" if isinstance(self.function, Expansion) else "agreement"
 
+    def _features(self, table: Table) -> Arr:
+        """The table as in training. The advice about a fault names no setting: those of the training hold."""
+        try:
+            return self.preprocessing.transform(table)
+        except BadTable as error:
+            raise error.advised(lambda todo: AS_TRAINED if "agent.toml" in todo else todo) from None
+
     def predict(self, table: Table) -> Arr:
         """f(x) · divisor + shift, in the target's units, or the probability of a yes/no target, (n,).
 
@@ -108,7 +119,7 @@ class SiteModel:
         BadData
             the table lacks a column, or holds a cell that is not a number.
         """
-        scores: Arr = self.function.predict(self.preprocessing.transform(table)) * self.divisor + self.shift
+        scores: Arr = self.function.predict(self._features(table)) * self.divisor + self.shift
         return scores if self.probability is None else self.probability.of(scores)
 
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
@@ -130,7 +141,7 @@ class SiteModel:
             )
         ratios = self.intervals.ratios
         q = conformal_factor(ratios, np.ones(len(ratios)), coverage)
-        half = q * self.intervals.spread.deviations(self.preprocessing.transform(table)) * self.divisor
+        half = q * self.intervals.spread.deviations(self._features(table)) * self.divisor
         middle = self.predict(table)
         return middle - half, middle + half
 
@@ -148,7 +159,7 @@ class SiteModel:
             raise BadData(
                 "this model has no part for joint scoring, because it is the site's local model. Give the joined model of a run."
             )
-        return self.joint.part.predict(self.preprocessing.transform(table)) * self.divisor
+        return self.joint.part.predict(self._features(table)) * self.divisor
 
     @property
     def intercept(self) -> float:

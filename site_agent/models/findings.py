@@ -230,6 +230,8 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
             within = (
                 ", which is within one standard error: joined models are better on average, so they are the default"
             )
+        elif found.get("labels", FEW) < LEAST_LABELS:
+            within = f". With {found['labels']} labels this can be chance"
         first = f"keep the joined model. On left-out labels its error is {change}{within}."
         if found.get("labels", FEW) < FEW:
             first = (

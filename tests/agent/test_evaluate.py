@@ -51,6 +51,14 @@ def rows_of(folder):
     return read_table(folder / "t.csv").rows(np.arange(N))
 
 
+def test_a_fault_of_new_records_is_told_without_settings_that_predict_has_not(folder):
+    (folder / "new.csv").write_text("id,a\n1,abc\n2,1\n")
+    with pytest.raises(BadData) as error:
+        agent("predict", "--model", "good.model", "--data", "new.csv")
+    assert "line 2, column 'a': 'abc' is not a finite number. Correct the cell or leave it empty." in str(error.value)
+    assert "agent.toml" not in str(error.value)
+
+
 def test_models_are_compared_with_the_first_on_the_same_rows(folder):
     words = ("evaluate", "--model", "poor.model", "--model", "good.model", "--data", "t.csv")
     found = json.loads(agent(*words, "--json", "--plot", "e.svg").stdout)
@@ -206,6 +214,10 @@ def test_where_own_labels_chose_the_local_model_no_other_error_stands_beside_it(
             "19 labels are too few to tell. On left-out labels the joined model's error is 10.0 % smaller",
         ),
         ({"joined": FOUND["joined"] | {"rmse": 9.95}}, "no clear difference"),
+        (
+            {"labels": 40},
+            "its error is 10.0 % smaller. With 40 labels this can be chance. The local model is saved too.",
+        ),
     ],
 )
 def test_the_recommendation_follows_the_verdict(changes, words):

@@ -123,6 +123,7 @@ def test_the_timeout_is_a_number_or_unlimited():
         ),
         ('[data]\ntable = "t.csv"\nid = "id"\n', r"\[data\] lacks the name of the data set: write \[data.patients\]"),
         ('[patients]\ntable = "t.csv"\nid = "id"\n', r"unknown section \[patients\].* is \[data.patients\]"),
+        ('[dat.patients]\ntable = "t.csv"\n', r"unknown section \[dat.patients\].* is \[data.patients\]"),
         ('[data.patients]\ndata = "t.csv"\nid = "id"\n', r"\[data.patients\] data: .* `table`. Rename it"),
         ('[data.p]\ntable = "t.csv"\nid = "id"\napproval = "ask"\n', "data.p.approval: .* top level of the file"),
     ],

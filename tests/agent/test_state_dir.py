@@ -111,7 +111,7 @@ def test_the_history_goes_on_after_a_torn_line_and_runs_are_listed_with_their_re
     assert [line.split()[0] for line in command(state, "runs").stdout.splitlines()] == ["b2", "a1", "east"]
     told = {"reason": "its operator has the reason", "fault": "local.csv, line 3: 'half'"}  # of this site's own table
     state.append_history({"run": "c3", "stop": "REFUSED", "models": [], **told, **ended})
-    assert command(state, "runs").stdout.splitlines()[1] == "    local.csv, line 3: 'half'"
+    assert command(state, "runs").stdout.splitlines()[1].startswith("    local.csv, line 3: 'half'. The run is over.")
     assert {stat.S_IMODE(p.stat().st_mode) for p in state.folder.rglob("*.json*")} == {0o600}
 
 
@@ -139,10 +139,10 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
     state.append_history({"run": "a1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"})
     down = command(state, "status").stdout
     assert "north: not running; ended 2026-01-02 with exit code 4: another agent has joined\n" in down
-    assert "last run a1, t: refused: wrong pin\n" in down
+    assert "last run a1, t: refused: wrong pin. The run is over. After a correction ask the coordinator's" in down
     whole = {"fault": "write pin = 1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"}
     state.append_history({"run": "a2", **whole})
-    assert "last run a2, t: refused: write pin = 1\n" in command(state, "status").stdout
+    assert "last run a2, t: refused: write pin = 1. The run is over." in command(state, "status").stdout
     (state.folder / "status.json").write_text("{")
     with pytest.raises(StorageError, match="Move it away"):
         state.status()
