@@ -57,7 +57,7 @@ SHARED_SETS = {
     "m100": "100 rows",
     "m250": "250 rows",
     "m500": "500 rows",
-    "n50": "1,000 rows",
+    "n50": "1,000 rows, or 45 % of a shorter set",
     "m2000": "2,000 rows",
     "m5000": "5,000 rows",
     "mislinked1": "1 % of ids belong to other individuals",
@@ -84,13 +84,16 @@ def benefit() -> dict[str, str]:
 
 
 def by_regime(run: dict, heading: str, regimes: dict[str, str]) -> str:
-    """Joined models and checked scores in some regimes."""
+    """Joined models and checked scores in some regimes, and the number of sets if it differs."""
     [found] = [each for each in run["report"]["tables"] if each["title"] == "Map of regimes"]
-    at = [found["header"].index(name) for name in ("additive", "together-own-pick")]
-    cells = {r[0]: [r[k] for k in at] for r in found["rows"]}
+    columns = {"additive": "joined models (harmed)", "together-own-pick": "checked scores (harmed)", "sets": "sets"}
+    rows = {r[0]: r for r in found["rows"]}
+    at = [found["header"].index(name) for name in columns]
+    if len({rows[name][at[-1]] for name in regimes}) == 1:
+        del columns["sets"], at[-1]
     return table(
-        f"| {heading} | joined models (harmed) | checked scores (harmed) |",
-        (row(words, *cells[name]) for name, words in regimes.items()),
+        f"| {heading} | {' | '.join(columns.values())} |",
+        (row(words, *(rows[name][k] for k in at)) for name, words in regimes.items()),
     )
 
 

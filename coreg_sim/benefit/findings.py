@@ -1,5 +1,6 @@
 """What a study found, in sentences."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -16,6 +17,8 @@ _HARD = {
 JUDGED, OTHER = "judged on", "your data"  # groups of sets
 SHOWN = 0.0005  # a change that is not printed as 0.0 %
 FEW = 30  # sites: with fewer, another draw changes the sentences
+RESAMPLES, OFTEN = 100, 10  # of the draws; so many with another verdict are worth a sentence
+_BY_SITE = {"additive": "joined model", "together-private": "scored together", "together-own-pick": "checked scores"}
 WORTH, RISK = 0.05, 0.05  # of the verdict: the least gain, and the largest share of sites harmed
 
 
@@ -33,7 +36,8 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
     if OTHER in groups:
         out = [
             "Error: the root mean square error; of a yes/no target, that of the probability (the root of the Brier score). "
-            f"Changes are against the site's local model. Harmed: the error is more than {100 * HARM:.0f} % larger.",
+            "Changes are against the site's local model, ± one standard error over the draws. Harmed: the error is more than "
+            f"{100 * HARM:.0f} % larger.",
             'Checked scores need rows = "common" in the study: all sites know the labelled individuals. A site uses these scores '
             "only where its own cross-validation prefers them.",
         ]
@@ -76,18 +80,37 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
 def _answer(heading: str, part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure) -> str:
     """A line for each model of a regime: its mean change, and the share of sites harmed."""
     rows = [
-        ("joined model", percent(own.mean), f"{share(own.harmed, 1)} harmed"),
-        ('scored together, rows = "private" (default)', percent(default.mean), f"{share(default.harmed, 1)} harmed"),
-        ('checked scores, rows = "common"', percent(pick.mean), f"{share(pick.harmed, 1)} harmed"),
+        ("joined model", _uncertain(part, "additive", own), f"{share(own.harmed, 1)} harmed"),
+        (
+            'scored together, rows = "private" (default)',
+            _uncertain(part, "together-private", default),
+            f"{share(default.harmed, 1)} harmed",
+        ),
+        (
+            'checked scores, rows = "common"',
+            _uncertain(part, "together-own-pick", pick),
+            f"{share(pick.harmed, 1)} harmed",
+        ),
     ]
     if (ridge := figure(part, "ridge-alone")) is not None:
         better = f"better than the joined model at {share(_ridge_is_better(part))} of the sites"
-        rows.append(("RidgeCV on the site's own columns alone", percent(ridge.mean), better))
+        rows.append(("RidgeCV on the site's own columns alone", _uncertain(part, "ridge-alone", ridge), better))
     if (mean := figure(part, "mean-of-labels")) is not None:
-        rows.append(("mean of the labels, without columns", percent(mean.mean), ""))
+        rows.append(("mean of the labels, without columns", _uncertain(part, "mean-of-labels", mean), ""))
     sites = "sites" if all(min(site.regime.labels) for site in part) else "sites with labels"
-    lines = (f"\n    {words:<45}{change:>8}  {beside:>14}".rstrip() for words, change, beside in rows)
+    lines = (f"\n    {words:<45}{change:>14}  {beside:>14}".rstrip() for words, change, beside in rows)
     return f"{heading}, {len(part)} simulated {sites}:{''.join(lines)}"
+
+
+def _uncertain(part: list[SiteOutcome], method: str, found: Figure) -> str:
+    """A mean change ± its standard error over the draws."""
+    means = [
+        np.mean([site.change[method] for site in part if site.draw == draw and method in site.change])
+        for draw in dict.fromkeys(site.draw for site in part)
+    ]
+    if len(means) < 2:
+        return percent(found.mean)
+    return f"{percent(found.mean)} ± {100 * float(np.std(means, ddof=1)) / len(means) ** 0.5:.1f}"
 
 
 def _beyond(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure) -> Iterator[str]:
@@ -115,22 +138,34 @@ def _parts(name: str, among: list[SiteOutcome]) -> Iterator[tuple[str, list[Site
         yield f"{sets} set{'s' * (sets > 1)} ({name})", among
         return
     for regime in dict.fromkeys(site.regime for site in among):
-        yield f"{regime.name} ({regime.about})", [site for site in among if site.regime == regime]
+        part = [site for site in among if site.regime == regime]
+        yield _called(part), part
+
+
+def _called(part: Sequence[SiteOutcome]) -> str:
+    """A regime in words, with the number of shared rows that the table had for it."""
+    regime, counts = part[0].regime, [site.record["shared"] for site in part if "shared" in site.record]
+    if regime.sizes or not counts:
+        return f"{regime.name} ({regime.about})"
+    ends = " to ".join(map(str, dict.fromkeys((min(counts), max(counts)))))
+    return f"{regime.name} ({regime.about}, {ends} shared rows)"
 
 
 def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
-    """Where the columns of each site are given: what joining brings to each of them, by regime."""
+    """Where the columns of each site are given: what joining brings to each of them, and its verdict, by regime."""
     out, width = [], max(map(len, names))
-    for regime in dict.fromkeys(site.regime for site in found):
-        lines = [f"{regime.name} ({regime.about}), by site (in brackets: the share of draws in which it is harmed):"]
+    for called, part in _parts(OTHER, list(found)):
+        lines, verdicts = list[str](), list[str]()
         for v, name in enumerate(names):
-            own = [site for site in found if site.regime == regime and site.site == v]
-            models, scores = figure(own, "additive"), figure(own, "together-private")
-            if models is not None and scores is not None:
-                told = (f"{percent(each.mean):>8} {f'({share(each.harmed)})':<7}" for each in (models, scores))
-                bare = "  without labels" * (not own[0].labels)
-                lines.append(f"{name:<{width}}  joined model {next(told)}  scored together {next(told)}{bare}".rstrip())
-        out.append("\n    ".join(lines))
+            own = [site for site in part if site.site == v]
+            cells = [f"{name:<{width}}"]
+            for method, words in _BY_SITE.items():
+                if (its := figure(own, method)) is not None:
+                    cells.append(f"{words} {percent(its.mean):>8} {f'({share(its.harmed)})':<7}")
+            lines.append("  ".join(cells).rstrip() + "  without labels" * (not own[0].labels))
+            verdicts.append(f"Verdict for {name}: {_advice(_verdict(own))}.")
+        told = f"{called}, by site (in brackets: the share of draws in which it is harmed). For a site its own verdict counts:"
+        out.append("\n    ".join([told, *lines, *verdicts]))
     if len(names) == 2:
         out.append(
             "With two sites each can compute the answers of the other. Use at least three, or two that trust each other."
@@ -139,12 +174,18 @@ def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
 
 
 def _unsure(part: list[SiteOutcome], verdict: str) -> str:
-    """A sentence if the advice is another one without a single draw; two reasons not to join are one advice."""
-    for draw in {site.draw for site in part}:
-        rest = [site for site in part if site.draw != draw]
-        if rest and _advice(other := _verdict(rest)) != _advice(verdict):
-            return f" This is near a limit: without one of the draws the verdict is: {_advice(other)}. Raise --draws."
-    return ""
+    """A sentence if resamples of the draws often give another advice; two reasons not to join are one advice."""
+    by_draw = [[site for site in part if site.draw == draw] for draw in dict.fromkeys(site.draw for site in part)]
+    chosen = np.random.default_rng(0).integers(len(by_draw), size=(RESAMPLES, len(by_draw)))
+    counts = Counter(_advice(_verdict([site for i in each for site in by_draw[i]])) for each in chosen.tolist())
+    del counts[_advice(verdict)]
+    if not counts or (often := counts.most_common(1)[0])[1] < OFTEN:
+        return ""
+    other, times = often
+    return (
+        f" This is near a limit: with other draws it can be: {other} ({times} of {RESAMPLES} resamples of the draws). Raise "
+        "--draws."
+    )
 
 
 def _advice(verdict: str) -> str:

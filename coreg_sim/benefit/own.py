@@ -1,5 +1,6 @@
 """A table of the user's own, read as an agent reads it: every notation of numbers, dates, texts and empty cells."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from coreg_sim.benefit.partition import AttributeTable, table_of
 from coreg_sim.federation.problems import TableSource, file_digest
 from coreg_sim.federation.views_file import read_views
 from coreg_sim.papers.pool import NumericDataSet
+from site_agent.data.errors import BadTable
 from site_agent.data.preprocessing import Preprocessing
 
 MOST_COUNTS = 30  # different values of a target that looks like a count
@@ -99,6 +101,23 @@ class OwnTable(TableSource):
         UsageError
             No row has a target, or no column is left.
         """
+        try:
+            return self._read()
+        except BadTable as error:
+            raise error.advised(self._advice) from None
+
+    def _advice(self, todo: str) -> str:
+        """An agent's advice in options of `coreg-sim benefit`, or in keys of views.toml."""
+        todo = re.sub(r"If it is the id, .*? Otherwise: ", "", todo)
+        todo = re.sub(r", or \w+ in agent\.toml|\w+ in agent\.toml, or ", "", todo)
+        if not self.sites:
+            return re.sub(r"\w+ = \[[^]]*\] in agent\.toml, or ", "", todo)
+        todo = re.sub(
+            r"drop = \[([^]]*)\] in agent\.toml, or --drop (\w+|'[^']*')", r"remove \1 from `columns` of its site", todo
+        )
+        return re.sub(r"(\w+ = \[[^]]*\]) in agent\.toml, or --\w+ (\w+|'[^']*')", r"\1 in its [sites.NAME]", todo)
+
+    def _read(self) -> tuple[AttributeTable, tuple[str, ...], tuple[str, ...]]:
         features, y, without = self.labelled()
         for site, columns in self.sites:
             if self.target in columns:

@@ -87,6 +87,11 @@ class Regime:
         """Whether it is about the division of the columns, or the number of sites: not for a division that is given."""
         return self.columns != "dealt" or re.fullmatch(r"M\d+", self.name) is not None
 
+    @property
+    def sizes(self) -> bool:
+        """Whether it is about the number of shared rows: a table that has fewer is left out of it."""
+        return re.fullmatch(r"m\d+", self.name) is not None
+
 
 def _alike(name: str, sites: int, labels: int, about: str = "", **rest: object) -> Regime:
     return Regime(name, about or f"{sites} sites of {labels} labels", (labels,) * sites, **rest)  # type: ignore[arg-type]
@@ -237,7 +242,7 @@ def partition(
     m = min(regime.shared, int(SHARED_PART * N))
     t = min(MOST_TEST, N - m - wanted * (2 if regime.twist == "biased" else 1))
     groups = list(map(list, table.groups)) or _partition_columns(len(table.attributes), M, regime.columns, rng)
-    if t < LEAST_TEST or groups is None:
+    if t < LEAST_TEST or groups is None or (regime.sizes and m < regime.shared):
         return None
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
     shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]
@@ -306,7 +311,12 @@ def least_rows(regime: Regime) -> int:
     """Rows that a table needs for the regime."""
     wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
     apart = LEAST_TEST + wanted * (2 if regime.twist == "biased" else 1)
-    return next(rows for rows in itertools.count(apart) if rows - min(regime.shared, int(SHARED_PART * rows)) >= apart)
+    shared = regime.shared if regime.sizes else 0
+    return next(
+        rows
+        for rows in itertools.count(apart)
+        if rows - (m := min(regime.shared, int(SHARED_PART * rows))) >= apart and m >= shared
+    )
 
 
 def needs(name: str, sites: int = 0) -> str:

@@ -142,10 +142,10 @@ def _places(found: Sequence[SiteOutcome]) -> dict[str, list[SiteOutcome]]:
 def _regimes(found: Sequence[SiteOutcome]) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
     for place, among in _places(found).items():
-        rows.append((place, among[0].regime.about, *_cells(among, MAP)))
+        rows.append((place, among[0].regime.about, len({site.set for site in among}), *_cells(among, MAP)))
     return ReportTable(
         "Map of regimes",
-        ("regime", "federation", *MAP),
+        ("regime", "federation", "sets", *MAP),
         tuple(rows),
         "Mean change against the site alone, and the share of sites worse by more than 2 %. Sites without labels are compared "
         "with the federation's mean label. The tables above cover only sites with labels, and not every regime of the map.",

@@ -68,7 +68,8 @@ class Federation:
         everyone = np.concatenate(partition.labels)
         self.mean = float(everyone.mean())
         self.record: list[dict[str, JSON]] = [
-            {"labels": len(y), "judged": honest} for y, honest in zip(partition.labels, partition.honest, strict=True)
+            {"labels": len(y), "judged": honest, "shared": len(partition.shared)}
+            for y, honest in zip(partition.labels, partition.honest, strict=True)
         ]
         self.private, self.private_run = self._train(Additive(seed=seed))
         self.alone_predictions = [

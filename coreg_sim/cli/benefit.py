@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coreg_core.errors import BadData, UsageError, require_scikit_learn
+from coreg_core.errors import UsageError, require_scikit_learn
 from coreg_sim.cli.options import Address, Categorical, Dates, Drop, JsonOption, NaValues, Positive, Target
 from coreg_sim.study.jobs import JSON, Where, run_study, software
 from coreg_wire.terminal import output
@@ -90,16 +90,7 @@ def benefit(
         )
     leaks: tuple[str, ...] = ()
     if isinstance(source, OwnTable):
-        try:
-            _, sentences, leaks = source.read()
-        except BadData as error:
-            if (
-                views is not None
-                and "agent.toml" in str(error)
-                and ("dates" in str(error) or "categorical" in str(error))
-            ):
-                error.args = (f"{error}\n`dates` and `categorical` go into a section [sites.NAME] of {views}.",)
-            raise
+        _, sentences, leaks = source.read()
         for sentence in (*sentences, *leaks):
             typer.echo(f"{source.path}: {sentence}", err=True)
     names = [name for name, _ in source.sites] if isinstance(source, OwnTable) else []

@@ -40,8 +40,8 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     assert (result.exit_code, result.exception) == (0, None)
     told = " ".join(result.stdout.split())
     for regime in (
-        r"n10 \(3 sites of 10 labels\), 3 simulated sites: joined model [+-]",
-        r"n20 \(3 sites of 20 labels\), 3 simulated sites: joined model [+-]",
+        r"n10 \(3 sites of 10 labels, 315 shared rows\), 3 simulated sites: joined model [+-]",
+        r"n20 \(3 sites of 20 labels, 315 shared rows\), 3 simulated sites: joined model [+-]",
     ):
         assert re.search(regime, told)
     assert "The verdict may be void: column 'after' has nearly the order of the target" in told
@@ -148,14 +148,15 @@ def test_a_division_that_is_given_has_an_answer_for_each_site(divided):
     told = " ".join(result.stdout.split())
     change = r"[+-]\d+\.\d % \(\d+ %\)"
     assert re.search(
-        rf"n10 \(2 sites of 10 labels\), by site \(in .* harmed\): a joined model {change} scored together {change} b joined",
+        rf"n10 \(2 sites of 10 labels, 162 shared rows\), by site .* counts: a joined model {change} scored together {change} "
+        rf"checked scores {change} b joined .* Verdict for a: [^:.]+\. Verdict for b: [^:.]+\. ",
         told,
     )
     assert re.search(
-        r"one \(100 labels at the first .*\): a joined model .* b joined model .* \(\d+ %\) without labels", told
+        r"one \(100 labels at the first .*\).* a joined model .* b joined model .* \(\d+ %\) without labels", told
     )
     assert "harmed" in told
-    assert "0 at each of the others), 1 simulated sites with labels: joined model" in told
+    assert "0 at each of the others, 162 shared rows), 1 simulated sites with labels: joined model" in told
     assert "With two sites each can compute the answers of the other" in told
     assert "40 of 400 rows have no target. In a federation they would be shared rows" in result.stderr
     (divided / "views.toml").write_text(VIEWS.replace('"since", ', "").replace('dates = ["since"]', ""))
@@ -171,6 +172,33 @@ def test_the_columns_of_a_division_are_those_of_the_file(divided):
     )
     c = [float(line.split(",")[0]) for line in (divided / "mine.csv").read_text().splitlines()[1:] if line[-1] != ","]
     np.testing.assert_allclose(drawn.columns[1][:, 0], c)
+
+
+def test_advice_about_a_table_names_what_this_command_has(divided):
+    """An agent's advice names keys of agent.toml, and options that a simulation has not."""
+    rows = [f"id-{i},2025-01-{1 + i % 28:02d},x {i % 40},{i}" for i in range(400)]
+    (divided / "mine.csv").write_text("key,since,words,y\n" + "\n".join(rows) + "\n")
+    views = 'data = "mine.csv"\ntarget = "y"\n[sites.a]\ncolumns = ["key"]\n[sites.b]\ncolumns = ["since", "words"]\n'
+    (divided / "views.toml").write_text(views)
+    whole = ("--data", divided / "mine.csv", "--target", "y")
+    for given, told in (
+        (whole, "Group them, or leave the column out (--drop key)."),
+        (
+            ("--views", divided / "views.toml"),
+            'Group them, or leave the column out (remove "key" from `columns` of its site).',
+        ),
+    ):
+        error = str(benefit(*given).exception)
+        assert told in error
+        assert "agent.toml" not in error
+        assert "--id" not in error
+    advice = OwnTable.divided(divided / "views.toml")._advice
+    assert (
+        advice('Make features of its dates: dates = ["since"] in agent.toml, or --dates since. Or leave it out: drop = '
+               '["a b"] in agent.toml, or --drop \'a b\'.')
+        == 'Make features of its dates: dates = ["since"] in its [sites.NAME]. Or leave it out: remove "a b" from `columns` of '
+        "its site."
+    )  # fmt: skip
 
 
 def test_what_a_division_refuses(divided):
