@@ -1,6 +1,5 @@
 """The columns of each view of one table: slices, positions, booleans or names."""
 
-import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators._inputs import warn
 from coreg_core.numerics.arrays import Ints
 
 
@@ -52,10 +52,8 @@ def warn_of_equal(views: list[Ints]) -> None:
     seen: dict[bytes, int] = {}
     for v, columns in enumerate(views):
         if (same := seen.setdefault(np.sort(columns).tobytes(), v)) != v:
-            warnings.warn(
-                f"views[{same}] and views[{v}] are the same columns. views lists the columns of each view, not their numbers.",
-                UserWarning,
-                stacklevel=5,
+            warn(
+                f"views[{same}] and views[{v}] are the same columns. views lists the columns of each view, not their numbers."
             )
 
 

@@ -1,5 +1,6 @@
 """Input handling that several estimators share, beyond scikit-learn's own checks."""
 
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -28,6 +29,7 @@ _METHODS = (
     "__init__", "fit", "partial_fit", "predict", "predict_view", "predict_views", "predict_proba", "predict_proba_views",
     "decision_function", "score",
 )  # fmt: skip
+_BETWEEN = ("coreg_core", "coreg_federation", "jaxtyping", "sklearn", "joblib")  # callers that are not the user's
 LARGEST = 1e150  # of a number: squares of larger ones overflow
 SMALL = 1000
 """Rows up to which a fit has one BLAS thread. More save it less than a second, and on busy cores cost a factor of 20."""
@@ -85,11 +87,19 @@ def all_or_nothing(fit: F) -> F:
     return kept  # type: ignore[return-value]
 
 
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """A warning at the line of the caller of this package, also if scikit-learn or a decorator is between them."""
+    depth, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=depth)
+
+
 def warn_of_rounds(stop: Stop | None, max_rounds: int) -> None:
     """Warn of a fit that ended at its limit of rounds."""
     if stop is Stop.MAX_ROUNDS:
         text = f"The fit ended at max_rounds={max_rounds} and has not converged. Raise max_rounds. The attribute stop_ tells."
-        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+        warn(text, ConvergenceWarning)
 
 
 def generator(random_state: Any) -> np.random.Generator:
@@ -259,7 +269,7 @@ def _absent(value: Any) -> bool:
 
 def _no_score() -> float:
     text = "No row has a target, so the score is NaN. In a search or a cross-validation give cv=LabelledFolds()."
-    warnings.warn(text, UndefinedMetricWarning, stacklevel=3)
+    warn(text, UndefinedMetricWarning)
     return float("nan")
 
 

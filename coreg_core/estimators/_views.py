@@ -4,7 +4,6 @@ scikit-learn's tools (Pipeline, GridSearchCV) pass one table, so the methods ove
 rows whose target is missing (NaN) are the shared instances, and a mask (rows × views) defines which view sees which label.
 """
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._columns import columns_of, of_views, warn_of_equal
-from coreg_core.estimators._inputs import Regressor, checked_targets, refuse_texts_and_gaps
+from coreg_core.estimators._inputs import Regressor, checked_targets, refuse_texts_and_gaps, warn
 from coreg_core.numerics.arrays import Arr, Ints, as_matrix, as_vector
 
 _KNOWN = "no row is shared: each target is known. Set the targets of shared rows to NaN, also where no view may see the label."
@@ -72,11 +71,9 @@ def deal(tables: list[Any], targets: Arr, label_mask: Any = None, *, all_shared:
     if label_mask is not None and not any(len(r) for r in rows):
         raise BadData("label_mask: no view may see a label.")
     if not all_shared and (hidden := np.flatnonzero(known & ~mask.any(axis=1))).size:
-        warnings.warn(
+        warn(
             f"label_mask: no view sees the label of {len(hidden)} row{'s' * (len(hidden) > 1)}, first of row {hidden[0] + 1} "
-            "(counted from 1). Such rows are not used. Set their targets to NaN to share them.",
-            UserWarning,
-            stacklevel=4,
+            "(counted from 1). Such rows are not used. Set their targets to NaN to share them."
         )
     labelled = [_rows(table, r) for table, r in zip(tables, rows, strict=True)]
     return Dealt(labelled, [targets[r] for r in rows], [_rows(table, shared) for table in tables], rows)
@@ -191,6 +188,12 @@ class ViewTables:
             if reset:
                 warn_of_equal(columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None)))
         targets = checked_targets(y, tables[0].shape[0], self, least)
+        alone = reset and self.views is None and label_mask is None and len(tables) == 1
+        if alone and (unused := int(np.isnan(targets).sum())):
+            warn(
+                f"views is not given, so all columns are one view, and the {unused} rows without a target have no effect. Give "
+                "the columns of each view."
+            )
         if len(tables) > 1 and all_shared is False and not (self._optional or np.isnan(targets).any()):
             todo = (
                 "no row is shared. Add rows whose target is not known, with y = NaN; or give lists of tables, and Z_views with "

@@ -1,6 +1,5 @@
 r"""Additive views: sites or views with different columns learn parts that add up, over sums on the shared instances."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -15,7 +14,15 @@ from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._inputs import LARGEST, Estimator, all_or_nothing, generator, missing_in, warn_of_rounds
+from coreg_core.estimators._inputs import (
+    LARGEST,
+    Estimator,
+    all_or_nothing,
+    generator,
+    missing_in,
+    warn,
+    warn_of_rounds,
+)
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators._views import ViewsRegressor, ViewTables
 from coreg_core.numerics.arrays import Arr, as_vector
@@ -120,7 +127,7 @@ class AdditiveViews(ViewTables, Estimator):
         if where is None:
             where = _places(positions, ys, len(Zs[0])) if common else None
         elif not common and len(Xs) > 1 and all(np.array_equal(rows, where[0]) for rows in where):
-            warnings.warn(_EVERY_LABEL, UserWarning, stacklevel=3)
+            warn(_EVERY_LABEL)
         places: list[Any] = where if common and where is not None else [None] * len(Xs)
         if sample_weight is not None:  # a label of weight 0 is not used; the shared rows stay
             parts = zip(Xs, ys, places, weights, strict=True)
@@ -181,9 +188,7 @@ class AdditiveViews(ViewTables, Estimator):
             schedule = Forecast.of(terms, state)
             self.forecast_ = run_in_memory(schedule, schedule.start(n_unlabelled), sites).gain
             if not np.isfinite(self.forecast_):
-                warnings.warn(
-                    "forecast_ is NaN: the views have too few labels to leave some out.", UserWarning, stacklevel=3
-                )
+                warn("forecast_ is NaN: the views have too few labels to leave some out.")
 
     # --- predictions --------------------------------------------------------------------------------------------------
 

@@ -234,6 +234,7 @@ def test_weights_of_lists_and_of_rows_without_a_target():
     assert_allclose(model.fit([X[0][:15], X[1]], [y[0][:15], y[1]], Z).predict(Z), found, rtol=1e-6)
     with pytest.raises(BadData, match="1 vectors for 2 views"):
         model.fit(X, y, Z, sample_weight=weights[:1])
+    model.set_params(views=[[0, 1]])
     table, targets = np.concatenate([X[0], Z[0]]), np.r_[y[0], np.full(30, np.nan)]
     odd = np.r_[np.full(20, 2.0), np.full(30, np.nan)]
     assert_allclose(

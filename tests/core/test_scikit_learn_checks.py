@@ -26,6 +26,8 @@ from coreg_core.estimators import (
     PegasosRegressor,
 )
 
+# Of several views these tests know nothing; `test_view_tables` has the warning.
+pytestmark = pytest.mark.filterwarnings("ignore:views is not given")
 CLASSES = [cls for name in estimators.__all__ if (cls := getattr(estimators, name)) is not LabelledFolds]
 SEMI_SUPERVISED = [cls for cls in CLASSES if cls not in (LSSVM, RLSR) and "Pegasos" not in cls.__name__]
 QUICK = {"tuning_steps": 2, "probes": 4, "landmarks": 40, "n_epochs": 20, "n_steps": 300}

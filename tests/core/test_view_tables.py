@@ -330,6 +330,17 @@ def test_a_forgotten_list_of_views_is_named_before_the_mask():
         AdditiveRegressor().fit(X, y, label_mask=np.ones((len(y), 2), dtype=bool))
 
 
+@pytest.mark.parametrize("cls", [AdditiveRegressor, CoRLSR, OCARegressor])
+def test_rows_without_a_target_beside_one_view_are_told_to_have_no_effect(cls):
+    X, y = rows()
+    with pytest.warns(
+        UserWarning, match=rf"the {int(np.isnan(y).sum())} rows without a target have no effect"
+    ) as heard:
+        cls().fit(X, y)
+    assert [warning.filename for warning in heard] == [__file__]
+    cls(views=[slice(None)]).fit(X, y)  # one view on purpose
+
+
 def test_nullable_integers_stay_integers_as_classes():
     pandas = pytest.importorskip("pandas")
     X, y = rows()
