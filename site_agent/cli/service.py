@@ -146,8 +146,8 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
             what = "list" if any(Path(model).suffix == ".json" for model in entry["models"]) else "model"
             kept = f"{count or 'no'} {what}{'s' * (count > 1)}"
             typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {kept:<10} {entry['study']}")
-            if why := _why(entry):
-                typer.echo(f"    {why}")
+            for text in filter(None, (_why(entry), *entry.get("warnings", ()))):
+                typer.echo(f"    {text}")
 
 
 def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
@@ -186,6 +186,8 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         if (last := next(iter(reversed(list(state_of(config).history()))), None)) is not None:
             why = _why(last)
             typer.echo(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}")
+            for text in last.get("warnings", ()):
+                typer.echo(f"    {text}")
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
 

@@ -15,7 +15,7 @@ from site_agent.models.batch import Scored
 from site_agent.models.file import SiteModel
 from site_agent.models.writer import Models
 
-Note = Callable[[str], None]
+Note = Callable[..., None]  # (text) for a finding about this site's data; (text, warning=…) for what a service logs too
 
 
 class Results(Protocol):
@@ -28,6 +28,8 @@ class Results(Protocol):
 
     def columns_of(self, data: str) -> tuple[str, ...]: ...
 
+    def rows_gone(self, plan: Plan, prepared: Prepared) -> str | None: ...
+
     def model_of(self, run: str) -> SiteModel: ...
 
     def put_models(
@@ -39,13 +41,9 @@ class Results(Protocol):
     def put_aligned(self, plan: Plan, result: SiteResult) -> tuple[Path, ...]: ...
 
 
-@dataclass(frozen=True)
-class OneModel:
-    """Saves the models of one run."""
+class _OneRun:
+    """Of an agent of one run: there is no earlier result."""
 
-    site: str
-    output: Path
-    local_model: Path | None
     aligns = False
 
     def has(self, plan: Plan) -> bool:  # noqa: ARG002
@@ -53,6 +51,18 @@ class OneModel:
 
     def columns_of(self, data: str) -> tuple[str, ...]:  # noqa: ARG002
         return ()
+
+    def rows_gone(self, plan: Plan, prepared: Prepared) -> str | None:  # noqa: ARG002
+        return None
+
+
+@dataclass(frozen=True)
+class OneModel(_OneRun):
+    """Saves the models of one run."""
+
+    site: str
+    output: Path
+    local_model: Path | None
 
     def model_of(self, run: str) -> SiteModel:
         raise Refused(f"this agent was started for training. `coreg-agent score` scores with the models of run {run}.")
@@ -75,18 +85,11 @@ class OneModel:
 
 
 @dataclass(frozen=True)
-class OneScoring:
+class OneScoring(_OneRun):
     """Saves the scores of one run, made with one model."""
 
     model: SiteModel
     output: Path
-    aligns = False
-
-    def has(self, plan: Plan) -> bool:  # noqa: ARG002
-        return False
-
-    def columns_of(self, data: str) -> tuple[str, ...]:  # noqa: ARG002
-        return ()
 
     def model_of(self, run: str) -> SiteModel:
         if run != self.model.run:
@@ -110,17 +113,11 @@ class OneScoring:
 
 
 @dataclass(frozen=True)
-class OneAlignment:
+class OneAlignment(_OneRun):
     """Saves the shared ids of one alignment."""
 
     output: Path
     aligns = True
-
-    def has(self, plan: Plan) -> bool:  # noqa: ARG002
-        return False
-
-    def columns_of(self, data: str) -> tuple[str, ...]:  # noqa: ARG002
-        return ()
 
     def model_of(self, run: str) -> SiteModel:
         raise Refused(f"this agent was started to align ids. `coreg-agent score` scores with the models of run {run}.")

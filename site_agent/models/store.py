@@ -70,7 +70,7 @@ class ModelStore:
         return load_model(found[0])
 
     def put_models(
-        self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Callable[[str], None]
+        self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Callable[..., None]
     ) -> tuple[Path, ...]:
         """Write a run's models, and make a converged run the study's current one.
 
@@ -90,9 +90,8 @@ class ModelStore:
 
         current = self.folder_of(plan).parent / CURRENT / MODEL
         later = compare(current, result, prepared)
-        for text in (removed(current, prepared), None if later is None else later.text):
-            if text is not None:
-                note(text)
+        if later is not None:
+            note(later.text, warning=later.worse)
         told = {"columns": list(prepared.preprocessing.sources), "later": None if later is None else later.to_json()}
         written = self._put(plan, result, write, told)
         self._make_current(plan, good=result.outcome.good and not (later is not None and later.worse))
@@ -205,6 +204,10 @@ class ModelStore:
         """The columns of the newest model of that data set that is its study's current one; () without one."""
         found = [m for m in self._readable() if m["current"] and m.get("data") == data and m.get("columns")]
         return tuple(max(found, key=lambda m: str(m["at"]))["columns"]) if found else ()
+
+    def rows_gone(self, plan: Plan, prepared: Prepared) -> str | None:
+        """A warning if the table lacks many labelled rows of the study's current model."""
+        return removed(self.folder_of(plan).parent / CURRENT / MODEL, prepared)
 
     def alignment_of(self, data: str) -> str | None:
         """The study whose current run aligned the ids of that data set."""

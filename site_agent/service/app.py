@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from coreg_core.errors import CoregError, UsageError
@@ -162,7 +163,7 @@ def _once(settings: AgentSettings, observer: Observer, results: Callable[[str], 
 
 
 def _announce(running: "_Running", observer: Observer) -> None:
-    prepared, _ = running.daemon.workers.data_sets.get(ONLY)
+    prepared, _ = running.daemon.workers.tables.data_sets.get(ONLY)
     for text in prepared.notes:
         observer(notices.finding(text))
     d = prepared.data
@@ -316,7 +317,9 @@ class _Running:
     def _look_ahead(self, settings: AgentSettings) -> None:
         """Warn a serving agent's operator of what would end a run: a policy without pins, or a data set with a fault."""
         if not self._once and self._loop is not None:
-            self._ahead = self._loop.run_in_executor(None, self.daemon.workers.read_ahead, dict(settings.data))
+            workers = self.daemon.workers
+            ahead = partial(workers.tables.read_ahead, dict(settings.data), workers.results)
+            self._ahead = self._loop.run_in_executor(None, ahead)
         self._warn_unready(settings)
 
     def _warn_unready(self, settings: AgentSettings) -> None:
@@ -361,7 +364,7 @@ class _Running:
                 )
             )
             return
-        workers.data_sets.relist(settings.data)
+        workers.tables.data_sets.relist(settings.data)
         if self._identity is not None:
             self._identity.refresh()
             workers.policy = with_own_key(workers.policy, self._identity.identity)

@@ -149,19 +149,13 @@ class AgentDaemon:
 
     def notify(self, notice: Notice) -> None:
         if notice.name in ("run_over", "refused") and self._state is not None:
-            models = [str(path) for path in self.workers.written] if notice.fields.get("models") else []
-            fault = self.workers.fault_behind(str(notice.fields.get("reason", "")))  # stays in this site's files
-            entry = {**notice.fields, "models": models, **({"fault": fault} if fault else {})}
-            self._spawn(asyncio.to_thread(self._state.append_history, entry))
-        match notice.name:
-            case "dismissed" | "not_reloaded" | "not_ready":
-                self.unresolved[str(notice.fields.get("run", ""))] = notice.text
-            case "plan" | "run_over":
-                self.unresolved.pop(str(notice.fields.get("run")), None)
-            case "reloaded":
-                self._try_again()
-            case _:
-                pass
+            self._spawn(asyncio.to_thread(self._state.append_history, self.workers.history_of(notice)))
+        if notice.name in ("dismissed", "not_reloaded", "not_ready"):
+            self.unresolved[str(notice.fields.get("run", ""))] = notice.text
+        elif notice.name in ("plan", "run_over"):
+            self.unresolved.pop(str(notice.fields.get("run")), None)
+        elif notice.name == "reloaded":
+            self._try_again()
         self._observer(notice)
         self._status_changed.set()
 
@@ -169,7 +163,7 @@ class AgentDaemon:
         """Forget faults of the former configuration, and dial again if a run goes on without this site, or has not begun."""
         again = [run for run in self.unresolved if run]
         self.unresolved.clear()
-        self.workers.troubles.clear()
+        self.workers.tables.troubles.clear()
         for name in self.agent.not_begun:
             self.workers.forget(name)
         if (again or self.agent.not_begun) and self._ended is not None and not self._ended.done():

@@ -29,6 +29,8 @@ from site_agent.policy.policy import Policy, as_written, read_policy
 from site_agent.service.app import host_and_port, who_am_i, with_own_key
 from site_agent.session.diagnose import probe_server
 
+FEW_LABELS, FEW_SHARED = 10, 50  # the fewest of the benefit study
+
 
 class _Skipped(Exception):
     """A check that is not possible here, with the reason."""
@@ -91,7 +93,7 @@ def check(
         if inputs.target is None and inputs.id:
             untrained.add(name)
             return f"{len(read_ids(inputs, 'exact'))} ids, no target: for scoring and alignment; features not checked"
-        prepared = prepare(inputs, salt)
+        prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
         d = found[name] = prepared.data
         if 2 == len(values := set(d.y.tolist())) < len(d.y) and values != {0.0, 1.0}:
             note(
@@ -102,17 +104,21 @@ def check(
             )
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
+        for count, what, least in ((len(d.X), "labelled", FEW_LABELS), (d.n_shared, "shared", FEW_SHARED)):
+            if 0 < count < least:
+                text = f"{called}: {count} {what} instances. Fewer than {least} were not measured (docs/research/benefit.md)"
+                note(text, True, {"check": "table", "warning": True})
         if both := prepared.labelled_and_shared:
             text = (
-                f"{len(both)} labelled instances are shared too: {some(both)}. Other members can roughly estimate these labels "
-                "from this site's answers. If that matters, leave them out of the shared ids; only a study with rows = "
-                '"common" needs them'
+                f"{len(both)} labelled instances are shared too: {some(both)}. Other members can estimate these labels about as "
+                "well as the joined scores predict them. If that matters, leave them out of the shared ids; only a study with "
+                'rows = "common" needs them'
             )
-            note(f"table {name}: {text}", True, {"check": "table", "warning": True})
+            note(f"{called}: {text}", True, {"check": "table", "warning": True})
         if inputs.shared is None and (aligned := results.alignment_of(name)) is not None:
             study = aligned.rpartition("/")[2]
             text = f'{aligned} has aligned ids, and this data set does not use them. Add shared = "{study}" and reload the agent'
-            note(f"table {name}: {text}", True, {"check": "table", "warning": True})
+            note(f"{called}: {text}", True, {"check": "table", "warning": True})
         if (other := other_columns(prepared, results.columns_of(name), name)) is not None:
             note(other, True, {"check": "table", "warning": True})
         before = ", unless an alignment finds the shared ids first" if inputs.shared is None else ""
@@ -229,8 +235,8 @@ def check(
             salt = site_salt(secret, path)
         if not lines and secret.exists():
             raise _Warned(
-                f"{path} has no line, and {secret} exists. If this site took part before, restore the ledger "
-                "(docs/how-to/back-up-and-restore.md)"
+                f"{path} has no line, which is normal before the first run. If this site took part before ({secret} exists), "
+                "restore the ledger from a backup before the agent starts (docs/how-to/back-up-and-restore.md)"
             )
         return f"{path}, {lines} lines, the chain is whole" if lines else f"{path} begins with the first run"
 

@@ -23,6 +23,6 @@ def status_of(daemon: "AgentDaemon") -> dict[str, Any]:
         "runs": {
             run.plan.run: {"study": run.plan.study, "data": run.plan.data, "doing": run.stage.value} for run in runs
         },
-        "troubles": dict(daemon.workers.troubles),
+        "troubles": dict(daemon.workers.tables.troubles),
         "unresolved": list(daemon.unresolved.values()),
     }

@@ -3,48 +3,39 @@
 Every method blocks: the daemon calls them in threads, one message of a run at a time.
 """
 
-import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from coreg_core.errors import CoregError, UsageError
+from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Fetched, Finished, FromSite, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Alignment, Plan, Scoring
-from coreg_wire.clock import timestamp
+from coreg_core.protocol.plan import Alignment, Plan
 from coreg_wire.identity.names import check_study_name
-from coreg_wire.terminal.command_line import owner_hint
 from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
 from coreg_wire.transport.release import release
-from site_agent.data.aligned import guessable, read_ids
 from site_agent.data.data_sets import DataSets
-from site_agent.data.errors import BadTable
-from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared
-from site_agent.data.shared_set import UNSHARED, keyed
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.agent_events import Judged, RunMessage, Worked
-from site_agent.machine.alignment import IdList
 from site_agent.machine.approval import Request, describe_request
 from site_agent.machine.memory import SiteResult, Told
 from site_agent.machine.notices import Notice
 from site_agent.machine.run_keys import Keys
-from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData
 from site_agent.models import findings
-from site_agent.models.batch import Scored, batch_of
+from site_agent.models.batch import Scored
 from site_agent.models.output import Results
-from site_agent.models.store import other_columns
 from site_agent.policy.guards import rules_of
 from site_agent.policy.policy import Policy
 from site_agent.service.run_logs import RunLogs
+from site_agent.service.run_tables import RunTables, Unusable
 from site_agent.session.counters import Counters
 
 
@@ -57,10 +48,6 @@ class _Worker:
     scored: Scored | None
     target: str
     unsaid: Told | None = None
-
-
-class _Unusable(Exception):
-    """A data set cannot be used. The cause can name rows, so the coordinator does not receive it."""
 
 
 class RunWorkers:
@@ -94,14 +81,14 @@ class RunWorkers:
         notify: Callable[[Notice], None],
     ):
         self.name, self.policy, self.keys, self.results = name, policy, keys, results
-        self.data_sets, self.ledger, self.logs, self.counters = data_sets, ledger, logs, Counters()
-        self.troubles: dict[str, str] = {}  # data sets that cannot be used, and why
+        self.ledger, self.logs, self.counters = ledger, logs, Counters()
+        self.tables = RunTables(name, data_sets, notify)
         self.last: SiteResult | None = None
         self.written: tuple[Path, ...] = ()  # the files of the last result
         self._notify = notify
         self._workers: dict[str, _Worker] = {}
         self._lock = threading.Lock()
-        self._shown = ""  # the run whose ids the operator has seen
+        self._warned = dict[str, list[str]]()  # by run: warnings about its table or model, for the agent's history
         self._described = dict[str, str]()  # of a run that an operator was asked about: the warning about its table
 
     def forget(self, run: str) -> None:
@@ -123,20 +110,22 @@ class RunWorkers:
         try:
             if self._has_fetched(plan):
                 return Judged(plan.run, None, fetched=True)
-            prepared, data, _ = self._read(plan)
+            prepared, data, _ = self.tables.read(plan, self.policy, self.results)
             reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
             labelled, shared = (len(data.X), data.n_shared) if isinstance(data, PrivateData) else (0, len(data.Z))
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
             request = Request(plan, shared, labelled, self.policy.questions(plan), both)
-            warning = self._described[plan.run] = self._changed(prepared, plan) or ""
-            about = describe_request(request) | ({"warning": warning} if warning else {})
+            warning = self._described[plan.run] = self.tables.changed(prepared, plan, self.results) or ""
+            gone = None if prepared is None else self.results.rows_gone(plan, prepared)
+            told = ". ".join(each for each in (warning, gone) if each)
+            about = describe_request(request) | ({"warning": told} if told else {})
             return Judged(plan.run, reason, about=about)
-        except (CoregError, _Unusable) as error:
+        except (CoregError, Unusable) as error:
             return Judged(plan.run, str(error))
 
     def _doubt(self, plan: Plan, prepared: Prepared | None, *, approved: bool) -> Mapping[str, str]:
         """What a serving agent asks its operator about a table that can be the wrong one; empty if it has nothing to ask."""
-        warning = self._changed(prepared, plan) if self.results.aligns else None
+        warning = self.tables.changed(prepared, plan, self.results) if self.results.aligns else None
         if warning is None or (
             approved and self._described.get(plan.run) in (None, warning)
         ):  # None: by an earlier process
@@ -178,18 +167,31 @@ class RunWorkers:
         try:
             if self._has_fetched(plan):
                 return Fetched(plan.run)
-            prepared, data, scored = self._read(plan)
+            prepared, data, scored = self.tables.read(plan, self.policy, self.results)
             if doubt := self._doubt(plan, prepared, approved=approved):
                 return doubt
-        except (CoregError, _Unusable) as error:
+        except (CoregError, Unusable) as error:
             return PlanRefused(plan.run, str(error))
+        if prepared is not None and (gone := self.results.rows_gone(plan, prepared)) is not None:
+            self._warn(plan, "rows_gone", gone)
         rules = rules_of(self.policy, self.ledger, self.keys, data)
-        target = "" if prepared is None else self._target(plan)
+        target = "" if prepared is None else self.tables.inputs(plan).target or ""
         site = Site(self.name, data, rules, self.logs.of(plan.run), release(), os.urandom(16).hex())
         worker = _Worker(site, prepared, scored, target)
         with self._lock:
             self._workers[plan.run] = worker
         return None
+
+    def _warn(self, plan: Plan, name: str, text: str) -> None:
+        self._warned.setdefault(plan.run, []).append(text)
+        self._notify(Notice(name, text, warning=True, fields={"run": plan.run, "study": plan.study}))
+
+    def history_of(self, over: Notice) -> dict[str, Any]:
+        """The entry of an ended run in this site's own files: with its models, its warnings, and the fault behind a refusal."""
+        models = [str(path) for path in self.written] if over.fields.get("models") else []
+        fault = self.tables.fault_behind(str(over.fields.get("reason", "")))
+        beside = {"fault": fault, "warnings": self._warned.pop(str(over.fields.get("run", "")), [])}
+        return {**over.fields, "models": models, **{key: value for key, value in beside.items() if value}}
 
     def _proposed(self, message: Proposal, answer: FromSite) -> Worked:
         if isinstance(answer, PlanRefused):
@@ -261,8 +263,11 @@ class RunWorkers:
         if plan is None or result.outcome in RESUMABLE:
             return 0
 
-        def note(text: str) -> None:
-            self._notify(notices.finding(text))
+        def note(text: str, *, warning: bool | None = None) -> None:
+            if warning:
+                self._warn(plan, "model_not_used", text)
+            else:
+                self._notify(notices.finding(text, private=warning is None))
 
         if worker.scored is not None:
             for finding in result.findings:
@@ -273,7 +278,7 @@ class RunWorkers:
             for sentence in findings.aligned(result):
                 note(sentence)
             self.written = self.results.put_aligned(plan, result)
-            unused = self.data_sets.inputs(self.data_sets.choose(plan.data)).shared is None
+            unused = self.tables.inputs(plan).shared is None
             if self.written and plan.study and unused and result.aligned is not None:
                 self._notify(notices.aligned(plan.run, plan.study, len(result.aligned.ids)))
             return len(self.written)
@@ -283,111 +288,3 @@ class RunWorkers:
         if self.written and view is not None and view.rank < view.n_basis:
             note(f"model and certificates use a basis of rank {view.rank} of {view.n_basis}")
         return len(self.written)
-
-    # --- data -----------------------------------------------------------------------------------------------------
-
-    def _target(self, plan: Plan) -> str:
-        return self.data_sets.inputs(self.data_sets.choose(plan.data)).target or ""
-
-    def _read(self, plan: Plan) -> tuple[Prepared | None, PrivateData | Batch | IdList, Scored | None]:
-        """The current data for the run.
-
-        Raises
-        ------
-        UsageError, CoregError
-            no such data set, or no model to score with; the coordinator can receive the reason.
-        _Unusable
-            a data set has a fault.
-        """
-        if isinstance(plan.objective, Scoring):
-            return self._batch(plan, plan.objective)
-        if isinstance(plan.objective, Alignment):
-            return None, self._ids(plan, plan.objective), None
-        prepared = self._prepared(self.data_sets.choose(plan.data))
-        data = prepared.data
-        if self.policy.ids_secret is not None:
-            data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
-        return prepared, data, None
-
-    def _prepared(self, name: str, *, ahead: bool = False) -> Prepared:
-        with self._reading(name, ahead=ahead):
-            prepared, fresh = self.data_sets.get(name)
-        if fresh:
-            d = prepared.data
-            self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
-            if other_columns(prepared, self.results.columns_of(name), name) is not None:
-                text = f"{name}: other columns than the last model had; `coreg-agent check` names them".lstrip(": ")
-                self._notify(Notice("other_columns", text, warning=True))
-        return prepared
-
-    def read_ahead(self, listed: Mapping[str, Inputs]) -> None:
-        """Read these data sets before a run needs them: the operator hears of a fault before it ends a run for all sites."""
-        for name, inputs in listed.items():
-            with suppress(_Unusable, KeyError):  # KeyError: a later reload has removed it
-                if inputs.target is not None:
-                    self._prepared(name, ahead=True)
-                    continue
-                with self._reading(name):
-                    read_ids(inputs, "exact")
-
-    def _changed(self, prepared: Prepared | None, plan: Plan) -> str | None:
-        """A warning if the table has other columns than the last model of its data set had."""
-        name = self.data_sets.choose(plan.data) if prepared else ""
-        return None if prepared is None else other_columns(prepared, self.results.columns_of(name), name)
-
-    def _ids(self, plan: Plan, terms: Alignment) -> IdList:
-        if not self.results.aligns:
-            raise UsageError(
-                "this agent takes part in one run. Ids are aligned by a serving agent (coreg-agent serve)."
-            )
-        name = self.data_sets.choose(plan.data)
-        with self._reading(name):
-            ids = read_ids(self.data_sets.inputs(name), terms.ids)
-        if plan.run != self._shown:
-            self._shown = plan.run
-            self._notify(
-                notices.finding(f"{len(ids)} ids of this site are compared; `coreg-agent check` shows some of them")
-            )
-            if warning := guessable(ids):
-                self._notify(notices.finding(warning))
-        # No instance is shared yet. The digest is that of all alignments of this data set, so that the ledger compares their
-        # sites: counts with and without a site would name it.
-        about = f"coreg alignment {plan.federation} {plan.data} {terms.ids}"
-        return IdList(ids, hashlib.sha256(about.encode()).hexdigest(), self.data_sets.salt)
-
-    def _batch(self, plan: Plan, terms: Scoring) -> tuple[None, Batch, Scored]:
-        model = self.results.model_of(terms.of_run)
-        if model.site != self.name:
-            raise UsageError(f"the model of run {terms.of_run} belongs to another site.")
-        names = [self.data_sets.choose(name) for name in terms.batches or (plan.data,)]
-        with self._reading(", ".join(names)):
-            batch, scored = batch_of(model, {n: self.data_sets.inputs(n) for n in names}, self.data_sets.salt)
-        for note in scored.notes:
-            self._notify(notices.finding(note))
-        if self.policy.ids_secret is not None:
-            batch = replace(batch, ids_digest=keyed(batch.ids_digest, self.policy.ids_secret))
-        return None, batch, scored
-
-    @contextmanager
-    def _reading(self, name: str, *, ahead: bool = False) -> Iterator[None]:
-        """A context that reports faults of a data set to the operator; the coordinator receives only that there is one."""
-        self.troubles.pop(name, None)
-        try:
-            yield
-        except CoregError as error:
-            # Without shared rows a data set waits for an alignment of ids. Until a run needs them, that is no fault.
-            waits = ahead and isinstance(error, BadTable) and {fault.kind for fault in error.faults} == {UNSHARED}
-            if not waits:
-                found = f"found {timestamp()}; it is read again at the next run, and after a reload"
-                self.troubles[name] = f"{error}{owner_hint(error)} ({found})"
-                self._notify(notices.data_unusable(name))
-            raise _Unusable(_unusable(name)) from None
-
-    def fault_behind(self, reason: str) -> str | None:
-        """The fault of the data set that a refusal names, with what the coordinator must not receive."""
-        return next((text for name, text in self.troubles.items() if reason == _unusable(name)), None)
-
-
-def _unusable(name: str) -> str:
-    named = f" {name!r}" if name else ""
-    return f"its data set{named} cannot be used; its operator has the reason (`coreg-agent status`, or `runs`)."

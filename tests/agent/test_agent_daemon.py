@@ -186,7 +186,7 @@ def test_what_needs_the_operator_is_in_the_status_and_a_reload_tries_again(tmp_p
         agent.daemon.notify(Notice("not_reloaded", "configuration not reloaded: policy.toml, line 3", warning=True))
         await until(lambda: len(unresolved()) == 2)
         assert any("list other ids" in text for text in unresolved())
-        agent.daemon.workers.troubles["patients"] = "no such file"
+        agent.daemon.workers.tables.troubles["patients"] = "no such file"
         agent.daemon.notify(Notice("reloaded"))
         line = (
             await coordinator.session()
@@ -194,7 +194,7 @@ def test_what_needs_the_operator_is_in_the_status_and_a_reload_tries_again(tmp_p
         line.says(plan("r1"))
         assert isinstance(await line.hears(), Offer)
         await until(lambda: unresolved() == [])
-        assert agent.daemon.workers.troubles == {}
+        assert agent.daemon.workers.tables.troubles == {}
 
     agent.against(conversation)
 
@@ -211,7 +211,7 @@ def test_the_fault_behind_a_refusal_stays_in_this_sites_history(tmp_path):
         assert "half" not in refused.reason
         await until(lambda: (tmp_path / "service" / "history.jsonl").exists())
         (tmp_path / "local.csv").write_text("id,a,b,y\n")
-        agent.daemon.workers.troubles.clear()  # as after a later run
+        agent.daemon.workers.tables.troubles.clear()  # as after a later run
 
     agent.against(conversation)
     [entry] = [json.loads(line) for line in (tmp_path / "service" / "history.jsonl").read_text().splitlines()]

@@ -184,9 +184,12 @@ def trained(folder, run, labels):
 def test_a_model_that_is_worse_on_later_labels_does_not_become_the_current_one(tmp_path, monkeypatch):
     store, said = ModelStore("north", tmp_path / "models"), []
 
+    def note(text, *, warning=None):
+        said.append((text, warning))
+
     def put(run, labels):
         asked, result, prepared = trained(tmp_path, run, labels)
-        store.put_models(asked, result, prepared, "y", said.append)
+        store.put_models(asked, result, prepared, "y", note)
         return next(m for m in store.manifests() if m["run"] == run)
 
     assert put("r1", 20)["later"] is None
@@ -194,10 +197,13 @@ def test_a_model_that_is_worse_on_later_labels_does_not_become_the_current_one(t
     better = put("r3", 60)
     assert (better["current"], better["later"]["than"], better["later"]["rows"]) == (True, "r2", 30)
     assert better["later"]["change"] < 0.0
-    assert any("on 30 rows that came after run r2, the new model's error is" in text for text in said)
+    assert [
+        warning for text, warning in said if "on 30 rows that came after run r2, the new model's error is" in text
+    ] == [False]
     monkeypatch.setattr("site_agent.models.store.compare", lambda *_: Later("r3", Paired(2.0, 0.5, 0.3, 40)))
     worse = put("r4", 100)
     assert (worse["current"], worse["later"]["worse"], store.model_of("r4").run) == (False, True, "r4")
+    assert [text for text, warning in said if warning and "So run r3 stays the current one" in text]
     assert (store.folder / "waits" / "current").resolve().name == "r3"
     write(tmp_path, 'coordinator = "127.0.0.1:9"\n[data.p]\ntable = "n.csv"\ntarget = "y"\nid = "id"\n', "agent.toml")
     listed = agent("models", "list", "--config", tmp_path / "agent.toml").stdout
@@ -213,9 +219,12 @@ def test_a_table_that_lost_labelled_rows_is_told_when_a_study_runs_again(tmp_pat
     store, said = ModelStore("north", tmp_path / "models"), []
     for run, labels in (("r1", 40), ("r2", 37), ("r3", 20)):
         asked, result, prepared = trained(tmp_path, run, labels)
-        store.put_models(asked, result, prepared, "y", said.append)
-    [lost] = [text for text in said if "not in the table any more" in text]
-    assert lost.startswith("17 of the 37 labelled rows of run r2"), "three of forty is no mistake"
+        said.append(store.rows_gone(asked, prepared))
+        store.put_models(asked, result, prepared, "y", lambda *_, **__: None)
+    assert said[:2] == [None, None], "three of forty is no mistake"
+    assert said[2].startswith(
+        "17 of the 37 labelled rows of run r2 are not in the table any more. If this is a mistake"
+    )
 
 
 def test_the_worse_of_two_models_is_told_by_the_paired_errors():

@@ -143,6 +143,11 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
     whole = {"fault": "write pin = 1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"}
     state.append_history({"run": "a2", **whole})
     assert "last run a2, t: refused: write pin = 1. The run is over." in command(state, "status").stdout
+    state.append_history(
+        {**whole, "run": "a3", "stop": "CONVERGED", "reason": "", "fault": "", "warnings": ["rows are gone"]}
+    )
+    assert command(state, "status").stdout.endswith("last run a3, t: converged\n    rows are gone\n")
+    assert "    rows are gone\n" in command(state, "runs").stdout
     (state.folder / "status.json").write_text("{")
     with pytest.raises(StorageError, match="Move it away"):
         state.status()

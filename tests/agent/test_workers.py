@@ -18,6 +18,7 @@ from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import Assembler
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
+from site_agent.machine import notices
 from site_agent.models.file import load_model, save_model
 from site_agent.policy.policy import Policy
 
@@ -65,15 +66,15 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
             reason
             == "its data set 'patients' cannot be used; its operator has the reason (`coreg-agent status`, or `runs`)."
         )
-        assert "'half'" in (agent.workers.fault_behind(reason) or "")
-    assert agent.workers.fault_behind("another reason") is None
-    assert "'half'" in agent.workers.troubles["patients"]
+        assert "'half'" in (agent.workers.tables.fault_behind(reason) or "")
+    assert agent.workers.tables.fault_behind("another reason") is None
+    assert "'half'" in agent.workers.tables.troubles["patients"]
     assert "data_unusable" in agent.noticed
     assert not any("half" in notice.text for notice in agent.notices)
     write(tmp_path, TABLE, "local.csv")
     assert agent.workers.judge(plan("r1")).reason is None
     assert isinstance(answers(agent, plan("r1"))[0], Offer)
-    assert agent.workers.troubles == {}
+    assert agent.workers.tables.troubles == {}
 
 
 def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(agent, tmp_path):
@@ -85,10 +86,10 @@ def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(agent, tmp_p
     listed["twice"] = inputs(tmp_path / "twice.csv").model_copy(update={"target": None})
     listed |= {"patients": inputs(tmp_path / "local.csv")}
     agent.data_sets.relist(listed)
-    agent.workers.read_ahead({**listed, "removed": listed["bad"]})
-    assert set(agent.workers.troubles) == {"bad", "gone", "typo", "twice"}
-    assert "line 3, column 'b': 'x' is not a finite number" in agent.workers.troubles["bad"]
-    assert "run the alignment first" in agent.workers.troubles["typo"]
+    agent.workers.tables.read_ahead({**listed, "removed": listed["bad"]}, agent.workers.results)
+    assert set(agent.workers.tables.troubles) == {"bad", "gone", "typo", "twice"}
+    assert "line 3, column 'b': 'x' is not a finite number" in agent.workers.tables.troubles["bad"]
+    assert "run the alignment first" in agent.workers.tables.troubles["typo"]
     assert agent.noticed.count("data_unusable") == 4
     assert agent.noticed.count("data_read") == 1
     assert agent.workers.judge(plan("r1")).reason is None
@@ -124,6 +125,19 @@ def test_a_result_that_is_here_already_is_fetched_without_work(agent, tmp_path):
     assert agent.workers.judge(plan("r1")).fetched
     assert [type(a) for a in answers(agent, plan("r1"))] == [Fetched]
     assert "data_read" not in agent.noticed
+
+
+def test_a_table_that_lost_labelled_rows_is_told_in_the_request_the_log_and_the_history(agent, monkeypatch):
+    lost = "17 of the 37 labelled rows of run r0 are not in the table any more"
+    monkeypatch.setattr(type(agent.workers.results), "rows_gone", lambda *_: lost)
+    assert agent.workers.judge(plan("r1")).about["warning"] == lost
+    assert "rows_gone" not in agent.noticed
+    assert isinstance(answers(agent, plan("r1"))[0], Offer)
+    [told] = [notice for notice in agent.notices if notice.name == "rows_gone"]
+    assert (told.text, told.warning, told.private, told.fields["run"]) == (lost, True, False, "r1")
+    over = notices.run_over(plan("r1"), "r1", Outcome.CONVERGED, "", 0)
+    assert agent.workers.history_of(over)["warnings"] == [lost]
+    assert "warnings" not in agent.workers.history_of(over), "of this run once"
 
 
 def test_the_operator_is_told_of_other_columns_with_the_request(agent, tmp_path, monkeypatch):
