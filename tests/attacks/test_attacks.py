@@ -140,6 +140,9 @@ def test_residuals_tell_another_site_what_the_plan_names_and_no_more() -> None:
     assert found["grouped"]["means"] < 1e-7
     assert found["grouped"]["labels"] > 0.8 * found["grouped"]["without"]
     assert found["smoothed"]["labels"] > found["smoothed"]["without"]
+    assert found["scores"]["labelled"] > 0.85 * found["scores"]["others"] > 0.5, (
+        "the score knows a label hardly better than others"
+    )
 
 
 def test_a_ledger_whose_answers_were_taken_out_is_found_by_its_signatures() -> None:

@@ -4,16 +4,21 @@ Every site has s, q and a. With open residuals y_i = a + a_v + s_i + σ² q_i on
 random intercept a_v is κ times the sum of q over them, and σ² is one number. So one known label discloses all labels of that
 site, with or without masks, because q is a sum over sites that label different instances. With grouped residuals the same
 equation discloses the means of groups, up to that number. With smoothed residuals q is spread over instances that look alike.
+
+What remains is the score itself. A member reads it for every shared instance, and it was trained on the label: `of_scores`
+measures how well it predicts that label, beside labels that no site has.
 """
 
 from typing import Any
 
 import numpy as np
 from federation import SITES, off, site_of, watched
+from sklearn.datasets import load_diabetes
 
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_types import split
+from coreg_core.estimators import AdditiveRegressor
 from coreg_core.protocol.plan import Membership, Plan, Privacy
 from site_agent.machine.site_data import PrivateData, row_keys
 
@@ -64,12 +69,29 @@ def of_labels(**terms: Any) -> dict[str, float]:
     return {"labels": off(guess, y[rest]), "means": off(means[:, 0], means[:, 1]), "without": off(a + s[rest], y[rest])}
 
 
+def of_scores(n: int = 50, draws: int = 5) -> dict[str, float]:
+    """Errors of the joint score at ``labelled`` rows and at all ``others``, in deviations of the labels: scikit-learn's diabetes
+    table, three sites, n labels each, all sites know all rows."""
+    X, y = load_diabetes(return_X_y=True)
+    views, found = [slice(0, 4), slice(4, 7), slice(7, 10)], []
+    for seed in range(draws):
+        order = np.random.default_rng(seed).permutation(len(y))
+        labelled = np.arange(len(y))[:, None] // n == np.arange(len(views))
+        known = labelled.any(axis=1)
+        model = AdditiveRegressor(views=views, rows="common", random_state=seed)
+        model.fit(X[order], np.where(known, y[order], np.nan), label_mask=labelled)
+        off_by = model.predict(X[order]) - y[order]
+        found.append([float(np.sqrt(np.mean(off_by[rows] ** 2)) / y[order][rows].std()) for rows in (known, ~known)])
+    return dict(zip(("labelled", "others"), np.mean(found, axis=0).tolist(), strict=True))
+
+
 def attack() -> dict[str, Any]:
     """Relative errors, by the plan's `residuals`."""
     return {
         "open": of_labels(residuals="open"),
         "grouped": of_labels(residuals="grouped", group_size=3),
         "smoothed": of_labels(),
+        "scores": of_scores(),
     }
 
 
