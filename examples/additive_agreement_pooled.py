@@ -44,7 +44,7 @@ def errors(share, seed):
     additive = AdditiveRegressor(views=VIEWS, landmarks=60).fit(X[train], known, label_mask=label_mask)
     agreement = CoRLSR(views=VIEWS, bandwidth="loo", ridge="loo", coupling=0.01)
     agreement.fit(X[train], known, label_mask=label_mask)
-    pooled = AdditiveRegressor(landmarks=150, tuning_steps=0).fit(X[train], known)
+    pooled = AdditiveRegressor(views=[slice(None)], landmarks=150, tuning_steps=0).fit(X[train], known)
     alone = np.array([m.alone.predict(X[test][:, c]) for m, c in zip(additive.models_, VIEWS, strict=True)])
     own = (alone, agreement.predict_views(X[test]), additive.predict_views(X[test]))
     joint = (alone.mean(axis=0), additive.predict(X[test]), pooled.models_[0].alone.predict(X[test]))

@@ -82,7 +82,7 @@ def _answer(heading: str, part: list[SiteOutcome], own: Figure, default: Figure,
     rows = [
         ("joined model", _uncertain(part, "additive", own), f"{share(own.harmed, 1)} harmed"),
         (
-            'scored together, rows = "private" (default)',
+            'scored together, rows = "private"',
             _uncertain(part, "together-private", default),
             f"{share(default.harmed, 1)} harmed",
         ),
@@ -93,12 +93,12 @@ def _answer(heading: str, part: list[SiteOutcome], own: Figure, default: Figure,
         ),
     ]
     if (ridge := figure(part, "ridge-alone")) is not None:
-        better = f"better than the joined model at {share(_ridge_is_better(part))} of the sites"
+        better = f"beats joined: {share(_ridge_is_better(part))}"
         rows.append(("RidgeCV on the site's own columns alone", _uncertain(part, "ridge-alone", ridge), better))
     if (mean := figure(part, "mean-of-labels")) is not None:
         rows.append(("mean of the labels, without columns", _uncertain(part, "mean-of-labels", mean), ""))
     sites = "sites" if all(min(site.regime.labels) for site in part) else "sites with labels"
-    lines = (f"\n    {words:<45}{change:>14}  {beside:>14}".rstrip() for words, change, beside in rows)
+    lines = (f"\n    {words:<40}{change:>14}  {beside:>14}".rstrip() for words, change, beside in rows)
     return f"{heading}, {len(part)} simulated {sites}:{''.join(lines)}"
 
 
@@ -155,14 +155,12 @@ def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
     """Where the columns of each site are given: what joining brings to each of them, and its verdict, by regime."""
     out, width = [], max(map(len, names))
     for called, part in _parts(OTHER, list(found)):
-        lines, verdicts = list[str](), list[str]()
+        lines, verdicts = [" " * width + "".join(f"{words:>18}" for words in _BY_SITE.values())], list[str]()
         for v, name in enumerate(names):
             own = [site for site in part if site.site == v]
-            cells = [f"{name:<{width}}"]
-            for method, words in _BY_SITE.items():
-                if (its := figure(own, method)) is not None:
-                    cells.append(f"{words} {percent(its.mean):>8} {f'({share(its.harmed)})':<7}")
-            lines.append("  ".join(cells).rstrip() + "  without labels" * (not own[0].labels))
+            found_of = [its for method in _BY_SITE if (its := figure(own, method)) is not None]
+            cells = (f"{f'{percent(its.mean)} ({share(its.harmed)})':>18}" for its in found_of)
+            lines.append(f"{name:<{width}}{''.join(cells)}" + "  without labels" * (not own[0].labels))
             verdicts.append(f"Verdict for {name}: {_advice(_verdict(own))}.")
         told = f"{called}, by site (in brackets: the share of draws in which it is harmed). For a site its own verdict counts:"
         out.append("\n    ".join([told, *lines, *verdicts]))
@@ -215,7 +213,8 @@ def _verdict(part: list[SiteOutcome]) -> str:
     if together and _pays(pick):
         return (
             'join only for scores made together with rows = "common". All sites must know the labelled individuals, and each '
-            f"site uses the scores only where its own cross-validation prefers them.{beside}"
+            "site uses the scores only where its own cross-validation prefers them. Members can then estimate these labels about "
+            f"as well as the scores predict them.{beside}"
         )
     if joined and _pays(own):
         return "do not join. Ridge regression on the own columns is better than the joined model at half of the sites or more."

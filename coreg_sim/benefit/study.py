@@ -4,6 +4,7 @@ No site gets a column that is another target of the set. A manifest's entry name
 has those that only a note mentions.
 """
 
+import re
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
@@ -91,15 +92,24 @@ def study(
     every = tuple(name for name, regime in REGIMES.items() if not (divided and regime.divides))
     chosen = every if regimes is None else tuple(dict.fromkeys(regimes.split(",")))
     if unknown := [name for name in chosen if name not in REGIMES]:
-        told = "; ".join(f"{name}: {unknown_key(name, REGIMES, 'regime')}" for name in unknown)
+        sizes = [name for name in REGIMES if re.fullmatch(r"n\d+", name)]
+        told = "; ".join(f"{name}: {_nearest(name, sizes)}" for name in unknown)
+        others = ", ".join(name for name in REGIMES if name not in sizes)
         raise UsageError(
-            f"--regimes {told}\nTheir sizes are fixed: {', '.join(REGIMES)} (docs/research/benefit-tables.md)."
+            f"--regimes {told}\nBy labels at each site: {', '.join(sizes)}. Others: {others} (docs/research/benefit-tables.md)."
         )
     if refused := [name for name in chosen if name not in every]:
         raise UsageError(f"--regimes {', '.join(refused)}: about the division of the columns, which --views has fixed.")
     draws = draws or (QUICK_DRAWS if quick else DRAWS)
     place = str(source.resolve()) if isinstance(source, Path) else source
     return BenefitStudy(place, wanted, chosen, draws, QUICK_ROWS if quick else None)
+
+
+def _nearest(name: str, sizes: list[str]) -> str:
+    """The fault of an unknown regime: n30 is nearest to n20 as a number, and to n50 as a text."""
+    if re.fullmatch(r"n\d+", name) is None:
+        return unknown_key(name, REGIMES, "regime")
+    return f"unknown regime; did you mean {min(sizes, key=lambda size: abs(int(size[1:]) - int(name[1:])))}?"
 
 
 def _wanted(folder: Path | None, sets: str | None) -> tuple[str, ...]:

@@ -31,13 +31,16 @@ def waiting(name: str) -> Iterator[Callable[[int, int], None]]:
         yield line
 
 
+SENTENCES = 110  # columns of a finding in a file or a wide terminal
+
+
 def show(report: Report, closing: str, heading: str = "", *, details: bool = True) -> None:
     """Findings, tables (``details``) and a closing line on standard output."""
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     if heading:
         console.print(heading)
     for finding in report.findings:
-        console.print(f"- {finding}", markup=False)
+        console.print(f"- {finding}", markup=False, width=min(console.width, SENTENCES))
     for table in report.tables if details else ():
         shown = Table(title=table.title, title_justify="left", box=None, header_style="bold")
         for j, column in enumerate(table.header):

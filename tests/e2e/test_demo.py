@@ -47,6 +47,9 @@ def test_demo(tmp_path, monkeypatch, capsys):
     assert report["stop"] == "CONVERGED"
     assert report["max_abs_error_vs_closed_form"] <= 1e-6
     assert "<svg" in (tmp_path / "out" / "convergence.svg").read_text()
+    assert (tmp_path / "out" / "errors.svg").read_text().count(
+        "<circle"
+    ) == 13  # four models of three sites, and pooled data
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text())
     _, _, shown = printed.partition("root mean square error on 100 held-out patients")
     assert set(report["sites"]) == {"clinic", "laboratory-1", "laboratory-2"}

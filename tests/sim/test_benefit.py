@@ -199,7 +199,7 @@ def test_the_verdict_on_an_own_table_follows_the_tutorial(joined, ridge, mean, s
     [answer] = [line.split("\n    ") for line in told if "30 simulated sites" in line]
     for line, change in zip(answer[1:], (joined, scores, checked, ridge, mean), strict=True):
         assert f" {100 * change:+.1f} %" in line
-    assert f"{100 * (ridge < joined):.0f} % of the sites" in answer[4]
+    assert f"beats joined: {100 * (ridge < joined):.0f} %" in answer[4]
 
 
 def test_a_verdict_that_other_draws_can_change_says_it():
@@ -321,6 +321,11 @@ def test_what_a_study_refuses(folder, tmp_path):
         (["--data", tmp_path], "the data set 'mg' has no task. Add the keys; the task is regression or binary."),
         (["--data", folder, "--sets", "nothing"], "no such data set"),
         (["--data", folder, "--regimes", "n11"], "--regimes n11: unknown regime; did you mean n10?"),
+        (
+            ["--data", folder, "--regimes", "n30"],
+            "n30: unknown regime; did you mean n20?\nBy labels at each site: n10, n20, n50,",
+        ),
+        (["--data", folder, "--regimes", "adjacent5"], "adjacent5: unknown regime; did you mean adjacent50?"),
         (
             ["--data", folder, "--regimes", "n200", "--out", tmp_path],
             "is too small. n200 needs 3 columns and 1171 rows",
