@@ -134,7 +134,8 @@ def _uneven(source: str, outline: _Outline, separator: str) -> Fault:
     return Fault(
         source,
         f"{counted}, the header has {outline.width}.",
-        f"Quote cells that hold {SEPARATORS[separator]}, or add the missing cells.",
+        f"Quote cells that hold {SEPARATORS[separator]}, or "
+        + ("remove what follows the last column." if first > outline.width else "add the missing cells."),
         kind="ragged",
         lines=tuple(outline.ragged),
     )

@@ -203,7 +203,8 @@ def read_table(path: Source, found: Faults | None = None, na_values: Sequence[st
         what = f"cannot be read as a table: {str(error).splitlines()[0]}"
         raise BadTable(Fault(source, what, kind="file")) from None
     if frame.height == 0:
-        here.add(Fault(source, "no rows below the header."))
+        if not len(here):  # rows that cannot be read are told already
+            here.add(Fault(source, "no rows below the header."))
         here.raise_any()
     if found is None:
         here.raise_any()

@@ -6,6 +6,7 @@ from coreg_core.additive.model.terms import vectors_of
 from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
 from site_agent.machine.notices import IN_THE_CLEAR
 
+MANY = 100  # answers, beside which a run's some dozens are worth a word
 FLOPS = 5e9  # of one core, in dense linear algebra: the low end of today's machines
 _RESIDUALS = {
     "grouped": "; means of residuals over groups of labels leave too",
@@ -28,6 +29,8 @@ class Request:
         the maximum number of this site's answers to the plan.
     both
         labelled rows that are shared too.
+    given
+        answers to this plan on these instances so far, over all runs.
     """
 
     plan: Plan
@@ -35,6 +38,7 @@ class Request:
     labelled: int
     answers: int
     both: int = 0
+    given: int = 0
 
 
 def describe_request(request: Request) -> dict[str, str]:
@@ -46,11 +50,10 @@ def describe_request(request: Request) -> dict[str, str]:
         "sites": others,
         "leaves this machine": _leaves(request),
         "members can compute": _computable(plan)
-        + f"; rough estimates of the labels of {request.both} labelled individuals that are shared too"
+        + f"; about as well as the joined scores predict them: the labels of {request.both} labelled individuals that are shared"
         * bool(request.both),
         "stays on this machine": "every row, label and id; the numbers that leave are computed from them",
-        "answers": f"at most {request.answers} (the plan's limit; most runs need some dozens), with {_numbers(request)} numbers "
-        "each",
+        "answers": _answers(request),
     }
     seconds = _seconds(request)
     if seconds is not None:
@@ -59,6 +62,12 @@ def describe_request(request: Request) -> dict[str, str]:
         )
         told["computing time"] += " on one core, without waiting for other sites"
     return told
+
+
+def _answers(request: Request) -> str:
+    dozens = "; a run usually needs some dozens" * (request.answers >= MANY)
+    so_far = f", of which earlier runs had {request.given}" * bool(request.given)
+    return f"at most {request.answers} over all runs of this plan{so_far}{dozens}; at most {_numbers(request)} numbers each"
 
 
 def _method(plan: Plan) -> str:

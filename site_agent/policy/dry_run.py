@@ -38,9 +38,14 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     StorageError
         the ledger cannot be read.
     """
-    reasons = list[str]()
+    reasons, told = list[str](), list[str]()
     if not isinstance(plan.objective, Scoring | Alignment):  # a scoring is about a batch, not about these rows
-        summed = remember(ledger).summed_with((*data.instances, data.ids_digest))
+        memory, known_as = remember(ledger), (*data.instances, data.ids_digest)
+        given, most = memory.recall(plan, known_as).answered, policy.questions(plan)
+        told.append(f"{given} of at most {most} answers to this plan on these instances are given (max_questions)")
+        if given >= most:
+            reasons.append(f"{told[-1]}, over all runs. Raise max_questions in policy.toml to go on")
+        summed = memory.summed_with(known_as)
         earlier = against_ledger(policy, plan, data, summed, operators_of(ledger).objection)
         reasons += [] if earlier is None else [earlier]
     reasons += [] if name in plan.sites else [f"does not list {name} among its sites, {', '.join(plan.sites)}"]
@@ -52,7 +57,6 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     now = utc_now()
     if (rationed := quota_of(ledger, now).run_objection(plan.run, policy.max_runs_per_day, now)) is not None:
         reasons.append(rationed)
-    told: list[str] = []
     if not isinstance(plan.objective, Scoring | Alignment):
         here = scaled(plan.objective, data)
         told += [

@@ -114,7 +114,8 @@ class RunWorkers:
             reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
             labelled, shared = (len(data.X), data.n_shared) if isinstance(data, PrivateData) else (0, len(data.Z))
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
-            request = Request(plan, shared, labelled, self.policy.questions(plan), both)
+            given = self.ledger.recall(plan, data.ids_digest).answered
+            request = Request(plan, shared, labelled, self.policy.questions(plan), both, given)
             warning = self._described[plan.run] = self.tables.changed(prepared, plan, self.results) or ""
             gone = None if prepared is None else self.results.rows_gone(plan, prepared)
             told = ". ".join(each for each in (warning, gone) if each)

@@ -140,13 +140,14 @@ def judged(folder, plan):
 def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     code, good, wrong = judged(folder, planned(folder, '"paper"', '"paper"'))
     assert (code, wrong) == (0, [])
-    assert "the largest share of one label of this site" in good[0]
+    assert good[0].startswith("plan: 0 of at most 2004 answers to this plan on these instances are given")
+    assert "the largest share of one label of this site" in good[1]
     assert good[-1] == "plan: this site would take part in it"
     code, figures, wrong = judged(folder, planned(folder, 1e-6, 1e-6))
     assert (code, len(wrong)) == (4, 2)
     assert ("bandwidth_min = 0.5" in wrong[0], "ridge_min = 0.01" in wrong[1]) == (True, True)
-    assert figures[0].startswith("plan: its bandwidth is ")
-    assert figures[1].startswith("plan: its ridge is 1e-06 times")
+    assert figures[1].startswith("plan: its bandwidth is ")
+    assert figures[2].startswith("plan: its ridge is 1e-06 times")
 
 
 def test_a_plan_for_a_data_set_of_another_name_says_so(folder):
@@ -203,7 +204,7 @@ def answered(folder):
     ledger = Ledger(folder / "identity" / "ledger.jsonl")
     ledger.know_as(data.ids_digest, data.instances)
     assert ledger.operators.admit(operator_of(plan_from_dict(plan), data, ["east", "north", "west"]), "r") is None
-    ledger.record(offer(ids=data.ids_digest))
+    ledger.record(offer(plan=plan_from_dict(plan).digest, ids=data.ids_digest))
     ledger.record(answer(), told(("east", "north", "west")))
     ledger.close()
     return plan
@@ -212,6 +213,11 @@ def answered(folder):
 def test_the_plan_that_was_answered_is_accepted_again(folder, answered):
     code, _, wrong = judged(folder, answered)
     assert (code, wrong) == (0, [])
+    policy = (folder / "policy.toml").read_text()
+    write(folder, f"max_questions = 1\n{policy}", "policy.toml")
+    code, _, wrong = judged(folder, answered)
+    assert (code, len(wrong)) == (4, 1)
+    assert "1 of at most 1 answers to this plan on these instances are given (max_questions), over all runs" in wrong[0]
 
 
 def test_a_plan_with_other_sites_on_the_same_instances_is_refused_by_the_ledger(folder, answered):

@@ -38,7 +38,7 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
         "method: agreement (co-regularised least squares)",
         "predictions for the shared instances (20 instances);\n      also the number of its labels",
         "readable by the coordinator",
-        "answers: at most 42 (the plan's limit; most runs need some dozens), with 20 numbers each",
+        "answers: at most 42 over all runs of this plan; at most 20 numbers each",
         "computing time: about 1 s",
         f"approve before: {(datetime.now(UTC) + timedelta(days=1)):%Y-%m-%dT%H}",
         "next: coreg-agent approve abc1, or coreg-agent refuse abc1 --reason TEXT",

@@ -153,7 +153,10 @@ def test_the_operator_is_told_of_labelled_individuals_that_are_shared(agent, tmp
     both = len(agent.data_sets.get("patients")[0].labelled_and_shared)
     assert both > 0
     told = agent.workers.judge(plan("r1")).about["members can compute"]
-    assert f"rough estimates of the labels of {both} labelled individuals that are shared too" in told
+    assert (
+        f"about as well as the joined scores predict them: the labels of {both} labelled individuals that are shared"
+        in told
+    )
 
 
 def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(tmp_path):
