@@ -17,7 +17,7 @@ _HARD = {
 JUDGED, OTHER = "judged on", "your data"  # groups of sets
 SHOWN = 0.0005  # a change that is not printed as 0.0 %
 FEW = 30  # sites: with fewer, another draw changes the sentences
-RESAMPLES, OFTEN = 100, 10  # of the draws; so many with another verdict are worth a sentence
+OFTEN = 10  # so many of 100 resamples of the draws with another verdict are worth a sentence
 _BY_SITE = {"additive": "joined model", "together-private": "scored together", "together-own-pick": "checked scores"}
 WORTH, RISK = 0.05, 0.05  # of the verdict: the least gain, and the largest share of sites harmed
 
@@ -161,7 +161,8 @@ def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
             found_of = [its for method in _BY_SITE if (its := figure(own, method)) is not None]
             cells = (f"{f'{percent(its.mean)} ({share(its.harmed)})':>18}" for its in found_of)
             lines.append(f"{name:<{width}}{''.join(cells)}" + "  without labels" * (not own[0].labels))
-            verdicts.append(f"Verdict for {name}: {_advice(_verdict(own))}.")
+            verdict = _verdict(own)
+            verdicts.append(f"Verdict for {name}: {_advice(verdict)}.{_unsure(own, verdict)}")
         told = f"{called}, by site (in brackets: the share of draws in which it is harmed). For a site its own verdict counts:"
         out.append("\n    ".join([told, *lines, *verdicts]))
     if len(names) == 2:
@@ -174,16 +175,13 @@ def by_site(found: Sequence[SiteOutcome], names: Sequence[str]) -> list[str]:
 def _unsure(part: list[SiteOutcome], verdict: str) -> str:
     """A sentence if resamples of the draws often give another advice; two reasons not to join are one advice."""
     by_draw = [[site for site in part if site.draw == draw] for draw in dict.fromkeys(site.draw for site in part)]
-    chosen = np.random.default_rng(0).integers(len(by_draw), size=(RESAMPLES, len(by_draw)))
+    chosen = np.random.default_rng(0).integers(len(by_draw), size=(100, len(by_draw)))
     counts = Counter(_advice(_verdict([site for i in each for site in by_draw[i]])) for each in chosen.tolist())
     del counts[_advice(verdict)]
     if not counts or (often := counts.most_common(1)[0])[1] < OFTEN:
         return ""
     other, times = often
-    return (
-        f" This is near a limit: with other draws it can be: {other} ({times} of {RESAMPLES} resamples of the draws). Raise "
-        "--draws."
-    )
+    return f" Near a limit: {times} of 100 resamples of the draws give: {other}. Raise --draws."
 
 
 def _advice(verdict: str) -> str:
@@ -204,15 +202,16 @@ def _verdict(part: list[SiteOutcome]) -> str:
             "more than 2 %."
         )
     if joined and _pays(own) and not ridge:
-        return "ask the others. Joined models pay."
+        more = " Scores gain more." if min(default.mean, pick.mean) < own.mean - SHOWN else ""
+        return f"join. Joined models pay.{more}"
     beside = " For predictions alone use ridge regression." if ridge else ""
     if sum(many > 0 for many in part[0].regime.labels) == 1:
         beside += " Where one site has all labels, FATE and SecretFlow offer more (docs/concepts/comparison.md)."
     if together and _pays(default):
-        return f"join only for scores made together, with every agent connected.{beside}"
+        return f"join for scores only, with every agent connected.{beside}"
     if together and _pays(pick):
         return (
-            'join only for scores made together with rows = "common". All sites must know the labelled individuals, and each '
+            'join for checked scores only (rows = "common"). All sites must know the labelled individuals, and each '
             "site uses the scores only where its own cross-validation prefers them. Members can then estimate these labels about "
             f"as well as the scores predict them.{beside}"
         )
@@ -262,9 +261,7 @@ def _beside_mean(part: list[SiteOutcome], own: Figure) -> Iterator[str]:
     joined, together = _beat_the_mean(part, own)
     told, by = f"The mean of the labels as the prediction: {percent(mean.mean)}.", f"by more than {100 * HARM:.0f} %"
     if joined or together:
-        which = (
-            "Joined models and scores" if joined and together else "Joined models" if joined else "Scores made together"
-        )
+        which = "Joined models and scores" if joined and together else "Joined models" if joined else "Scores"
         not_ = "" if joined and together else " Scores are not." if joined else " Joined models are not."
         yield f"{told} {which} are better than that mean {by}.{not_}"
         return

@@ -307,6 +307,14 @@ def _known(shared: Ints, share: float, sites: int, rng: np.random.Generator) -> 
     return shared[kept], [Overlap(np.flatnonzero(each[kept]), counts[kept], sites) for each in known]
 
 
+def fits(table: AttributeTable, regime: Regime, most_rows: int | None = None) -> bool:
+    """Whether the table has the rows and columns that the regime needs."""
+    regime = regime.with_sites(len(table.groups) or len(regime.labels))
+    any_draw = np.random.default_rng(0)
+    groups = table.groups or _partition_columns(len(table.attributes), len(regime.labels), regime.columns, any_draw)
+    return groups is not None and min(len(table.y), most_rows or len(table.y)) >= least_rows(regime)
+
+
 def least_rows(regime: Regime) -> int:
     """Rows that a table needs for the regime."""
     wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)

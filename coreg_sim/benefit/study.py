@@ -12,7 +12,7 @@ from pathlib import Path
 
 from coreg_core.errors import UsageError
 from coreg_sim.benefit.own import OwnTable
-from coreg_sim.benefit.partition import REGIMES, AttributeTable, partition, table_of
+from coreg_sim.benefit.partition import REGIMES, AttributeTable, needs, partition, table_of
 from coreg_sim.benefit.trial import trial
 from coreg_sim.papers.pool import NumericDataSet, Pool
 from coreg_sim.study.jobs import JSON, Job
@@ -103,6 +103,17 @@ def study(
     draws = draws or (QUICK_DRAWS if quick else DRAWS)
     place = str(source.resolve()) if isinstance(source, Path) else source
     return BenefitStudy(place, wanted, chosen, draws, QUICK_ROWS if quick else None)
+
+
+def too_small(asked: BenefitStudy, source: Path | OwnTable | None, sites: int) -> str:
+    """Why no regime of a study has a federation, and what the regimes need."""
+    each = "; ".join(needs(name, sites) for name in asked.regimes[:3])
+    more = f", and {len(asked.regimes) - 3} more regimes" if len(asked.regimes) > 3 else ""
+    has = f": {source.size()}" if isinstance(source, OwnTable) else ""
+    return (
+        f"no federation: {', '.join(asked.sets)} is too small{has}. {each}{more}. Choose other --regimes (the smallest: "
+        f"{needs('n10', sites)})."
+    )
 
 
 def _nearest(name: str, sizes: list[str]) -> str:

@@ -65,9 +65,9 @@ def benefit(
     require_scikit_learn("benefit")
     from coreg_sim.benefit.findings import by_site
     from coreg_sim.benefit.own import OwnTable
-    from coreg_sim.benefit.partition import needs
+    from coreg_sim.benefit.partition import REGIMES, fits, needs
     from coreg_sim.benefit.report import calibration, report
-    from coreg_sim.benefit.study import CHOSEN_ON, study
+    from coreg_sim.benefit.study import CHOSEN_ON, study, too_small
     from coreg_sim.benefit.summary import headline, site_outcomes  # scikit-learn and polars take one second to import
     from coreg_sim.study.terminal import show, waiting
 
@@ -99,6 +99,13 @@ def benefit(
     if sets is not None and isinstance(source, OwnTable):
         raise UsageError("--sets chooses from a folder. Leave it out.")
     asked = study(source, sets, regimes, draws=draws, quick=quick)
+    small: list[str] = []
+    if isinstance(source, OwnTable):  # before the first job; a folder's sets are read by the jobs
+        small = [name for name in asked.regimes if not fits(source.read()[0], REGIMES[name], asked.rows)]
+        if len(small) == len(asked.regimes):
+            raise UsageError(too_small(asked, source, len(names)))
+        for name in small:
+            typer.echo(f"{needs(name, len(names))}: left out. Yours has {source.size()}.", err=True)
 
     def reported(found: "list[SiteOutcome]") -> "Report":
         whole = report(found)
@@ -108,13 +115,7 @@ def benefit(
     def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:
         found = site_outcomes(results)
         if not found:
-            each = "; ".join(needs(name, len(names)) for name in asked.regimes[:3])
-            more = f", and {len(asked.regimes) - 3} more regimes" if len(asked.regimes) > 3 else ""
-            has = f": {source.size()}" if isinstance(source, OwnTable) else ""
-            raise UsageError(
-                f"no federation: {', '.join(asked.sets)} is too small{has}. {each}{more}. Choose other --regimes (the smallest: "
-                f"{needs('n10', len(names))})."
-            )
+            raise UsageError(too_small(asked, source, len(names)))
         return {
             "study": {**asdict(asked), "source": None},
             "federations": sum(map(bool, results.values())),
@@ -139,9 +140,8 @@ def benefit(
         typer.echo(f"{name}: too few rows or columns for any of these regimes.", err=True)
     used = {key.split("/")[-2] for key, result in done.results.items() if result}
     for name in asked.regimes:
-        if name not in used:
-            has = f" Yours has {source.size()}." if isinstance(source, OwnTable) else ""
-            typer.echo(f"{needs(name, len(names))}: left out.{has}", err=True)
+        if name not in used and name not in small:
+            typer.echo(f"{needs(name, len(names))}: left out.", err=True)
     if as_json:
         output.print_json({**done.page["headline"], "findings": list(done.page["report"]["findings"])})
     else:

@@ -172,11 +172,11 @@ def site_outcome(name, change, **changes):
 @pytest.mark.parametrize(
     ("joined", "ridge", "mean", "scores", "checked", "said"),
     [
-        (-0.10, 0.05, 0.3, -0.2, -0.2, "ask the others"),
+        (-0.10, 0.05, 0.3, -0.2, -0.2, "join. Joined models pay. Scores gain more."),
         (-0.10, -0.2, 0.3, -0.2, -0.2, "with every agent connected. For predictions alone use ridge regression."),
         (-0.10, -0.2, 0.3, -0.01, -0.01, "do not join. Ridge regression on the own columns is better"),
-        (-0.02, 0.05, 0.3, -0.2, -0.2, "join only for scores made together, with every agent connected."),
-        (-0.02, 0.05, 0.3, 0.03, -0.2, 'made together with rows = "common"'),
+        (-0.02, 0.05, 0.3, -0.2, -0.2, "join for scores only, with every agent connected."),
+        (-0.02, 0.05, 0.3, 0.03, -0.2, 'join for checked scores only (rows = "common")'),
         (-0.02, 0.05, 0.3, -0.01, -0.01, "do not join. The gain is below 5 %."),
         (
             -0.10,
@@ -207,7 +207,7 @@ def test_a_verdict_that_other_draws_can_change_says_it():
     better = dict.fromkeys(names, -0.2) | {"mean-of-labels": 0.3, "ridge-alone": 0.1}
     sites = [replace(site_outcome("a", 0.0), change=better, draw=str(n // 3)) for n in range(30)]
     [sure] = [line for line in findings({"your data": sites}) if line.startswith("Verdict")]
-    assert sure == "Verdict for n20: ask the others. Joined models pay."
+    assert sure == "Verdict for n20: join. Joined models pay."
     for at in (
         4,
         20,
@@ -215,8 +215,8 @@ def test_a_verdict_that_other_draws_can_change_says_it():
         sites[at] = replace(sites[at], change=better | dict.fromkeys(("additive", *names[3:]), 0.1))
     [unsure] = [line for line in findings({"your data": sites}) if line.startswith("Verdict")]
     found = re.fullmatch(
-        r"Verdict for n20: do not join\. More than 5 % of the sites are harmed\. This is near a limit: with other draws it can "
-        r"be: ask the others \((\d+) of 100 resamples of the draws\)\. Raise --draws\.",
+        r"Verdict for n20: do not join\. More than 5 % of the sites are harmed\. Near a limit: (\d+) of 100 resamples of the "
+        r"draws give: join\. Raise --draws\.",
         unsure,
     )
     assert abs(int(found[1]) - 37.6) < 15  # three standard deviations of a binomial of 100

@@ -11,7 +11,7 @@ from stand_in import stand_in
 
 from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit.own import OwnTable
-from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, least_rows, partition, table_of
+from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, fits, least_rows, partition, table_of
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, study, table_named
 from coreg_sim.papers.pool import NumericDataSet, Pool
 
@@ -199,3 +199,12 @@ def test_another_file_or_another_column_is_another_job(tmp_path):
 
 def test_the_two_groups_share_no_set():
     assert not set(CHOSEN_ON) & set(JUDGED_ON)
+
+
+@pytest.mark.parametrize("name", ["n10", "n200", "m500", "M8", "biased50", "same50", "core20"])
+def test_a_table_fits_a_regime_if_it_can_be_partitioned(name):
+    made, regime = table(), REGIMES[name]
+    rows = least_rows(regime)
+    for most in (rows - 1, rows):
+        drawn = partition(made, regime, (1, 2), most)
+        assert fits(made, regime, most) == (drawn is not None) == (rows <= min(most, len(made.y)))
