@@ -227,11 +227,11 @@ def diabetes() -> str:
         "mean": "mean of labels",
         "alone": "local model",
         "joined": "joined model",
-        "together": "scored together",
+        "checked": "checked scores",
     }
     rows = []
-    for site, row in draws["deals"]["15 each"].items():
-        changes = {c: 100 * (row[c] / row["alone"] - 1) for c in ("joined", "together")}
+    for site, row in draws["deals"]["50 each"].items():
+        changes = {c: 100 * (row[c] / row["alone"] - 1) for c in ("joined", "checked")}
         cells = [f"{row[c]:.1f} ({change:+.1f} %)" for c, change in changes.items()]
         rows.append(f"| {site} | {row['mean']:.1f} | {row['alone']:.1f} | {' | '.join(cells)} |")
     return table(f"| site | {' | '.join(names.values())} |", rows)

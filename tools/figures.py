@@ -306,7 +306,7 @@ def demonstration() -> Plot:
     """The demonstration's errors by the number of labels, the mean of the sites (benchmarks/diabetes.py)."""
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
     names = {
-        "alone": "local model", "agreement": "agreement (coRLSR)", "joined": "joined model", "together": "scored together",
+        "alone": "local model", "agreement": "agreement (coRLSR)", "joined": "joined model", "checked": "checked scores",
         "pooled": "pooled data",
     }  # fmt: skip
     curve = {float(n): sites.values() for n, sites in draws["curve"].items()}

@@ -28,7 +28,6 @@ from coreg_wire.terminal import svg
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.terminal.svg import Series
 from site_agent.ledger import read_ledger
-from site_agent.models.plot import draw_errors
 
 CLOSE_ENOUGH = 1e-6
 DRAWS = Path(__file__).with_name("diabetes_draws.json")
@@ -36,7 +35,7 @@ COLUMNS = {
     "rmse_mean": ("mean of labels", "mean"),
     "rmse_alone": ("local model", "alone"),
     "rmse_own": ("joined model", "joined"),
-    "rmse_together": ("scored together", "together"),
+    "rmse_checked": ("checked scores", "checked"),
 }
 
 
@@ -55,18 +54,35 @@ def draw(rounds: list[dict[str, Any]], path: Path) -> None:
 
 
 def draw_sites(sites: dict[str, dict[str, float]], pooled: float, path: Path) -> None:
-    """The errors of this draw as a picture."""
-    of_sites = [
-        (f"{site}: {name}", errors[key]) for site, errors in sites.items() for key, (name, _) in COLUMNS.items()
+    """The errors of this draw as a picture: a row for each model, grouped by site, with its change against the local model."""
+    left, width, row = 150, 330, 22
+    every = [errors[key] for errors in sites.values() for key in COLUMNS]
+    at = svg.scale(0.95 * min(*every, pooled), 1.02 * max(every), left, left + width)
+    body = [
+        svg.text(10, 20, "root mean square error on 100 held-out patients", anchor="start", more=' font-weight="bold"')
     ]
-    rows = [(name, error, 0.0, error) for name, error in [*of_sites, ("all data in one place", pooled)]]
-    draw_errors(rows, path, "root mean square error on 100 held-out patients")
+    y = 34
+    for site, errors in sites.items():
+        y += row + 8
+        body.append(svg.text(10, y, site, anchor="start", more=' font-weight="bold"'))
+        for colour, (key, (name, _)) in zip(svg.COLOURS, COLUMNS.items(), strict=False):
+            y += row
+            change = 100 * (errors[key] / errors["rmse_alone"] - 1)
+            told = f"{errors[key]:.1f}" + f" ({change:+.1f} %)" * (key not in ("rmse_mean", "rmse_alone"))
+            body += [
+                svg.text(left - 10, y + 4, name, anchor="end"),
+                svg.line(at(errors["rmse_alone"]), y, at(errors[key]), y, colour, ' stroke-width="2"'),
+                svg.circle(at(errors[key]), y, 5, colour),
+                svg.text(left + width + 10, y + 4, told, anchor="start"),
+            ]
+    body.append(svg.text(10, y + 2 * row, f"all data in one place, for reference: {pooled:.1f}", anchor="start"))
+    path.write_text(svg.document(left + width + 120, y + 3 * row, body, font_size=13), encoding="utf-8")
 
 
 def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, list[str]], console: Console) -> None:
     """Print each site's errors in this draw, the means over many draws, and each site's own report."""
     draws = json.loads(DRAWS.read_text(encoding="utf-8"))
-    many = draws["deals"]["15 each"]
+    many = draws["deals"]["50 each"]
     title = "root mean square error on 100 held-out patients"
     table = Shown(title=title, box=None, header_style="bold", padding=(0, 2, 0, 0))  # 79 columns
     for heading in ("", *(title for title, _ in COLUMNS.values())):
@@ -91,11 +107,7 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
             f"  {site:<{wide}}  forecast {100 * errors['forecast']:+.1f} %, result {100 * change:+.1f} %; "
             f"{advised.partition('. ')[0]}"
         )
-    console.print(
-        "15 labels show how it works. They are fewer than we advise, and tell a site little about joining "
-        "(docs/how-to/troubleshooting.md#the-result)."
-    )
-    console.print(f"\nwith 80, 10 and 0 labels instead of 15 each (means of {draws['draws']} draws)")
+    console.print(f"\nwith 80, 10 and 0 labels instead of 50 each (means of {draws['draws']} draws)")
     for (site, row), labels in zip(draws["deals"]["80 / 10 / 0"].items(), (80, 10, 0), strict=True):
         against = "" if labels else ", against the mean of all labels"
         console.print(f"  {site:<{wide}}  joined model {100 * (row['joined'] / row['alone'] - 1):+.1f} %{against}")
@@ -136,9 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        "A clinic and two laboratories have 15 labelled patients and different columns each. They share 250 patients by id."
+        "A clinic and two laboratories know 342 patients by id. Each has other columns of them, and the labels of 50."
     )
-    data, spent = write_tables(work, seed), dict[str, float]()
+    data, spent = write_tables(work, seed, common=True), dict[str, float]()
     federations.prepare_sites(work, data)
     console.print("1 of 3: training with the additive objective …")
     spent["training"] = federations.train(work, data, "additive")

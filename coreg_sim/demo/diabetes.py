@@ -1,8 +1,9 @@
 """The demonstration's data: scikit-learn's diabetes study (442 patients), split over three sites as CSV files.
 
-A clinic measures age, sex, bmi and bp. One laboratory measures s1 to s3, another s4 to s6. Each site holds 15 labelled
-patients of its own (30 in the tables of the quickstart). All sites share 250 unlabelled patients, and each site knows its own
-columns of them. 100 patients are held out. The default seed was not chosen for its result; `--seed` makes another draw.
+A clinic measures age, sex, bmi and bp. One laboratory measures s1 to s3, another s4 to s6. 100 patients are held out. In the
+demonstration all sites know the other 342, and each site has the labels of 50 of them (``common``). In other tables each site
+has 15 labelled patients of its own (30 in the quickstart), and all sites share 250 others. The default seed was not chosen for
+its result; `--seed` makes another draw.
 """
 
 import csv
@@ -21,6 +22,7 @@ SITES: dict[str, tuple[str, ...]] = {
 }
 TARGET, ID = "progression", "patient"
 LABELLED, UNLABELLED, HELD_OUT = 15, 250, 100
+LABELLED_OF_DEMO = 50  # so many that checked scores are advised
 LABELLED_OF_QUICKSTART = 30  # so many that `coreg-agent report` gives a recommendation
 
 
@@ -38,18 +40,20 @@ class Everything:
 class DemoData:
     """The paths of each site's tables, and the true targets of the held-out patients.
 
+    ``shared``, with common rows: the patients that all sites know, of whom each site has labels for some.
     ``judged`` tables have the held-out patients with their targets: docker compose evaluates models on them.
     """
 
     tables: dict[str, Path]
     held_out: dict[str, Path]
     judged: dict[str, Path]
+    shared: dict[str, Path]
     held_out_y: Arr
     everything: Everything
 
 
-def write_tables(directory: Path, seed: int = 0, *, partly_shared: bool = False) -> DemoData:
-    """Write `NAME.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site.
+def write_tables(directory: Path, seed: int = 0, *, partly_shared: bool = False, common: bool = False) -> DemoData:
+    """Write `NAME.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site, with ``common`` also `NAME-shared.csv`.
 
     ``partly_shared``, for the quickstart: each site has 30 labelled patients and knows nine in ten of the shared ones, and the
     first laboratory writes ids in capitals.
@@ -59,14 +63,20 @@ def write_tables(directory: Path, seed: int = 0, *, partly_shared: bool = False)
     names = list(study.feature_names)
     shared, rest = order[:UNLABELLED], order[UNLABELLED:]
     held_out, labelled = rest[:HELD_OUT], rest[HELD_OUT:]
-    n = LABELLED_OF_QUICKSTART if partly_shared else LABELLED
+    n = LABELLED_OF_DEMO if common else LABELLED_OF_QUICKSTART if partly_shared else LABELLED
+    if common:
+        shared = labelled = np.concatenate([labelled, shared])
     every = labelled[: n * len(SITES)]
-    tables, unseen, judged = {}, {}, {}
+    tables, unseen, judged, listed = {}, {}, {}, {}
     for v, (site, columns) in enumerate(SITES.items()):
         own = labelled[v * n : (v + 1) * n]
         X = study.data[:, [names.index(c) for c in columns]]
         known = shared[np.random.default_rng([seed, v]).random(len(shared)) < (0.9 if partly_shared else 1.0)]
-        rows = [(i, X[i], repr(float(study.target[i]))) for i in own] + [(i, X[i], "") for i in known]
+        rows = [(i, X[i], repr(float(study.target[i]))) for i in own]
+        if common:
+            listed[site] = _write(directory / f"{site}-shared.csv", columns, [(i, X[i], "") for i in shared])
+        else:
+            rows += [(i, X[i], "") for i in known]
         # Each site has its own order: ids align the shared patients, not rows.
         np.random.default_rng(seed + v + 1).shuffle(rows)
         named = "PATIENT" if partly_shared and site == "laboratory-1" else "patient"
@@ -75,7 +85,7 @@ def write_tables(directory: Path, seed: int = 0, *, partly_shared: bool = False)
         with_target = [(i, X[i], repr(float(study.target[i]))) for i in held_out]
         judged[site] = _write(directory / f"{site}-judged.csv", columns, with_target)
     pooled = Everything(study.data[every], study.target[every], study.data[shared], study.data[held_out])
-    return DemoData(tables, unseen, judged, study.target[held_out], pooled)
+    return DemoData(tables, unseen, judged, listed, study.target[held_out], pooled)
 
 
 def _write(path: Path, columns: tuple[str, ...], rows: list[tuple[int, Arr, str]], named: str = "patient") -> Path:

@@ -15,6 +15,7 @@ from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.reference.dense_training import train_dense
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.estimators import CoRLSR
+from coreg_core.evaluation.recommendation import Choice
 from coreg_sim.demo.diabetes import ID, TARGET, DemoData
 from coreg_sim.demo.processes import enrol, run, together
 from coreg_sim.federation.simulate import rmse
@@ -29,7 +30,7 @@ from site_agent.policy.presets import files_of
 POLICY = files_of("partners", "policy.toml")[1]
 COUPLING = 0.01
 MODELS = {
-    "additive": 'objective = "additive"\nforecast = true\n',
+    "additive": 'objective = "additive"\nrows = "common"\nforecast = true\n',
     "agreement": f"""\
 form = "exact"
 coupling = {COUPLING}
@@ -71,14 +72,16 @@ def prepare_sites(work: Path, data: DemoData) -> None:
     (work / "scoring.toml").write_text(SCORING, encoding="utf-8")
     enrol(work, sites)
     pinned = (work / "peers.toml").read_text(encoding="utf-8")
-    (work / "policy.toml").write_text(f"{POLICY}\n{pinned}", encoding="utf-8")
+    allowed = f"common_rows = true  # members can then estimate the labels\n{POLICY}"
+    (work / "policy.toml").write_text(f"{allowed}\n{pinned}", encoding="utf-8")
 
 
 def train(work: Path, data: DemoData, name: str) -> float:
     """Train one of `MODELS` to `NAME-SITE.model` and `NAME-SITE-local.model`; the seconds that it took."""
     agents = {
         site: [
-            "--data", table, "--target", TARGET, "--id", ID, "--policy", "policy.toml", "--output", f"{name}-{site}.model",
+            "--data", table, "--unlabelled", data.shared[site], "--target", TARGET, "--id", ID, "--policy", "policy.toml",
+            "--output", f"{name}-{site}.model",
         ]
         for site, table in data.tables.items()
     }  # fmt: skip
@@ -124,11 +127,13 @@ def judged(
         alone, own = (load_model(work / f"additive-{site}{end}.model") for end in ("-local", ""))
         assert own.found is not None
         labels = read_table(data.tables[site]).numbers(TARGET)
+        scored_together = own.found["score"] == Choice.TOGETHER.value  # a site's own cross-validation decides
         errors[site] = {
             "rmse_mean": rmse(np.full(len(data.held_out_y), np.nanmean(labels)), data.held_out_y),
             "rmse_alone": rmse(alone.predict(table), data.held_out_y),
             "rmse_own": rmse(own.predict(table), data.held_out_y),
             "rmse_together": scored[site],
+            "rmse_checked": scored[site] if scored_together else rmse(alone.predict(table), data.held_out_y),
             "forecast": own.found["joined"]["rmse"] / own.found["alone"]["rmse"] - 1.0,
         }
         advice[site] = recommended(own.found)
@@ -146,7 +151,9 @@ def stored(work: Path, name: str) -> dict[str, Any]:
 def distance_from_closed_form(work: Path, data: DemoData) -> float:
     """The largest difference of a prediction from coRLSR's closed form, computed on all tables in one place."""
     sites = sorted(data.tables)
-    prepared = {s: prepare(Inputs(table=data.tables[s], target=TARGET, id=ID)) for s in sites}
+    prepared = {
+        s: prepare(Inputs(table=data.tables[s], unlabelled=data.shared[s], target=TARGET, id=ID)) for s in sites
+    }
     means = {s: float(prepared[s].data.y.mean()) for s in sites}
     central = CoRLSR(preset="paper", form="exact", coupling=COUPLING, solver="direct").fit(
         [prepared[s].data.X for s in sites],

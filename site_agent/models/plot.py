@@ -6,7 +6,7 @@ from pathlib import Path
 from coreg_wire.files.files import write_whole
 from coreg_wire.terminal import svg
 
-_LEFT, _WIDTH, _ROW = 230, 420, 34
+_LEFT, _WIDTH, _ROW = 190, 420, 34
 
 
 def draw_errors(rows: Sequence[tuple[str, float, float, float]], path: Path, title: str) -> None:

@@ -47,18 +47,17 @@ def test_demo(tmp_path, monkeypatch, capsys):
     assert report["stop"] == "CONVERGED"
     assert report["max_abs_error_vs_closed_form"] <= 1e-6
     assert "<svg" in (tmp_path / "out" / "convergence.svg").read_text()
-    assert (tmp_path / "out" / "errors.svg").read_text().count(
-        "<circle"
-    ) == 13  # four models of three sites, and pooled data
+    assert (tmp_path / "out" / "errors.svg").read_text().count("<circle") == 12, "four models of three sites"
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text())
     _, _, shown = printed.partition("root mean square error on 100 held-out patients")
     assert set(report["sites"]) == {"clinic", "laboratory-1", "laboratory-2"}
-    columns = {"rmse_mean": "mean", "rmse_alone": "alone", "rmse_own": "joined", "rmse_together": "together"}
+    columns = {"rmse_mean": "mean", "rmse_alone": "alone", "rmse_own": "joined", "rmse_checked": "checked"}
     for site, errors in report["sites"].items():
-        assert set(errors) == {*columns, "forecast"}
+        assert set(errors) == {*columns, "rmse_together", "forecast"}
+        assert errors["rmse_checked"] in (errors["rmse_together"], errors["rmse_alone"])
         row, means = next((a, b) for a, b in itertools.pairwise(shown.splitlines()) if a.split()[:1] == [site])
         assert numbers_in(row) == [f"{errors[key]:.1f}" for key in columns], "the table shows what the report says"
-        many = draws["deals"]["15 each"][site]
+        many = draws["deals"]["50 each"][site]
         assert numbers_in(means)[-4:] == [f"{many[key]:.1f}" for key in columns.values()]
         change = 100 * (errors["rmse_own"] / errors["rmse_alone"] - 1)
         assert f", result {change:+.1f} %; " in shown, "a loss is printed as a gain is"
