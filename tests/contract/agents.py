@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from contract.harness import Frames, Pipe
@@ -21,6 +22,7 @@ from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.run_logs import RunLogs
+from site_agent.service.run_tables import RunTables
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Connection, Dial, Dialler, NoAnswer
 
@@ -36,9 +38,26 @@ class Delivered:
     def has(self, plan: Plan) -> bool:
         return False
 
+    def rows_gone(self, *_about: Any) -> None:
+        return None
+
     def put_models(self, plan: Plan, result: SiteResult, *_more: Any) -> tuple[Path, ...]:
         self._deliver(result)
         return (Path("model.coreg"),)
+
+
+class Tables(RunTables):
+    """One table in memory."""
+
+    def __init__(self, data: PrivateData):
+        super().__init__("", None, lambda notice: None)  # type: ignore[arg-type]
+        self.data = data
+
+    def read(self, *_of_run: Any) -> Any:
+        return object(), self.data, None
+
+    def inputs(self, plan: Plan) -> Any:
+        return SimpleNamespace(target="")
 
 
 class Workers(RunWorkers):
@@ -48,13 +67,7 @@ class Workers(RunWorkers):
         policy = Policy(aggregation="plaintext")
         logs = RunLogs(ledger.path.parent / name)
         super().__init__(name, policy, None, Delivered(deliver), None, ledger, logs, lambda notice: None)  # type: ignore[arg-type]
-        self.data = data
-
-    def _read(self, plan: Plan) -> Any:
-        return object(), self.data, None
-
-    def _target(self, plan: Plan) -> str:
-        return ""
+        self.tables = Tables(data)
 
 
 class RunningAgent:
