@@ -199,9 +199,13 @@ def check(
         nonlocal code
         fields, planned = {"check": "plan"}, read_plan(path)
         if planned.data in untrained:
-            note(
-                f"not checked: plan ({planned.data!r} has no target; the agent judges it when it arrives)", None, fields
-            )
+            against = with_own_key(read_policy(settings.policy), who_am_i(settings)[1]).objections(planned)
+            for reason in against:
+                note(f"plan: {reason}", False, fields)
+            code = code or (Refused.exit_code if against else 0)
+            if not against:
+                told = f"the policy allows it; the rows of {planned.data!r} are read when it arrives: test them with `predict`"
+                note(f"plan: {told}", True, fields | {"warning": True})
             return
         if sections and planned.data and planned.data not in settings.data:
             listed = ", ".join(f"[data.{name}]" for name in settings.data)
