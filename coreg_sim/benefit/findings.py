@@ -211,8 +211,8 @@ def _verdict(part: list[SiteOutcome]) -> str:
         return f"join for scores only, with every agent connected.{beside}"
     if together and _pays(pick):
         return (
-            'join for checked scores only (rows = "common"). All sites must know the labelled individuals, and each '
-            "site uses the scores only where its own cross-validation prefers them. Members can then estimate these labels about "
+            'join for checked scores only (rows = "common", preset partners). All sites must know the labelled individuals, and '
+            "each site uses the scores only where its own cross-validation prefers them. Members can then estimate these labels about "
             f"as well as the scores predict them.{beside}"
         )
     if joined and _pays(own):

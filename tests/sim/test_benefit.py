@@ -176,7 +176,7 @@ def site_outcome(name, change, **changes):
         (-0.10, -0.2, 0.3, -0.2, -0.2, "with every agent connected. For predictions alone use ridge regression."),
         (-0.10, -0.2, 0.3, -0.01, -0.01, "do not join. Ridge regression on the own columns is better"),
         (-0.02, 0.05, 0.3, -0.2, -0.2, "join for scores only, with every agent connected."),
-        (-0.02, 0.05, 0.3, 0.03, -0.2, 'join for checked scores only (rows = "common")'),
+        (-0.02, 0.05, 0.3, 0.03, -0.2, 'join for checked scores only (rows = "common", preset partners)'),
         (-0.02, 0.05, 0.3, -0.01, -0.01, "do not join. The gain is below 5 %."),
         (
             -0.10,
