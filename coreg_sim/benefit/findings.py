@@ -212,8 +212,8 @@ def _verdict(part: list[SiteOutcome]) -> str:
     if together and _pays(pick):
         return (
             'join for checked scores only (rows = "common", preset partners). All sites must know the labelled individuals, and '
-            "each site uses the scores only where its own cross-validation prefers them. Members can then estimate these labels about "
-            f"as well as the scores predict them.{beside}"
+            "each site uses the scores only where its own cross-validation prefers them. Members can then estimate these labels "
+            f"about as well as the scores predict them.{beside}"
         )
     if joined and _pays(own):
         return "do not join. Ridge regression on the own columns is better than the joined model at half of the sites or more."

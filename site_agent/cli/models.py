@@ -82,7 +82,8 @@ def predict(
         command = f"coreg-agent evaluate --model {model} --data {shlex.quote(data)}"
         notes = (
             *notes,
-            f"{table.source} has a column {loaded.target!r}. To compare it with the predictions: {command}",
+            f"{table.source} has a column {loaded.target!r}. To compare it with the predictions, if training has not seen these "
+            f"rows: {command}",
         )
     if id_column is None:
         notes = (

@@ -220,7 +220,14 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
         )
     if found["own"] == Choice.ALONE.value:
         change = _joined_change(found)
-        first = f"stay alone. On left-out labels the joined model's error is {change}, more than one standard error."
+        first = (
+            f"stay alone. On left-out labels the joined model's error is {change}, more than one standard error of the paired "
+            "difference."
+        )
+        if float(change.partition(" ")[0]) < 100 * CLEAR:
+            first = (
+                f"no clear difference. On left-out labels the joined model's error is {change}; either model serves."
+            )
     elif found.get("joined") is None and found.get("agreement") is None:
         first = "keep the joined model. This site has too few labels for a test."
     else:

@@ -132,6 +132,9 @@ def check(
         try:
             found = read_ids(inputs, "folded")
         except BadTable as error:
+            policy_file = settings.policy
+            if inputs.shared is None and policy_file and policy_file.exists() and read_policy(policy_file).alignment:
+                raise  # the first study aligns these ids
             raise _Warned(f"an alignment would refuse this table: {'; '.join(f.text for f in error.faults)}") from None
         listed = f"{len(found)} ids, as an alignment compares them: {some(found)}"
         if settings.policy is not None and settings.policy.exists() and not read_policy(settings.policy).alignment:
