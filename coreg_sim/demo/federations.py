@@ -30,7 +30,7 @@ from site_agent.policy.presets import files_of
 POLICY = files_of("partners", "policy.toml")[1]
 COUPLING = 0.01
 MODELS = {
-    "additive": 'objective = "additive"\nrows = "common"\nforecast = true\n',
+    "additive": 'objective = "additive"\nforecast = true\n',
     "agreement": f"""\
 form = "exact"
 coupling = {COUPLING}
@@ -44,15 +44,16 @@ ALIGN = '[study]\nname = "shared-patients"\n\n[model]\nobjective = "alignment"\n
 SCORING = '[study]\nname = "scores"\n\n[model]\nobjective = "scoring"\n'
 
 
-def federation_toml(name: str, sites: list[str]) -> str:
-    """The federation that trains one of `MODELS`."""
+def federation_toml(name: str, sites: list[str], *, common: bool = False) -> str:
+    """The federation that trains one of `MODELS`. ``common``: all sites know the labelled rows of the additive one."""
+    rows = 'rows = "common"\n' * (common and name == "additive")
     return f"""\
 [federation]
 name = "diabetes study: {name}"
 sites = {json.dumps(sites)}
 
 [model]
-{MODELS[name]}
+{MODELS[name]}{rows}
 [service]
 listen = "127.0.0.1:0"
 store = "{name}.sqlite"
@@ -67,7 +68,7 @@ def prepare_sites(work: Path, data: DemoData) -> None:
     sites = sorted(data.tables)
     (work / "federation").mkdir()
     for name in MODELS:
-        (work / "federation" / f"{name}.toml").write_text(federation_toml(name, sites), encoding="utf-8")
+        (work / "federation" / f"{name}.toml").write_text(federation_toml(name, sites, common=True), encoding="utf-8")
     (work / "federation" / "federation.toml").write_text(federation_toml("additive", sites), encoding="utf-8")
     (work / "scoring.toml").write_text(SCORING, encoding="utf-8")
     enrol(work, sites)

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from machine.tiny import make_plan
 
+from coordinator.config.federation_toml import read_configuration
+from coordinator.config.study_toml import read_study
 from coordinator.store.lock import store_of
 from coordinator.store.status import Status
 from coordinator.store.summaries import Summaries
@@ -20,6 +22,7 @@ from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code, told
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import EXIT_CODES
+from site_agent.policy.policy import read_policy
 
 AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
 
@@ -149,6 +152,18 @@ def test_a_simulation_runs_on_a_table(command, tmp_path):
     assert code == 0, err
     last = json.loads(out.splitlines()[-1])
     assert (last["stop"], len(last["rmse_sites"])) == ("CONVERGED", 2)
+
+
+def test_the_policy_of_docker_compose_allows_its_federations(command, tmp_path):
+    """Compose itself needs an engine, which CI can lack: a plan that its sites refuse is found here."""
+    assert command("coreg-sim", "tables", tmp_path, "--configuration", "--partly-shared")[0] == 0
+    federation = read_configuration(tmp_path / "federation.toml")
+    pins = {site: f"{i:064x}" for i, site in enumerate(federation.federation.sites)}
+    policy = read_policy(tmp_path / "policy.toml").model_copy(update={"peers": pins})
+    plans = [federation.plan("r"), read_configuration(tmp_path / "joined.toml").plan("r")]
+    plans.append(read_study(tmp_path / "align.toml").plan(federation.federation))
+    assert [type(plan.objective).__name__ for plan in plans] == ["Agreement", "Additive", "Alignment"]
+    assert [policy.objections(plan) for plan in plans] == [[], [], []]
 
 
 def test_a_simulation_takes_a_target_of_two_texts(command, tmp_path):
