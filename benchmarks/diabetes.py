@@ -6,7 +6,7 @@ A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/demo/d
 know, and 100 held-out ones; two deals: 50 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained in
 memory by the same sites (`coreg_sim.benefit.trial`), with the same numbers as over messages; coRLSR goes through both
 machines, on the demonstration's path. *Checked*: the score where the site's own folds prefer it, else its local model. Root
-mean square errors in the study's units, means over draws and standard errors. --write puts them into
+mean square errors in the study's units, means over draws. --write puts them into
 coreg_sim/demo/diabetes_draws.json; `make docs` draws them. A few minutes on two cores.
 """
 

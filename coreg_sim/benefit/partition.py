@@ -242,7 +242,7 @@ def partition(
     m = min(regime.shared, int(SHARED_PART * N))
     t = min(MOST_TEST, N - m - wanted * (2 if regime.twist == "biased" else 1))
     groups = list(map(list, table.groups)) or _partition_columns(len(table.attributes), M, regime.columns, rng)
-    if t < LEAST_TEST or groups is None or (regime.sizes and m < regime.shared):
+    if groups is None or least_rows(regime) > N:
         return None
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
     shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]

@@ -208,6 +208,32 @@ def _like(experience: Experience, forecast: float) -> str:
     )
 
 
+def _own_model(found: Mapping[str, Any]) -> str:
+    """Which of its two models a site keeps for predictions alone, and why."""
+    alone, labels = found["own"] == Choice.ALONE.value, found.get("labels", FEW)
+    if not alone and found.get("joined") is None and found.get("agreement") is None:
+        return "keep the joined model. This site has too few labels for a test."
+    change = _joined_change(found)
+    if not alone and labels < FEW:
+        return (
+            f"{labels} labels are too few to tell. On left-out labels the joined model's error is {change}, which can be chance. "
+            "The joined model is the default."
+        )
+    if float(change.partition(" ")[0]) < 100 * CLEAR:
+        return f"no clear difference. On left-out labels the joined model's error is {change}; either model serves."
+    if alone:
+        return (
+            f"stay alone. On left-out labels the joined model's error is {change}, more than one standard error of the paired "
+            "difference."
+        )
+    beside = ""
+    if change.endswith("larger"):
+        beside = ", which is within one standard error: joined models are better on average, so they are the default"
+    elif labels < LEAST_LABELS:
+        beside = f". With {labels} labels this can be chance"
+    return f"keep the joined model. On left-out labels its error is {change}{beside}."
+
+
 def recommended(found: Mapping[str, Any]) -> list[str]:
     """The recommendation; none where no forecast was made."""
     if chose_local(found):
@@ -218,44 +244,13 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
             if "r2" in found
             else []
         )
-    if found["own"] == Choice.ALONE.value:
-        change = _joined_change(found)
-        first = (
-            f"stay alone. On left-out labels the joined model's error is {change}, more than one standard error of the paired "
-            "difference."
-        )
-        if float(change.partition(" ")[0]) < 100 * CLEAR:
-            first = (
-                f"no clear difference. On left-out labels the joined model's error is {change}; either model serves."
-            )
-    elif found.get("joined") is None and found.get("agreement") is None:
-        first = "keep the joined model. This site has too few labels for a test."
-    else:
-        change = _joined_change(found)
-        within = ""
-        if change.endswith("larger"):
-            within = (
-                ", which is within one standard error: joined models are better on average, so they are the default"
-            )
-        elif found.get("labels", FEW) < LEAST_LABELS:
-            within = f". With {found['labels']} labels this can be chance"
-        first = f"keep the joined model. On left-out labels its error is {change}{within}."
-        if found.get("labels", FEW) < FEW:
-            first = (
-                f"{found['labels']} labels are too few to tell. On left-out labels the joined model's error is {change}, which "
-                "can be chance. The joined model is the default."
-            )
-        elif float(change.partition(" ")[0]) < 100 * CLEAR:
-            first = (
-                f"no clear difference. On left-out labels the joined model's error is {change}; either model serves."
-            )
     errors = [found[key]["rmse"] for key in ("alone", "joined", "together") if found.get(key)]
     if found.get("mean") and errors and min(errors) > (1.0 - CLEAR) * found["mean"]["rmse"]:
         return [
             "recommendation: none yet. On left-out labels no model is clearly better than the mean of the labels, which can be "
             "chance with few labels. Use more labels before you rely on a model. All models are saved."
         ]
-    out = [f"recommendation: {first} The local model is saved too."]
+    out = [f"recommendation: {_own_model(found)} The local model is saved too."]
     if found.get("together") is not None:
         if found.get("score") == Choice.TOGETHER.value:
             out.append(

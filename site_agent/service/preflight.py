@@ -129,15 +129,16 @@ def check(
         )
 
     def ids(inputs: Inputs) -> str:
+        written = settings.policy is not None and settings.policy.exists()
+        aligns = read_policy(settings.policy).alignment if written else None
         try:
             found = read_ids(inputs, "folded")
         except BadTable as error:
-            policy_file = settings.policy
-            if inputs.shared is None and policy_file and policy_file.exists() and read_policy(policy_file).alignment:
+            if aligns and inputs.shared is None:
                 raise  # the first study aligns these ids
             raise _Warned(f"an alignment would refuse this table: {'; '.join(f.text for f in error.faults)}") from None
         listed = f"{len(found)} ids, as an alignment compares them: {some(found)}"
-        if settings.policy is not None and settings.policy.exists() and not read_policy(settings.policy).alignment:
+        if aligns is False:
             listed += ". The policy allows no alignment (alignment = false)"
         if warning := guessable(found):
             raise _Warned(f"{listed}. {warning.removeprefix('WARNING: ')}")
