@@ -23,6 +23,9 @@ sites = ["site-a", "site-b", "site-c"]
 objective = "additive"
 # Forecast by cross-validation what joining brings each site. It costs one more solve, with a column for each of 5 folds.
 forecast = true
+# Who knows the labelled individuals: "private": only the site with the label. "common": all sites. Then scores can be checked
+# (docs/how-to/score-together.md), members can estimate these labels, and every policy needs common_rows = true.
+# rows = "private"
 # The policy preset "strict" refuses this plan. It needs forecast = false and these two keys:
 # tuning_steps = 0
 # probes = 1

@@ -41,8 +41,8 @@ def tables(
         bool,
         typer.Option(
             "--partly-shared",
-            help="For the quickstart: 30 labels a site instead of 15, each site knows nine in ten of the shared patients, and "
-            "one writes ids in capitals.",
+            help="For the quickstart: all sites know the labelled patients, each knows nine in ten of the others, and one "
+            "writes ids in capitals.",
         ),
     ] = False,
 ) -> None:

@@ -1,9 +1,8 @@
 """The demonstration's data: scikit-learn's diabetes study (442 patients), split over three sites as CSV files.
 
-A clinic measures age, sex, bmi and bp. One laboratory measures s1 to s3, another s4 to s6. 100 patients are held out. In the
-demonstration all sites know the other 342, and each site has the labels of 50 of them (``common``). In other tables each site
-has 15 labelled patients of its own (30 in the quickstart), and all sites share 250 others. The default seed was not chosen for
-its result; `--seed` makes another draw.
+A clinic measures age, sex, bmi and bp. One laboratory measures s1 to s3, another s4 to s6. 100 patients are held out. Of the
+other 342, each site has the labels of 50. In the demonstration and the quickstart all sites know the labelled patients; in other
+tables only the site with the label does. The default seed was not chosen for its result; `--seed` makes another draw.
 """
 
 import csv
@@ -21,9 +20,7 @@ SITES: dict[str, tuple[str, ...]] = {
     "laboratory-2": ("s4", "s5", "s6"),
 }
 TARGET, ID = "progression", "patient"
-LABELLED, UNLABELLED, HELD_OUT = 15, 250, 100
-LABELLED_OF_DEMO = 50  # so many that checked scores are advised
-LABELLED_OF_QUICKSTART = 30  # so many that `coreg-agent report` gives a recommendation
+LABELLED, UNLABELLED, HELD_OUT = 50, 250, 100  # 50 labels: so many that checked scores are advised
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,28 +52,26 @@ class DemoData:
 def write_tables(directory: Path, seed: int = 0, *, partly_shared: bool = False, common: bool = False) -> DemoData:
     """Write `NAME.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site, with ``common`` also `NAME-shared.csv`.
 
-    ``partly_shared``, for the quickstart: each site has 30 labelled patients and knows nine in ten of the shared ones, and the
-    first laboratory writes ids in capitals.
+    ``common``, for the demonstration: all sites know all 342 patients. ``partly_shared``, for the quickstart: all know the
+    labelled ones, each knows nine in ten of the others, and the first laboratory writes ids in capitals.
     """
     study = load_diabetes(scaled=False)
     order = np.random.default_rng(seed).permutation(len(study.target))
     names = list(study.feature_names)
-    shared, rest = order[:UNLABELLED], order[UNLABELLED:]
-    held_out, labelled = rest[:HELD_OUT], rest[HELD_OUT:]
-    n = LABELLED_OF_DEMO if common else LABELLED_OF_QUICKSTART if partly_shared else LABELLED
-    if common:
-        shared = labelled = np.concatenate([labelled, shared])
-    every = labelled[: n * len(SITES)]
+    rest = order[UNLABELLED:]
+    held_out, known = rest[:HELD_OUT], np.concatenate([rest[HELD_OUT:], order[:UNLABELLED]])
+    every, others = np.split(known, [LABELLED * len(SITES)])
+    shared = known if common or partly_shared else others
     tables, unseen, judged, listed = {}, {}, {}, {}
     for v, (site, columns) in enumerate(SITES.items()):
-        own = labelled[v * n : (v + 1) * n]
+        own = every[v * LABELLED : (v + 1) * LABELLED]
         X = study.data[:, [names.index(c) for c in columns]]
-        known = shared[np.random.default_rng([seed, v]).random(len(shared)) < (0.9 if partly_shared else 1.0)]
         rows = [(i, X[i], repr(float(study.target[i]))) for i in own]
         if common:
             listed[site] = _write(directory / f"{site}-shared.csv", columns, [(i, X[i], "") for i in shared])
         else:
-            rows += [(i, X[i], "") for i in known]
+            absent = others[np.random.default_rng([seed, v]).random(len(others)) > 0.9] if partly_shared else []
+            rows += [(i, X[i], "") for i in np.setdiff1d(shared, [*own, *absent])]
         # Each site has its own order: ids align the shared patients, not rows.
         np.random.default_rng(seed + v + 1).shuffle(rows)
         named = "PATIENT" if partly_shared and site == "laboratory-1" else "patient"

@@ -26,11 +26,12 @@ from site_agent.models.file import load_model
 from site_agent.models.findings import recommended
 from site_agent.policy.presets import files_of
 
-# The sites trust each other here: training, folds and the convergence table need the preset "partners".
-POLICY = files_of("partners", "policy.toml")[1]
+# The sites trust each other here: training, folds and the convergence table need the preset "partners". All sites know the
+# labelled rows, so that checked scores are possible.
+POLICY = "common_rows = true  # members can then estimate the labels\n" + files_of("partners", "policy.toml")[1]
 COUPLING = 0.01
 MODELS = {
-    "additive": 'objective = "additive"\nforecast = true\n',
+    "additive": 'objective = "additive"\nrows = "common"\nforecast = true\n',
     "agreement": f"""\
 form = "exact"
 coupling = {COUPLING}
@@ -44,16 +45,15 @@ ALIGN = '[study]\nname = "shared-patients"\n\n[model]\nobjective = "alignment"\n
 SCORING = '[study]\nname = "scores"\n\n[model]\nobjective = "scoring"\n'
 
 
-def federation_toml(name: str, sites: list[str], *, common: bool = False) -> str:
-    """The federation that trains one of `MODELS`. ``common``: all sites know the labelled rows of the additive one."""
-    rows = 'rows = "common"\n' * (common and name == "additive")
+def federation_toml(name: str, sites: list[str]) -> str:
+    """The federation that trains one of `MODELS`."""
     return f"""\
 [federation]
 name = "diabetes study: {name}"
 sites = {json.dumps(sites)}
 
 [model]
-{MODELS[name]}{rows}
+{MODELS[name]}
 [service]
 listen = "127.0.0.1:0"
 store = "{name}.sqlite"
@@ -68,13 +68,12 @@ def prepare_sites(work: Path, data: DemoData) -> None:
     sites = sorted(data.tables)
     (work / "federation").mkdir()
     for name in MODELS:
-        (work / "federation" / f"{name}.toml").write_text(federation_toml(name, sites, common=True), encoding="utf-8")
+        (work / "federation" / f"{name}.toml").write_text(federation_toml(name, sites), encoding="utf-8")
     (work / "federation" / "federation.toml").write_text(federation_toml("additive", sites), encoding="utf-8")
     (work / "scoring.toml").write_text(SCORING, encoding="utf-8")
     enrol(work, sites)
     pinned = (work / "peers.toml").read_text(encoding="utf-8")
-    allowed = f"common_rows = true  # members can then estimate the labels\n{POLICY}"
-    (work / "policy.toml").write_text(f"{allowed}\n{pinned}", encoding="utf-8")
+    (work / "policy.toml").write_text(f"{POLICY}\n{pinned}", encoding="utf-8")
 
 
 def train(work: Path, data: DemoData, name: str) -> float:

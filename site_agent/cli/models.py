@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coreg_core.errors import UsageError
 from coreg_wire.terminal.output import print_json
 
 if TYPE_CHECKING:
@@ -109,6 +110,13 @@ def evaluate(
             "--data", help="Labelled records that no model was trained on: CSV, Parquet, or 'sqlite:PATH?SELECT …'."
         ),
     ],
+    scores: Annotated[
+        Path | None,
+        typer.Option("--scores", help="Also compare scores that the sites made together of these records; needs --id."),
+    ] = None,
+    id_column: Annotated[
+        str, typer.Option("--id", help="The column that matches the scores to the records, as for `score`.")
+    ] = "",
     plot: Annotated[Path | None, typer.Option("--plot", help="Write a plot of the errors and intervals (SVG).")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -119,7 +127,9 @@ def evaluate(
     from site_agent.data.sources import source_of
     from site_agent.models.evaluate import evaluate, lines, picture
 
-    found = evaluate(model, source_of(data))
+    if (scores is None) != (not id_column):
+        raise UsageError("--scores and --id belong together: the id matches the scores to the records.")
+    found = evaluate(model, source_of(data), scores, id_column)
     if plot is not None:
         picture(found, plot)
     if as_json:

@@ -1,4 +1,4 @@
-"""`coreg-agent evaluate`: compare models of one site on its own held-back labelled records. No network is used."""
+"""`coreg-agent evaluate`: compare models and scores on the site's own held-back labelled records. No network is used."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation.bootstrap import Compared, paired_bootstrap
 from coreg_core.evaluation.probability import quality
-from coreg_core.numerics.arrays import Ints
+from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.drift import look
 from site_agent.data.errors import some
 from site_agent.data.sources import Source
@@ -51,13 +51,36 @@ def labelled_rows(table: Table, target: str) -> Ints:
     return rows
 
 
-def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
-    """Errors of each model on the labelled rows of ``data``, with intervals of a paired bootstrap.
+def scores_of(path: Path, id_column: str, table: Table) -> tuple[Arr, bool]:
+    """The score of each row of ``table``, NaN where there is none, and whether it is a probability.
 
     Raises
     ------
     BadData
-        the table lacks a column, holds a cell that is not a number, or has fewer than two labelled rows.
+        one of the tables has no such id column, ``path`` has no scores, or fewer than two rows have one.
+    """
+    found = read_table(path)
+    column = "probability" if "probability" in found.columns else "score"
+    found.require([id_column, column], "of scores made together")
+    by_id = dict(zip(found.ids(id_column), found.numbers(column).tolist(), strict=True))
+    scores = np.array([by_id.get(name, np.nan) for name in table.with_id(id_column).ids(id_column)])
+    if (known := len(scores) - int(np.isnan(scores).sum())) < 2:
+        raise BadData(
+            f"{path}: scores of {known} labelled rows of {table.source}; an error needs at least two. Compare how the two files "
+            f"write {id_column!r}."
+        )
+    return scores, column == "probability"
+
+
+def evaluate(models: Sequence[Path], data: Source, scores: Path | None = None, id_column: str = "") -> Evaluated:
+    """Errors of each model on the labelled rows of ``data``, with intervals of a paired bootstrap.
+
+    ``scores`` are scores that the sites made together, matched to the rows by ``id_column``. Rows without one are left out.
+
+    Raises
+    ------
+    BadData
+        a table lacks a column, holds a cell that is not a number, or has fewer than two rows with a label (and a score).
     UsageError
         the models have different targets, or one is named twice.
     """
@@ -85,19 +108,27 @@ def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
     if len(rows) < len(whole):
         notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
     used = {name for model in loaded.values() for name in model.preprocessing.sources}
-    if odd := [name for name in whole.columns if name not in used and name != target]:
+    if odd := [name for name in whole.columns if name not in used and name not in (target, *id_column.split("+"))]:
         notes.append(f"{data}: ignored, because no model uses them: {some(odd)}")
+    scored, probable = (None, False) if scores is None else scores_of(scores, id_column, table)
+    if scored is not None and (without := np.flatnonzero(np.isnan(scored))).size:
+        notes.append(f"{scores}: no score of {len(without)} labelled rows of {data}; they are left out for every model")
+        kept = np.flatnonzero(~np.isnan(scored))
+        table, y, scored = table.rows(kept), y[kept], scored[kept]
     for model in loaded.values():
         texts = (*model.preprocessing.notes_on(table), *look(model.preprocessing, table).beyond)
         notes += [text for text in texts if text not in notes]
     predictions = {name: model.predict(table) for name, model in loaded.items()}
-    residuals = {name: y - predicted for name, predicted in predictions.items()}
     classes = {name for name, model in loaded.items() if model.probability is not None}
+    if scored is not None:
+        predictions[str(scores)] = scored
+        classes |= {str(scores)} if probable else set()
+    residuals = {name: y - predicted for name, predicted in predictions.items()}
     if classes and not np.isin(y, (0.0, 1.0)).all():
         raise BadData(f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability.")
     judged = {name: quality(p, y) for name, p in predictions.items() if name in classes}
     absolute = {name: float(np.mean(np.abs(errors))) for name, errors in residuals.items()}
-    return Evaluated(target, len(rows), paired_bootstrap(residuals), absolute, judged, tuple(notes))
+    return Evaluated(target, len(y), paired_bootstrap(residuals), absolute, judged, tuple(notes))
 
 
 def lines(found: Evaluated) -> list[str]:

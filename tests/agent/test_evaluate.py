@@ -91,6 +91,33 @@ def test_an_evaluation_that_is_not_possible_is_refused_by_name(folder):
             evaluate(models, folder / table)
 
 
+def test_scores_made_together_are_compared_on_the_rows_that_have_one(folder):
+    """The scores are exact for the first 40 records, in another order than the table."""
+    y = rows_of(folder).numbers("y")
+    write(folder, "\n".join(["id,score", *(f"{i},{float(y[i])!r}" for i in reversed(range(40))), ""]), "scores.csv")
+    words = ("evaluate", "--model", "good.model", "--data", "t.csv", "--scores", "scores.csv")
+    found = json.loads(agent(*words, "--id", "id", "--json").stdout)
+    errors = y[:40] - load_model(folder / "good.model").predict(rows_of(folder))[:40]
+    model, scores = found["models"]
+    assert (found["rows"], scores["model"], scores["rmse"]["value"]) == (40, "scores.csv", 0.0)
+    assert model["rmse"]["value"] == pytest.approx(np.sqrt(np.mean(errors**2)))
+    assert any("no score of 20 labelled rows" in note for note in found["notes"])
+    assert not any("'id'" in note for note in found["notes"]), "the id is used"
+    with pytest.raises(UsageError, match="--scores and --id belong together"):
+        agent(*words)
+    write(folder, "id,score\n7x,1\n1,2\n", "scores.csv")
+    with pytest.raises(BadData, match=r"scores of 1 labelled rows .* how the two files write 'id'"):
+        agent(*words, "--id", "id")
+
+
+def test_probabilities_made_together_are_judged_as_probabilities(folder):
+    write(folder, "id,a,y\n1,0,0\n2,1,1\n3,0.5,1\n", "new.csv")
+    write(folder, "id,score,probability\n1,-9,0.25\n2,9,0.75\n3,9,0.75\n", "scores.csv")
+    found = evaluate([folder / "good.model"], folder / "new.csv", folder / "scores.csv", "id")
+    assert found.models[str(folder / "scores.csv")].rmse.value == pytest.approx(0.25)
+    assert found.quality(str(folder / "scores.csv"))["auc"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("table", "named"),
     [("id,a\n1,2\n", False)] + [(f"id,a,y\n1,2,{a}\n2,2,{b}\n", both) for a, b, both in ((3, 4, 1), (3, "", 0))],
