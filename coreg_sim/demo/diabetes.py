@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.arrays import Arr, Ints
 
 SITES: dict[str, tuple[str, ...]] = {
     "clinic": ("age", "sex", "bmi", "bp"),
@@ -70,7 +70,9 @@ def write_tables(directory: Path, seed: int = 0, *, partly_shared: bool = False,
         if common:
             listed[site] = _write(directory / f"{site}-shared.csv", columns, [(i, X[i], "") for i in shared])
         else:
-            absent = others[np.random.default_rng([seed, v]).random(len(others)) > 0.9] if partly_shared else []
+            absent: Ints = (
+                others[np.random.default_rng([seed, v]).random(len(others)) > 0.9] if partly_shared else others[:0]
+            )
             rows += [(i, X[i], "") for i in np.setdiff1d(shared, [*own, *absent])]
         # Each site has its own order: ids align the shared patients, not rows.
         np.random.default_rng(seed + v + 1).shuffle(rows)

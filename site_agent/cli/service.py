@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreg_core.errors import Unreachable
+from coreg_core.errors import BadData, Unreachable
 from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.terminal.output import print_json
@@ -150,8 +150,18 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
                 typer.echo(f"    {text}")
 
 
-def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """Show the agent's state. Exit code 7 if it does not run or is not connected, for health checks."""
+def status(
+    config: FileOption = FILE,
+    complete: Annotated[
+        bool,
+        typer.Option("--complete", help="Exit code 6 also if a data set cannot be used, or another problem is listed."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the agent's state. Exit code 7 if it does not run or is not connected: for health checks.
+
+    A problem that the operator has to mend does not change the exit code, unless --complete is given.
+    """
     from coreg_wire.files.locks import is_held
     from site_agent.config.settings import read_settings
     from site_agent.machine.agent import Stage
@@ -184,12 +194,16 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         for text in found.get("unresolved", ()):
             typer.echo(f"  {text}")
         if (last := next(iter(reversed(list(state_of(config).history()))), None)) is not None:
-            why = _why(last)
+            faults = [text.partition(" (found ")[0] for text in (last.get("fault") or "", *found["troubles"].values())]
+            known = faults[0] in faults[1:]
+            why = "the fault of the data set above" if known else _why(last)
             typer.echo(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}")
             for text in last.get("warnings", ()):
                 typer.echo(f"    {text}")
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
+    if complete and (found["troubles"] or found.get("unresolved")):
+        raise typer.Exit(BadData.exit_code)
 
 
 def _why(entry: dict[str, Any]) -> str:

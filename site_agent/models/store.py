@@ -6,6 +6,7 @@ A run's folder appears atomically. No file is overwritten.
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,15 @@ class ModelStore:
         """The columns of the newest model of that data set that is its study's current one; () without one."""
         found = [m for m in self._readable() if m["current"] and m.get("data") == data and m.get("columns")]
         return tuple(max(found, key=lambda m: str(m["at"]))["columns"]) if found else ()
+
+    def current_models(self) -> dict[str, SiteModel]:
+        """The joined model of each study's current run, by study; one that cannot be read is left out."""
+        found = {}
+        for m in self._readable():
+            if m["current"] and (path := Path(m["folder"]) / MODEL).exists():
+                with suppress(BadData):
+                    found[str(m["study"])] = load_model(path)
+        return found
 
     def rows_gone(self, plan: Plan, prepared: Prepared) -> str | None:
         """A warning if the table lacks many labelled rows of the study's current model."""

@@ -37,6 +37,8 @@ class AgentMetrics(Collector):
         )
         yield _gauge("runs_under_way", "Runs that this site takes part in", len(service.agent.runs))
         yield _gauge("approvals_waiting", "Plans that wait for the operator", len(self._state.pending()))
+        problems = len(service.workers.tables.troubles) + len(service.unresolved)
+        yield _gauge("problems", "Problems that `coreg-agent status` lists, such as an unusable data set", problems)
         yield _gauge("ledger_bytes", "Size of the ledger and its archives", self._ledger_bytes())
         yield _gauge(
             "ledger_free_bytes", "Free space on the ledger's disk", shutil.disk_usage(self._ledger.path.parent).free

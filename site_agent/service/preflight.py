@@ -22,6 +22,7 @@ from site_agent.data.prepare import Prepared, prepare, site_salt
 from site_agent.data.shared_set import UNSHARED
 from site_agent.ledger.files import read_lines
 from site_agent.machine.site_data import PrivateData
+from site_agent.models.batch import batch_of
 from site_agent.models.store import ModelStore, other_columns
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
@@ -92,7 +93,9 @@ def check(
     def table(name: str, inputs: Inputs) -> str:
         if inputs.target is None and inputs.id:
             untrained.add(name)
-            return f"{len(read_ids(inputs, 'exact'))} ids, no target: for scoring and alignment; features not checked"
+            return (
+                f"{len(read_ids(inputs, 'exact'))} ids, no target: for scoring and alignment; {scorable(name, inputs)}"
+            )
         prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
         d = found[name] = prepared.data
         if 2 == len(values := set(d.y.tolist())) < len(d.y) and values != {0.0, 1.0}:
@@ -127,6 +130,24 @@ def check(
             f"{prepared.preprocessing.summary}{f', weights from {inputs.weight}' if inputs.weight else ''}; "
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same{before})"
         )
+
+    def scorable(name: str, inputs: Inputs) -> str:
+        """Which current models can score the table; a warning if none can."""
+        fits, faults = list[str](), list[str]()
+        for study, model in results.current_models().items():
+            try:
+                _, scored = batch_of(model, {name: inputs}, salt)
+            except BadData as error:
+                faults.append(f"not with the model of {study}: {error}")
+            else:
+                fits.append(study)
+                for text in scored.notes:
+                    note(f"table {name}, with the model of {study}: {text}", True, {"check": "table", "warning": True})
+        if fits:
+            return f"can be scored with the models of {', '.join(fits)}"
+        if faults:
+            raise _Warned(f"cannot be scored: {'; '.join(faults)}")
+        return "features not checked, because there is no model yet"
 
     def ids(inputs: Inputs) -> str:
         written = settings.policy is not None and settings.policy.exists()
@@ -208,8 +229,7 @@ def check(
                 note(f"plan: {reason}", False, fields)
             code = code or (Refused.exit_code if against else 0)
             if not against:
-                told = f"the policy allows it; the rows of {planned.data!r} are read when it arrives: test them with `predict`"
-                note(f"plan: {told}", True, fields | {"warning": True})
+                note(f"plan: the policy allows it; `table {planned.data}` above shows which models fit", True, fields)
             return
         if sections and planned.data and planned.data not in settings.data:
             listed = ", ".join(f"[data.{name}]" for name in settings.data)

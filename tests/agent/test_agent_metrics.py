@@ -46,8 +46,11 @@ def test_every_number_is_what_happened(tmp_path):
     counters.bytes["sent"] += 77
     counters.ended["CONVERGED"] += 1
     counters.refusals, counters.sessions = 1, 2
+    agent.daemon.unresolved["r1"] = "this run goes on without this site"
+    agent.daemon.workers.tables.troubles["patients"] = "no such file"
     found = read()
     assert found["seconds_sum", "question"] > 0
+    assert found["problems",] == 2
     expected = {
         ("connected",): 1, ("approvals_waiting",): 1, ("runs_under_way",): 0, ("certificate_not_after_seconds",): 1798761600,
         ("ledger_bytes",): (tmp_path / "ledger.jsonl").stat().st_size + 1000, ("sessions_total",): 2, ("refusals_total",): 1,

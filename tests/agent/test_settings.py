@@ -8,6 +8,7 @@ from agent_files import agent, write
 from coreg_core.errors import UsageError
 from site_agent.config.settings import ONLY, AgentSettings, read_settings
 from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import site_salt
 from site_agent.data.sources import Query
 from site_agent.data.tables import NA_VALUES
 from site_agent.service import app
@@ -144,3 +145,21 @@ def test_one_run_asks_nobody_so_approval_by_a_person_refuses_it(tmp_path):
         app.join(settings, print)
     with pytest.raises(UsageError, match="write HOST:PORT, without https://"):
         app.host_and_port("https://127.0.0.1:7600")
+
+
+def test_a_folder_without_a_configuration_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"This folder has no agent\.toml: go to the folder"):
+        read_settings(None, {}, ("target",))
+    write(tmp_path, "", "agent.toml")
+    with pytest.raises(UsageError, match=r"give --config agent\.toml"):
+        read_settings(None, {}, ("target",))
+
+
+def test_the_secret_is_on_the_disk_before_the_ledger_needs_it(tmp_path, monkeypatch):
+    """After a power cut a ledger without its secret would lock the site out."""
+    synced = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    secret = site_salt(tmp_path / "salt", tmp_path / "ledger.jsonl")
+    assert len(synced) == 2, "the file, and its name in the folder"
+    assert ((tmp_path / "salt").read_bytes(), (tmp_path / "salt").stat().st_mode & 0o777) == (secret, 0o600)

@@ -126,11 +126,15 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
     with exclusive(state.folder.parent / "ledger.jsonl", "this agent"):
         up = command(state, "status")
         assert up.exit_code == 0
+        assert command(state, "status", "--complete").exit_code == 6
         for words in ("connected since 2026-01-01\n", "run r1 of waits: answering", "p cannot be used"):
             assert words in up.stdout
         assert json.loads(command(state, "status", "--json").stdout)["up"]
         state.write_status({**found, "runs": {}, "troubles": {}})
         assert "connected since 2026-01-01; waiting for runs" in command(state, "status").stdout
+        assert command(state, "status", "--complete").exit_code == 0
+        state.write_status({**found, "runs": {}, "troubles": {}, "unresolved": ["policy.toml pins no peers"]})
+        assert command(state, "status", "--complete").exit_code == 6
         waits = {"r1": {"study": "waits", "data": "p", "doing": "waiting for approval"}}
         state.write_status({**found, "runs": waits, "troubles": {}})
         assert "waiting for approval: see `coreg-agent pending`" in command(state, "status").stdout
@@ -143,6 +147,9 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
     whole = {"fault": "write pin = 1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"}
     state.append_history({"run": "a2", **whole})
     assert "last run a2, t: refused: write pin = 1. The run is over." in command(state, "status").stdout
+    state.write_status({**found, "runs": {}, "troubles": {"p": "write pin = 1 (found 2026-01-03; it is read again)"}})
+    state.append_history({**whole, "run": "a2", "fault": "write pin = 1 (found 2026-01-02; it is read again)"})
+    assert "last run a2, t: refused: the fault of the data set above" in command(state, "status").stdout
     state.append_history(
         {**whole, "run": "a3", "stop": "CONVERGED", "reason": "", "fault": "", "warnings": ["rows are gone"]}
     )
