@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(compare)
-app.command()(benefit)
+app.command(context_settings={"allow_extra_args": True})(benefit)
 app.command()(storm)
 
 

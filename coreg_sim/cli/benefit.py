@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def benefit(
+    context: typer.Context,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -62,6 +63,9 @@ def benefit(
 
     Needs the extra `estimators`.
     """
+    if context.args:
+        text = "Write several names with commas and without spaces, as in --regimes n20,n50."
+        raise UsageError(f"unexpected {' '.join(context.args)}. {text}")
     require_scikit_learn("benefit")
     from coreg_sim.benefit.findings import by_site
     from coreg_sim.benefit.own import OwnTable

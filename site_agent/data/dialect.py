@@ -192,7 +192,8 @@ def advice(kind: str, column: str, dialect: Dialect, *, target: bool = False) ->
     """Advice for a cell of that kind."""
     texts = f"If the column holds texts: {setting('categorical', column)}."
     if target:
-        texts = "A target is a number or empty. If it has two texts, name the one that means 1 (positive)."
+        means_1 = "name the one that means 1 (positive in agent.toml, or --positive)."
+        texts = f"A target is a number or empty. If it has two texts, {means_1}"
     match kind:
         case "decimal comma" | "decimal point" if dialect.decimal == "?":
             return (

@@ -88,7 +88,7 @@ def test_the_sample_as_its_comments_say_is_what_the_strict_preset_allows(tmp_pat
         SAMPLE.split('objective = "additive"')[1].split("[privacy]")[0].split("# The agreement instead")
     )
     keys = re.findall(r"^# (\w+ = .*)$", additive, re.MULTILINE)
-    assert len(keys) == 2
+    assert keys == ['rows = "private"', "tuning_steps = 0", "probes = 1"]
     plan = allowed_by_strict(tmp_path, "\n".join(['objective = "additive"', "forecast = false", *keys]))
     assert (plan.objective.tuning_steps, plan.objective.probes) == (0, 1)
     page = (ROOT / "docs" / "how-to" / "write-a-policy.md").read_text()

@@ -82,6 +82,8 @@ def test_every_regime_that_was_asked_for_has_a_verdict(tmp_path):
     rows = "\n".join(",".join(f"{v:.4f}" for v in (*x, x.sum() + rng.normal())) for x in X)
     (tmp_path / "mine.csv").write_text(f"a,b,c,d,y\n{rows}\n")
     options = ("--target", "y", "--regimes", "n10,units50", "--draws", 1, "--out", tmp_path / "o")
+    spaced = benefit("--data", tmp_path / "mine.csv", "--target", "y", "--regimes", "n10", "units50").exception
+    assert str(spaced).startswith("unexpected units50. Write several names with commas")
     told = benefit("--data", tmp_path / "mine.csv", *options).stdout
     assert "Verdict for n10: " in told
     assert "Verdict for units50: " in told
@@ -190,6 +192,9 @@ def test_advice_about_a_table_names_what_this_command_has(divided):
         assert told in error
         assert "agent.toml" not in error
         assert "--id" not in error
+    (divided / "texts.csv").write_text("a,b,y\n1,2,good\n2,3,4\n3,4,5\n")
+    error = str(benefit("--data", divided / "texts.csv", "--target", "y").exception)
+    assert error.endswith("If it has two texts, name the one that means 1 (--positive).")
     advice = OwnTable.divided(divided / "views.toml")._advice
     assert (
         advice('Make features of its dates: dates = ["since"] in agent.toml, or --dates since. Or leave it out: drop = '
