@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from coreg_sim.benefit import yes_no
 from coreg_sim.benefit.summary import HARM, Figure, SiteOutcome, figure
 
 # Regimes that are known to be hard, and the methods in their finding.
@@ -53,6 +54,7 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                     out.append(
                         f"These are only {len(part)} results. Raise --draws until there are {FEW} or more, before you decide."
                     )
+                out += [f"{told} The verdict does not use the AUC." for told in yes_no.findings(part)]
                 verdict = _verdict(part)
                 out.append(f"Verdict for {part[0].regime.name}: {verdict}{_unsure(part, verdict)}")
                 continue
@@ -218,7 +220,10 @@ def _verdict(part: list[SiteOutcome]) -> str:
     if joined and _pays(own):
         return "do not join. Ridge regression on the own columns is better than the joined model at half of the sites or more."
     small = min(own.mean, default.mean, pick.mean) > -WORTH
-    why = f"The gain is below {100 * WORTH:.0f} %" if small else f"More than {100 * RISK:.0f} % of the sites are harmed"
+    gain = "reduction of the probability's error" if part[0].record.get("yes_no") else "gain"
+    why = (
+        f"The {gain} is below {100 * WORTH:.0f} %" if small else f"More than {100 * RISK:.0f} % of the sites are harmed"
+    )
     return f"do not join. {why}.{beside}"
 
 

@@ -46,18 +46,20 @@ _FORECAST_BINS = (-1.0, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, np.inf)
 _R2_BINS = (-np.inf, 0.2, 0.5, 0.8, 1.0)
 
 
-def report(found: Sequence[SiteOutcome]) -> Report:
+def report(found: Sequence[SiteOutcome], *, research: bool = True) -> Report:
+    """Findings, tables and plots. Without ``research`` a set of our own study has a verdict, as a user's table has."""
+    chosen_on, judged_on = (CHOSEN_ON, JUDGED_ON) if research else ((), ())
     # A study of other regimes alone answers for these.
     counted = [site for site in found if site.counted] or [site for site in found if site.judged and site.labels]
     groups = {
-        JUDGED: [site for site in counted if site.set in JUDGED_ON],
-        "chosen on": [site for site in counted if site.set in CHOSEN_ON],
-        OTHER: [site for site in counted if site.set not in CHOSEN_ON + JUDGED_ON],
+        JUDGED: [site for site in counted if site.set in judged_on],
+        "chosen on": [site for site in counted if site.set in chosen_on],
+        OTHER: [site for site in counted if site.set not in (*chosen_on, *judged_on)],
     }
     groups = {name: among for name, among in groups.items() if among}
     told = groups
     if OTHER in groups:  # each regime that the user asked for has an answer
-        own = [site for site in found if site.judged and site.labels and site.set not in CHOSEN_ON + JUDGED_ON]
+        own = [site for site in found if site.judged and site.labels and site.set not in (*chosen_on, *judged_on)]
         told = {**groups, OTHER: own}
     # Only sets on which no choice was made are a fair test. A study without such sets reports all of its sets.
     honest = [site for site in found if site.set not in CHOSEN_ON] or list(found)
@@ -75,7 +77,7 @@ def report(found: Sequence[SiteOutcome]) -> Report:
     ]
     plots = tuple(plot for plot in (_price(honest), _labels(honest)) if plot.series)
     return Report(
-        (*findings(told), *(() if OTHER in told else limits(honest)), *yes_no.findings(honest)),
+        (*findings(told), *(() if OTHER in told else (*limits(honest), *yes_no.findings(honest)))),
         tuple(table for table in tables if table.rows),
         plots,
     )

@@ -92,9 +92,9 @@ def _of_federation(key: str, result: dict[str, JSON]) -> Iterator[SiteOutcome]:
             method: float(np.clip(np.sqrt(errors[v] / alone) - 1.0 if alone > 0 else 0.0, *_CUT))
             for method, errors in result["methods"].items()
         }
-        own, common = own_choice(_beside(record["own"])), own_choice(_beside(record["common"]))
+        own = own_choice(_beside(record["own"]))
         change["additive"] = change["additive-blended"] if own is Choice.JOINED else 0.0
-        score = score_choice(common, _beside(record["together"]))
+        score = choice_of(record)
         change["together-own-pick"] = change["together"] if score is Choice.TOGETHER else 0.0
         at = {Choice.TOGETHER: "together", Choice.JOINED: "additive-common"}
         change["together-else-own"] = change[at[score]] if score in at else 0.0
@@ -108,6 +108,11 @@ def _of_federation(key: str, result: dict[str, JSON]) -> Iterator[SiteOutcome]:
             change,
             draw,
         )
+
+
+def choice_of(record: Mapping[str, JSON]) -> Choice:
+    """What a site uses with common rows: "together" if it uses the checked scores."""
+    return score_choice(own_choice(_beside(record["common"])), _beside(record["together"]))
 
 
 def _beside(record: Mapping[str, JSON] | None) -> Paired | None:

@@ -37,11 +37,12 @@ from coreg_core.additive.site import AdditiveSite
 from coreg_core.alignment.overlap import Overlap
 from coreg_core.evaluation.intervals import least_rows, own_factor
 from coreg_core.evaluation.losses import Paired
-from coreg_core.evaluation.recommendation import judge
+from coreg_core.evaluation.recommendation import Choice, judge
 from coreg_core.numerics.arrays import Arr, Ints
 from coreg_sim.benefit import yes_no
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
 from coreg_sim.benefit.partition import Partition
+from coreg_sim.benefit.summary import choice_of
 from coreg_sim.study.jobs import JSON
 
 COVERAGES = (0.8, 0.9)
@@ -211,7 +212,7 @@ class Federation:
         terms = Additive(rows="common", seed=self.seed)
         sites, run = self._train(terms)
         forecast_dense(terms, sites, run)
-        own = []
+        self.common, own = sites, []
         for record, X, site in zip(self.record, self.partition.columns, sites, strict=True):
             assert site.model is not None
             own.append(site.model.own.predict(X[self.partition.test]))
@@ -226,18 +227,22 @@ class Federation:
 
     def judge_probabilities(self) -> None:
         """Probabilities by each method, in the sites' records."""
-        test, joint = self.partition.test, self._joint(self.private)
+        test, joint, common = self.partition.test, self._joint(self.private), self._joint(self.common)
         logistic = self._pooled_logistic()
         for v, (record, X, site) in enumerate(zip(self.record, self.partition.columns, self.private, strict=True)):
             assert site.model is not None
             rows, y, truth = self.partition.labelled[v], self.partition.labels[v], self.partition.y_test[v]
             own, alone = site.model.left_out
+            local, of_common = yes_no.figures(self.alone_predictions[v], alone, y, truth), self.common[v].model
+            assert of_common is not None
+            checked = choice_of(record) is Choice.TOGETHER
             record["positive"] = float(truth.mean())
             record["yes_no"] = {
                 "logistic regression alone": yes_no.logistic(X[rows], y, X[test], truth),
-                "local model": yes_no.figures(self.alone_predictions[v], alone, y, truth),
+                "local model": local,
                 "joined model": yes_no.figures(site.model.own.predict(X[test]), own, y, truth),
                 "scored together": yes_no.figures(joint[v], own, y, truth),
+                "checked scores": yes_no.figures(common[v], of_common.left_out[0], y, truth) if checked else local,
                 "pooled": yes_no.figures(*self.pooled, truth),
                 "pooled, logistic loss": logistic,
             }

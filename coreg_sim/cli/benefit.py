@@ -1,5 +1,6 @@
 """coreg-sim benefit: the benefit of joining on real tables, for each method and site."""
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -102,7 +103,11 @@ def benefit(
         raise UsageError("--jobs is for this machine, and --address for a cluster. Give one of them.")
     if sets is not None and isinstance(source, OwnTable):
         raise UsageError("--sets chooses from a folder. Leave it out.")
-    asked = study(source, sets, regimes, draws=draws, quick=quick)
+    if source is None:
+        typer.echo("no --data: this is scikit-learn's diabetes table. For yours: --data FILE --target COLUMN", err=True)
+    asked, name = study(source, sets, regimes, draws=draws, quick=quick), "benefit-quick" if quick else "benefit"
+    if (others := _sets_of(out / f"{name}.json")) not in ((), asked.sets):
+        raise UsageError(f"{out / name}.json is of another study ({', '.join(others)}). Give another folder: --out.")
     small: list[str] = []
     if isinstance(source, OwnTable):  # before the first job; a folder's sets are read by the jobs
         small = [name for name in asked.regimes if not fits(source.read()[0], REGIMES[name], asked.rows)]
@@ -112,7 +117,7 @@ def benefit(
             typer.echo(f"{needs(name, len(names))}: left out. Yours has {source.size()}.", err=True)
 
     def reported(found: "list[SiteOutcome]") -> "Report":
-        whole = report(found)
+        whole = report(found, research=isinstance(source, Path))
         doubts = tuple(f"The verdict may be void: {leak}" for leak in leaks)
         return replace(whole, findings=(*whole.findings, *(by_site(found, names) if names else ()), *doubts))
 
@@ -135,7 +140,7 @@ def benefit(
         done = run_study(
             asked,
             out,
-            "benefit-quick" if quick else "benefit",
+            name,
             Where(jobs if address is None else None, address),
             page,
             progress,
@@ -155,3 +160,11 @@ def benefit(
             closing if details else f"{closing}. Add --details for the tables.",
             details=details,
         )
+
+
+def _sets_of(page: Path) -> tuple[str, ...]:
+    """The data sets of an earlier result; () without one."""
+    try:
+        return tuple(json.loads(page.read_text(encoding="utf-8"))["study"]["sets"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ()

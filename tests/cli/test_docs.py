@@ -208,8 +208,8 @@ def test_the_readme_has_the_commands_of_a_real_run():
     assert len(lines) <= 15, "a quickstart"
     real = [" ".join(w[:2]) for w in lines if w and w[0] in ("coreg-coordinator", "coreg-agent")]
     assert real == [
-        "coreg-coordinator init", "coreg-agent enroll", "coreg-coordinator sign", "coreg-coordinator run",
-        "coreg-agent enroll", "coreg-agent init", "coreg-agent peers", "coreg-agent check",
+        "coreg-coordinator init", "coreg-agent enroll", "coreg-coordinator sign", "coreg-agent enroll",
+        "coreg-agent init", "coreg-agent peers", "coreg-agent check", "coreg-coordinator run",
         "coreg-agent --data", "coreg-agent report", "coreg-agent predict",
     ]  # fmt: skip
 

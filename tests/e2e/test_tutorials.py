@@ -78,7 +78,7 @@ def test_the_commands_of_the_readme_make_a_federation(tmp_path):
     sites = ("clinic", "laboratory-1", "laboratory-2")
     [lines] = [block.splitlines() for block in blocks(ROOT / "README.md") if "coreg-" in block]
     script = ["coreg-sim tables tables"]
-    _installed, init, enroll, sign, serve, install, preset, pin, check, train, report, predict = lines
+    _installed, init, enroll, sign, install, preset, pin, check, serve, train, report, predict = lines
     sites_of = f"s/^sites = .*/sites = {json.dumps(sites)}/"
     script += [init, f"sed -i '{sites_of}; s/0.0.0.0:7600/127.0.0.1:7600/' federation/federation.toml"]
 

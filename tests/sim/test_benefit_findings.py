@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from coreg_sim.benefit import yes_no
 from coreg_sim.benefit.findings import findings
 from coreg_sim.benefit.partition import REGIMES
 from coreg_sim.benefit.report import calibration
@@ -86,10 +87,27 @@ def test_few_results_and_one_site_with_labels_are_said_beside_the_verdict():
 
 def test_the_logarithm_is_no_advice_for_a_yes_no_target():
     changes = dict.fromkeys(("additive", "ridge-alone", "mean-of-labels", "together-private", "together-own-pick"), 0.0)
-    for record, advised in (({}, True), ({"yes_no": {"local model": [0.5]}}, False)):
+    judged = {method: [0.5 + 0.1 * (method == "checked scores"), 0.7, 0.1] for method in yes_no.METHODS}
+    for record, advised in (({}, True), ({"yes_no": judged}, False)):
         sites = [replace(site_outcome("a", 0.0), change=changes, record=record) for _ in range(30)]
-        [told] = [line for line in findings({"your data": sites}) if line.startswith("Neither")]
+        lines = findings({"your data": sites})
+        [told] = [line for line in lines if line.startswith("Neither")]
         assert ("logarithm" in told) is advised
+        ranked = [i for i, line in enumerate(lines) if "checked scores 0.60" in line]
+        assert len(ranked) == (not advised)
+        assert ranked == [] or lines[ranked[0] + 1].startswith("Verdict for"), "the AUC is told before the verdict"
+
+
+def test_the_verdict_on_a_yes_no_target_names_what_does_not_fall():
+    record = {"yes_no": {method: [0.5, 0.7, 0.1] for method in yes_no.METHODS}}
+    methods = ("additive", "together-private", "together-own-pick")
+    changes = dict.fromkeys(methods, -0.03) | {"ridge-alone": 0.0, "mean-of-labels": 0.1}
+    for each, words in (
+        (record, "The reduction of the probability's error is below 5 %."),
+        ({}, "The gain is below 5 %."),
+    ):
+        sites = [replace(site_outcome("a", 0.0), change=changes, record=each) for _ in range(30)]
+        assert any(f"do not join. {words}" in line for line in findings({"your data": sites}))
 
 
 def test_each_set_counts_once():
