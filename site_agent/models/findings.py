@@ -137,7 +137,7 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
 def without_labels(r2: float) -> str:
     """The forecast before any training, from no label."""
     return (
-        f"before training, from no label: this site's columns predict the other sites' score with r² = {r2:.2f}"
+        f"before training, from no label: this site's columns predict the other sites' score with r² = {r2:.2f}."
         f"{_like(calibration.R2, r2)}"
     )
 
@@ -170,15 +170,10 @@ def forecasts(found: Mapping[str, Any]) -> list[str]:
     if (r2 := found.get("r2")) is not None:
         out.append(without_labels(r2))
     labels, forecast = found.get("labels", 0), found.get("forecast")
-    if found.get("told") == Told.OWN.value and forecast is not None:
-        out.append(
-            f"forecast from {labels} own labels: {100 * forecast:+.1f} % error by learning together"
-            f"{_like(calibration.OWN, forecast)}"
-        )
-    elif found.get("told") == Told.FEDERATION.value and forecast is not None:
+    if found.get("told") == Told.FEDERATION.value and forecast is not None:
         out.append(
             f"forecast of the federation, from the labels of all sites: {100 * forecast:+.1f} % error by learning together "
-            f"(this site has {labels} labels; a forecast of its own needs {LEAST_LABELS})"
+            f"(this site has {labels} labels; a forecast of its own needs {LEAST_LABELS})."
             f"{_like(calibration.FEDERATION, forecast)}"
         )
     return out
@@ -198,14 +193,21 @@ def _joined_change(found: Mapping[str, Any]) -> str:
 
 
 def _like(experience: Experience, forecast: float) -> str:
-    """Results of sites with a similar forecast in the benefit study, which is not this federation."""
+    """Results of sites with a similar figure in the benefit study, which is not this federation."""
     band = experience.like(forecast)
     if band is None:
         return ""
     return (
-        f". {band.sites} sites of our benefit study had a similar forecast: median change {100 * band.median_change:+.1f} %, "
-        f"{100 * band.harmed:.0f} % worse by more than 2 %"
+        f" {band.sites} sites of our benefit study had a similar figure: median result {100 * band.median_change:+.1f} %, and "
+        f"{100 * band.harmed:.0f} % got worse by more than 2 %."
     )
+
+
+def _record(found: Mapping[str, Any]) -> str:
+    """How sites with such a change on their own left-out labels fared in the benefit study."""
+    if found.get("told") != Told.OWN.value or (forecast := found.get("forecast")) is None:
+        return ""
+    return _like(calibration.OWN, forecast)
 
 
 def _own_model(found: Mapping[str, Any]) -> str:
@@ -250,13 +252,13 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
             "recommendation: none yet. On left-out labels no model is clearly better than the mean of the labels, which can be "
             "chance with few labels. Use more labels before you rely on a model. All models are saved."
         ]
-    out = [f"recommendation: {_own_model(found)} The local model is saved too."]
+    out = [f"recommendation: {_own_model(found)}{_record(found)} The local model is saved too."]
     if found.get("together") is not None:
         if found.get("score") == Choice.TOGETHER.value:
             out.append(
-                "score together the instances that all sites know (coreg-agent score): the error on left-out labels is smaller"
+                "score together the instances that all sites know (coreg-agent score): the error on left-out labels is smaller."
                 f"{_like(calibration.TOGETHER, _change(found))}"
             )
         else:
-            out.append("do not score together: the error on left-out labels is not smaller than alone")
+            out.append("do not score together: the error on left-out labels is not smaller than alone.")
     return out
