@@ -143,7 +143,10 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
             print_json(entry)
         else:
             count = len(entry["models"])
-            what = "list" if any(Path(model).suffix == ".json" for model in entry["models"]) else "model"
+            kinds = {".json": "list", ".csv": "score file"}
+            what = next(
+                (kinds[end] for end in kinds if any(Path(model).suffix == end for model in entry["models"])), "model"
+            )
             kept = f"{count or 'no'} {what}{'s' * (count > 1)}"
             typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {kept:<10} {entry['study']}")
             for text in filter(None, (_why(entry), *entry.get("warnings", ()))):

@@ -78,7 +78,10 @@ class SharedIds:
         except OSError as error:
             raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
         except (BadData, ValueError, KeyError, TypeError, OverflowError):
-            raise BadData(f"{path}: not the result of an alignment.") from None
+            raise BadData(
+                f"{path}: not the result of an alignment. `shared` takes the name of the study that aligned the ids, or the file "
+                "that `coreg-agent align` wrote. A table of shared rows is `unlabelled` (--unlabelled)."
+            ) from None
 
     @classmethod
     def of(cls, plan: Plan, result: SiteResult) -> "SharedIds | None":

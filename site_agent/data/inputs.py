@@ -90,6 +90,6 @@ class Inputs(BaseModel):
         """The same inputs with the file of the shared ids: that of the study's current run, or one relative to ``base``."""
         if self.shared is None:
             return self
-        named = self.shared.endswith(".json")
+        named = self.shared.endswith(".json") or (base / self.shared).is_file()
         path = base / self.shared if named else models / self.shared / "current" / "aligned.json"
         return self.model_copy(update={"shared": str(path)})

@@ -313,7 +313,8 @@ class Policy(BaseModel):
             ),
             (
                 terms.rows == "common" and not self.common_rows,
-                'rows = "common" would disclose labelled instances among the shared ids (common_rows = false)',
+                'rows = "common" would disclose labelled instances among the shared ids (common_rows = false). To allow it, set '
+                "common_rows = true in policy.toml and reload",
             ),
             (
                 terms.residuals == "open" and not self.open_residuals,

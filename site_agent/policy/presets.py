@@ -76,11 +76,11 @@ label_share_max = 0.95  # largest share of one label in a sum at one shared inst
 max_runs_per_day = 100
 max_questions_per_day = 100000
 convergence_report = "coarse"  # "exact": the coordinator receives residuals and gaps of every round
-membership_changes = false
+membership_changes = false  # true: on the same individuals sites can be added, lost or replaced. Decide before the first run
 scoring = false  # true: score together; one number for each shared instance leaves
 alignment = false  # true: all sites find the ids that they share; each learns it of its own ids
 max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
-common_rows = false
+common_rows = false  # true: studies with rows = "common"; members can then estimate labels of this site
 open_residuals = false
 disclose_forecast = true  # false: this site's errors on left-out labels stay here
 """

@@ -39,7 +39,7 @@ from site_agent.machine.agent_events import (
 )
 from site_agent.machine.notices import Notice, describe_work
 from site_agent.service.state_dir import StateDir
-from site_agent.service.status import status_of
+from site_agent.service.status import FOR_RUNS, status_of
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Connection, Dial, LostSession, SessionRefused, keep_dialling
 from site_agent.session.stream import CLOSE_GRACE, Session
@@ -91,8 +91,6 @@ class AgentDaemon:
         self._failed: asyncio.Future[None] | None = None  # the error of a task
         self._comparing: asyncio.Task[None] | None = None  # of the ledger with the last countersigned head
         self._writing: list[asyncio.Future[None]] = []
-
-    # --- life -----------------------------------------------------------------------------------------------------
 
     async def live(self, dial: Dial) -> Exit:
         """Stay connected until the operator ends the agent, or its one run is over.
@@ -230,6 +228,7 @@ class AgentDaemon:
                 else:
                     if (runs := self.agent.runs) or self.agent.once:
                         asked = any(run.stage is Stage.WAITING for run in runs.values())
+                        self.waiting = "for the coordinator or other sites"
                         self.notify(
                             notices.still_waiting(tuple(sorted(runs)), round(loop.time() - since), approval=asked)
                         )
@@ -250,10 +249,11 @@ class AgentDaemon:
             heard()
             if self.connected_since is None and not isinstance(message, Rejected):
                 self._is_connected()
+            self.waiting = FOR_RUNS
             self._apply(Heard(message))
 
     def _is_connected(self) -> None:
-        self.connected_since, self.waiting = timestamp(), "for runs"
+        self.connected_since, self.waiting = timestamp(), FOR_RUNS
         self.counters.sessions += 1
         self.notify(Notice("connected", "connected"))
 

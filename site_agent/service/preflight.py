@@ -21,7 +21,6 @@ from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare, site_salt
 from site_agent.data.shared_set import UNSHARED
 from site_agent.ledger.files import read_lines
-from site_agent.machine.site_data import PrivateData
 from site_agent.models.batch import batch_of
 from site_agent.models.store import ModelStore, other_columns
 from site_agent.models.writer import check_output
@@ -87,7 +86,7 @@ def check(
             return False
         return True
 
-    found: dict[str, PrivateData] = {}
+    found: dict[str, Prepared] = {}
     untrained: set[str] = set()  # data sets without a target
 
     def table(name: str, inputs: Inputs) -> str:
@@ -97,7 +96,7 @@ def check(
                 f"{len(read_ids(inputs, 'exact'))} ids, no target: for scoring and alignment; {scorable(name, inputs)}"
             )
         prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
-        d = found[name] = prepared.data
+        found[name], d = prepared, prepared.data
         if 2 == len(values := set(d.y.tolist())) < len(d.y) and values != {0.0, 1.0}:
             note(
                 "the target has two values. A study of yes/no targets needs 0 and 1, or positive (the value that "
@@ -237,20 +236,22 @@ def check(
                 f"its data set is {planned.data!r}, and agent.toml has {listed}. Rename the section, or ask the coordinator's "
                 "operator to correct `data` of the study."
             )
-        data = found.get(planned.data) or (next(iter(found.values())) if len(found) == 1 else None)
-        if data is None or (sections and planned.data and planned.data not in found):
+        prepared = found.get(planned.data) or (next(iter(found.values())) if len(found) == 1 else None)
+        if prepared is None or (sections and planned.data and planned.data not in found):
             raise BadData(
                 f"not checked, because no table could be read{f' for {planned.data!r}' * bool(planned.data)}."
             )
         name, checked = who_am_i(settings)
         judged = rehearse(
-            planned, name, with_own_key(read_policy(settings.policy), checked), data, settings.ledger_path
+            planned, name, with_own_key(read_policy(settings.policy), checked), prepared.data, settings.ledger_path
         )
+        its = next(settings.data[data] for data, each in found.items() if each is prepared)
+        reasons = [*judged.reasons, *filter(None, [prepared.common_fault(planned, its)])]
         for text in judged.told:
             note(f"plan: {text}", True, fields)
-        for reason in judged.reasons:
+        for reason in reasons:
             note(f"plan: {reason}", False, fields)
-        if judged.reasons:
+        if reasons:
             code = code or Refused.exit_code
         else:
             note("plan: this site would take part in it", True, fields)

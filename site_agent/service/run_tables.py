@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from coreg_core.errors import CoregError, UsageError
+from coreg_core.errors import BadData, CoregError, UsageError
 from coreg_core.protocol.plan import Alignment, Plan, Scoring
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import owner_hint
@@ -72,7 +72,13 @@ class RunTables:
             return self._batch(plan, plan.objective, policy, results)
         if isinstance(plan.objective, Alignment):
             return None, self._ids(plan, plan.objective, results), None
-        prepared = self._prepared(self.data_sets.choose(plan.data), results)
+        name = self.data_sets.choose(plan.data)
+        prepared = self._prepared(name, results)
+        with self._reading(name):
+            if (fault := prepared.common_fault(plan, self.inputs(plan))) is not None:
+                if not results.aligns:  # an agent of one run has no `status`
+                    self._notify(notices.finding(fault))
+                raise BadData(fault)
         data = prepared.data
         if policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, policy.ids_secret))

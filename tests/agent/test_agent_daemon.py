@@ -310,7 +310,9 @@ def test_long_work_and_long_silence_are_reported(tmp_path, monkeypatch):
         line.says(plan("r1"))
         await line.hears()
         await until(lambda: "waiting" in agent.noticed)
+        await until(lambda: doing() == "waiting for the coordinator or other sites")
 
+    doing = lambda: agent.state.status()["runs"].get("r1", {}).get("doing")  # noqa: E731
     agent.against(conversation)
     working = [notice.text for notice in agent.notices if notice.name == "working"]
     assert 2 <= len(working) <= 5, "after 20, 60, 140 ms: twice as long each time"

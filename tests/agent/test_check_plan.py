@@ -1,23 +1,197 @@
-"""`check --plan` for a data set that has no target: the policy decides now, and the rows are read with the run."""
+"""check --plan: a plan that is judged beforehand, by the policy, the rows and the ledger."""
 
 import json
 
 import pytest
-from agent_files import agent, write
+from agent_files import agent, inputs, write
+from checked_folder import INSECURE, TABLE, check, made
+from ledger_home import answer, offer, told
+from typer.testing import CliRunner
 
-from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
+from coordinator.cli.app import app as coordinator_app
+from coreg_core.errors import StorageError, UsageError
+from coreg_core.protocol.plan import plan_from_dict
+from coreg_wire.files.plan_file import read_plan
+from site_agent.data.prepare import prepare, site_salt
+from site_agent.ledger import Ledger
+from site_agent.machine.operators import operator_of
+
+FEDERATION = """
+[federation]
+name = "tried"
+sites = ["east", "north"]
+[model]
+coupling = 0.01
+form = "exact"
+bandwidth = {bandwidth}
+ridge = {ridge}
+[privacy]
+aggregation = "plaintext"
+"""
 
 
-@pytest.mark.parametrize(("allowed", "code"), [("true", 0), ("false", 4)])
-def test_a_scoring_plan_is_judged_by_the_policy_although_its_rows_are_read_later(tmp_path, monkeypatch, allowed, code):
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, '[data.new]\ntable = "new.csv"\nid = "id"\n', "agent.toml")
-    write(tmp_path, "id,u\np10001,1\np10002,2\n", "new.csv")
-    sites, terms = Membership(("east", "north", "west"), 3), Scoring("t9", "agreement")
-    made = Plan("r2", "waits", sites, terms, data="new", privacy=Privacy("plaintext"))
-    write(tmp_path, json.dumps(made.to_dict()), "plan.json")
-    write(tmp_path, f'aggregation = "plaintext"\nscoring = {allowed}\n', "policy.toml")
-    done = agent("check", "--insecure", "--name", "north", "--policy", "policy.toml", "--plan", "plan.json")
-    assert done.exit_code == code, done.stdout
-    assert ("WRONG  plan: scoring together is not allowed (scoring = false" in done.stdout) == bool(code)
-    assert ("plan: the policy allows it; the rows of 'new' are read when it arrives" in done.stdout) != bool(code)
+    return made(tmp_path)
+
+
+def planned(folder, bandwidth=3.0, ridge=1.0):
+    """What `coreg-coordinator plan` prints."""
+    write(folder, FEDERATION.format(bandwidth=bandwidth, ridge=ridge), "federation.toml")
+    return json.loads(CliRunner().invoke(coordinator_app, ["plan", "federation.toml"], catch_exceptions=False).stdout)
+
+
+def judged(folder, plan):
+    write(folder, json.dumps(plan), "plan.json")
+    code, verdicts = check(*TABLE, *INSECURE, "--policy", "policy.toml", "--plan", "plan.json")
+    found = [v for v in verdicts if v["check"] == "plan"]
+    return code, [v["text"] for v in found if v["ok"]], [v["text"] for v in found if not v["ok"]]
+
+
+def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
+    code, good, wrong = judged(folder, planned(folder, '"paper"', '"paper"'))
+    assert (code, wrong) == (0, [])
+    assert good[0].startswith("plan: 0 of at most 2004 answers to this plan on these instances are given")
+    assert "the largest share of one label of this site" in good[1]
+    assert good[-1] == "plan: this site would take part in it"
+    code, figures, wrong = judged(folder, planned(folder, 1e-6, 1e-6))
+    assert (code, len(wrong)) == (4, 2)
+    assert ("bandwidth_min = 0.5" in wrong[0], "ridge_min = 0.01" in wrong[1]) == (True, True)
+    assert figures[1].startswith("plan: its bandwidth is ")
+    assert figures[2].startswith("plan: its ridge is 1e-06 times")
+
+
+def test_a_plan_with_common_rows_needs_every_labelled_row_among_the_shared_ones(folder):
+    write(
+        folder,
+        'aggregation = "plaintext"\nobjectives = ["additive"]\nmembers_may_learn = "operators"\ncommon_rows = true\n',
+        "policy.toml",
+    )
+    model = '[model]\nobjective = "additive"\nrows = "common"\nforecast = true\n'
+    write(
+        folder, FEDERATION.partition("[model]")[0] + model + '[privacy]\naggregation = "plaintext"\n', "federation.toml"
+    )
+    plan = json.loads(CliRunner().invoke(coordinator_app, ["plan", "federation.toml"], catch_exceptions=False).stdout)
+    code, _, wrong = judged(folder, plan)
+    assert code == 4
+    assert any("9 of 9 labelled instances are not among the 11 shared ones: '0', '1'" in text for text in wrong)
+
+
+def test_a_plan_for_a_data_set_of_another_name_says_so(folder):
+    write(folder, '[data.patient]\ntable = "north.csv"\ntarget = "y"\nid = "id"\n', "agent.toml")
+    plan = planned(folder) | {"data": "patients"}
+    write(folder, json.dumps(plan), "plan.json")
+    _, verdicts = check("--config", "agent.toml", *INSECURE, "--policy", "policy.toml", "--plan", "plan.json")
+    [wrong] = [v["text"] for v in verdicts if v["check"] == "plan"]
+    assert "its data set is 'patients', and agent.toml has [data.patient]. Rename the section" in wrong
+
+
+def test_all_reasons_against_a_plan_are_given_at_once(folder):
+    write(folder, 'aggregation = "secure"\nforms = ["landmarks"]\nmax_rounds = 7\n', "policy.toml")
+    plan = planned(folder)
+    plan["membership"]["sites"] = ["east", "south"]
+    _, _, wrong = judged(folder, {"asked": "today", "plan": plan})  # as `pending --json` has it
+    words = ("does not list north", "max_rounds = 7", 'aggregation = "plaintext"', 'forms = ["landmarks"]')
+    assert [word in text for word, text in zip(words, wrong, strict=True)] == [True] * 4
+
+
+def test_a_file_that_is_no_plan_or_one_beyond_its_limits_is_refused(folder):
+    good, path = planned(folder), folder / "plan.json"
+    path.write_text(json.dumps(good))
+    assert read_plan(path) == plan_from_dict(good)
+    for text, words in (
+        ("[1, 2]", "not a plan"),
+        ("{}", "not a plan"),
+        ("not JSON", "not a plan"),
+        ("[" * 100_000, "not a plan"),
+        (json.dumps({**good, "objective": {**good["objective"], "ridge": -1.0}}), "ridge"),
+        (json.dumps({**good, "membership": {**good["membership"], "sites": ["east", "east"]}}), "twice"),
+        (json.dumps({**good, "objective": {**good["objective"], "form": "best"}}), "form"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=words):
+            read_plan(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_plan(folder / "none.json")
+
+
+# --- a plan that the ledger forbids -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def answered(folder):
+    """A plan of sealed sums that this site has answered: its ledger has the sites and the operator."""
+    peers = "".join(f'{site} = "{letter * 64}"\n' for site, letter in (("east", "a"), ("north", "b"), ("west", "c")))
+    write(folder, f"max_rounds = 1000\n[peers]\n{peers}", "policy.toml")
+    plan = planned(folder, '"paper"', '"paper"')
+    plan["membership"] |= {"sites": ["east", "north", "west"], "min_sites": 3}
+    plan["privacy"]["aggregation"] = "secure"
+    (folder / "identity").mkdir()
+    data = prepare(inputs(folder / "north.csv"), site_salt(folder / "identity" / "salt", folder / "no-ledger")).data
+    ledger = Ledger(folder / "identity" / "ledger.jsonl")
+    ledger.know_as(data.ids_digest, data.instances)
+    assert ledger.operators.admit(operator_of(plan_from_dict(plan), data, ["east", "north", "west"]), "r") is None
+    ledger.record(offer(plan=plan_from_dict(plan).digest, ids=data.ids_digest))
+    ledger.record(answer(), told(("east", "north", "west")))
+    ledger.close()
+    return plan
+
+
+def test_the_plan_that_was_answered_is_accepted_again(folder, answered):
+    code, _, wrong = judged(folder, answered)
+    assert (code, wrong) == (0, [])
+    policy = (folder / "policy.toml").read_text()
+    write(folder, f"max_questions = 1\n{policy}", "policy.toml")
+    code, _, wrong = judged(folder, answered)
+    assert (code, len(wrong)) == (4, 1)
+    assert "1 of at most 1 answers to this plan on these instances are given (max_questions), over all runs" in wrong[0]
+
+
+def test_a_plan_with_other_sites_on_the_same_instances_is_refused_by_the_ledger(folder, answered):
+    answered["membership"]["sites"] = ["east", "north", "south"]
+    code, _, wrong = judged(folder, answered)
+    assert code == 4
+    assert "this site was summed with east, north, west on these instances" in wrong[0]
+
+
+def test_a_plan_with_other_terms_on_the_same_instances_is_refused_by_the_ledger(folder, answered):
+    answered["objective"]["coupling"] = [0.02]
+    code, _, wrong = judged(folder, answered)
+    assert code == 4
+    assert 'members_may_learn = "sums"' in wrong[0]
+
+
+def test_the_plan_is_judged_while_the_agent_holds_the_ledger_and_check_makes_no_secret(folder, answered):
+    ledger = Ledger(folder / "identity" / "ledger.jsonl")
+    assert judged(folder, answered)[0] == 0
+    ledger.close()
+    (folder / "identity" / "salt").unlink()
+    judged(folder, answered)
+    assert not (folder / "identity" / "salt").exists()
+
+
+def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joining(folder, answered):
+    path, salt = folder / "identity" / "ledger.jsonl", folder / "identity" / "salt"
+    arguments = ("check", *TABLE, *INSECURE[:3])
+    done = agent(*arguments)
+    assert (done.exit_code, "ok     ledger: identity/ledger.jsonl, " in done.stdout) == (0, True)
+    kept, lines = salt.read_bytes(), path.read_bytes().splitlines(keepends=True)
+    salt.unlink()
+    done = agent(*arguments)
+    assert (
+        done.exit_code,
+        "WRONG  ledger: identity/salt is missing, and identity/ledger.jsonl has answers" in done.stdout,
+    ) == (8, True)
+    with pytest.raises(StorageError, match="Restore both from the same backup"):
+        site_salt(salt, path)
+    assert not salt.exists()
+    salt.write_bytes(kept)
+    path.write_bytes(b"".join([lines[0].replace(b"at", b"ta"), *lines[1:]]))
+    done = agent(*arguments)
+    assert (done.exit_code, "the chain is broken" in done.stdout) == (8, True)
+    path.unlink()
+    assert (
+        "WARN   ledger: identity/ledger.jsonl has no line, which is normal before the first run."
+        in agent(*arguments).stdout
+    )

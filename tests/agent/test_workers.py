@@ -1,6 +1,7 @@
 """The work on a run's messages: which data set is read, what the coordinator hears of it, and where results go."""
 
 import dataclasses
+import re
 import shutil
 
 import numpy as np
@@ -13,7 +14,7 @@ from test_model_store import Stored, plan
 
 from coreg_core.protocol.messages import Fetched, Finished, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
+from coreg_core.protocol.plan import Additive, Membership, Plan, Privacy, Scoring
 from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import Assembler
 from site_agent.data.tables import read_table
@@ -75,6 +76,18 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
     assert agent.workers.judge(plan("r1")).reason is None
     assert isinstance(answers(agent, plan("r1"))[0], Offer)
     assert agent.workers.tables.troubles == {}
+
+
+def test_common_rows_need_every_labelled_row_among_the_shared_ones(agent):
+    """The message of the library named an argument that no file of an operator has."""
+    common = dataclasses.replace(plan("r1"), objective=Additive(rows="common"))
+    reason = agent.workers.judge(common).reason
+    assert reason.startswith("its data set 'patients' cannot be used")
+    fault = agent.workers.tables.fault_behind(reason)
+    assert re.search(r"local\.csv: (\d+) of \1 labelled instances are not among the \d+ shared ones: '", fault)
+    assert 'If the sites have aligned their ids, name the alignment (shared = "STUDY" in agent.toml' in fault
+    private = agent.workers.judge(dataclasses.replace(common, objective=Additive())).reason or ""
+    assert "cannot be used" not in private
 
 
 def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(agent, tmp_path):
