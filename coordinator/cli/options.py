@@ -68,7 +68,7 @@ def existing(store: Path) -> Path:
 
 def waits_now(store: Path) -> "dict[str, RunWait]":
     """What each run waits for, by its name; empty if no coordinator serves the store."""
-    from coordinator.store.status import Status, waits_in
+    from coordinator.store.status import RunWait, Status, waits_in
     from coreg_wire.files.locks import is_held
 
     if not is_held(store):
@@ -76,7 +76,8 @@ def waits_now(store: Path) -> "dict[str, RunWait]":
     status = Status(store, read_only=True)
     service = status.service()
     status.close()
-    return waits_in(service)
+    stalled = RunWait("stalled: it goes on when its sites are back", (), None)
+    return {**dict.fromkeys(service.get("parked", ()), stalled), **waits_in(service)}
 
 
 def still_waiting(summary: "RunSummary", waits: "Mapping[str, RunWait]") -> "RunWait | None":
