@@ -73,20 +73,36 @@ def _positions(view: Any, names: Any) -> Any:
     return np.array(wanted) if wanted else np.zeros(0, np.int64)
 
 
-def of_views(X: Any, views: Any) -> Any:
-    """A data frame with the columns that some view names, in the frame's order: an id may be text. Other tables do not change."""
+def named_by(views: Any) -> set[str] | None:
+    """The columns of views that are lists of names; None for other views."""
+    if not isinstance(views, Sequence) or isinstance(views, str) or not views:
+        return None
+    lists = [[view] if isinstance(view, str) else view for view in views]
+    if not all(isinstance(view, Sequence) and all(isinstance(name, str) for name in view) for view in lists):
+        return None
+    return {name for view in lists for name in view}
+
+
+def of_views(X: Any, views: Any, order: Any = None) -> Any:
+    """A data frame with the columns that some view names: an id may be text. Other tables do not change.
+
+    The columns are in the frame's order, or in ``order``, that of the fit.
+
+    Raises
+    ------
+    BadData
+        two columns have one name.
+    UsageError
+        `columns_of`: before a fault of a column that no view has.
+    """
     if hasattr(X, "collect"):
         return X  # a lazy frame is refused below
     columns = [name for name in getattr(X, "columns", ()) if isinstance(name, str)]
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if columns.count(name) > 1)
         raise BadData(f"X: {columns.count(twice)} columns have the name {twice!r}. Give each column a name of its own.")
-    if not columns or not isinstance(views, Sequence) or isinstance(views, str):
+    if not columns or views is None or len(columns) < len(X.columns):
         return X
-    lists = [[view] if isinstance(view, str) else view for view in views]
-    if not lists or not all(
-        isinstance(view, Sequence) and all(isinstance(name, str) for name in view) for view in lists
-    ):
-        return X
-    used = {name for view in lists for name in view}
-    return X[[name for name in columns if name in used]] if used <= set(columns) else X
+    columns_of(views, len(columns), columns)
+    used = named_by(views)
+    return X if used is None else X[[name for name in (columns if order is None else order) if name in used]]

@@ -195,7 +195,8 @@ def refuse_texts_and_gaps(X: Any, where: str = "") -> None:
         raise BadData(f"{where}Input X contains {what}. {todo}")
     if texts:
         raise BadData(
-            f"{where}not numeric: {', '.join(texts)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns."
+            f"{where}not numeric: {', '.join(texts)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns. "
+            "If `views` has names, columns in no view are not read."
         )
     if gaps:
         raise BadData(f"{where}empty cells: {', '.join(gaps)}. Fill them first, for example with the column's mean.")

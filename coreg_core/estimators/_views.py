@@ -312,7 +312,7 @@ class ViewTables:
             raise BadData(f"X: {given} table{'s' * self.one_table_}; the model was fitted with {fitted}.")
         if self.one_table_:
             self._require_named(X)
-            X = of_views(X, self.views)
+            X = of_views(X, self.views, getattr(self, "feature_names_in_", None))
             refuse_texts_and_gaps(X)
             checks = {"dtype": np.float64, "order": "C", "accept_sparse": self._sparse}
             return self._columns(validate_data(self, X, reset=False, **checks))

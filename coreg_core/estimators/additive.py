@@ -255,7 +255,7 @@ class AdditiveRegressor(ViewsRegressor, AdditiveViews):
     ----------
     views
         columns of each view (slices, positions, booleans or names) of one table; None: all columns are one view. A name or a
-        position alone is a view of one column. Columns in no view are not used.
+        position alone is a view of one column. Columns in no view are not used, and with names not read.
     kernel
         "gaussian", "laplacian", "polynomial" or "linear", on columns that are standardised and clipped at ±6.
     bandwidth

@@ -71,7 +71,7 @@ class CoRLSR(ViewsRegressor, Estimator):
         "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
     views
         columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed. A
-        column can be in several views. Columns in no view are not used.
+        column can be in several views. Columns in no view are not used, and with names not read.
     preset
         the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
         False, the setting of Brefeld et al.

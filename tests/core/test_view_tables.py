@@ -362,3 +362,23 @@ def test_a_score_without_a_target_warns_of_the_folds():
     model = CoRLSR(views=VIEWS).fit(X, y)
     with pytest.warns(UndefinedMetricWarning, match="give cv=LabelledFolds"):
         assert np.isnan(model.score(X, np.full(len(y), np.nan)))
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_a_misspelt_name_is_told_before_texts_that_no_view_has(kind):
+    X, y = rows()
+    left, right = frames(X, kind)
+    frame = left.assign(c=right["c"], d=right["d"]) if kind == "pandas" else left.hstack(right)
+    texts = frame.assign(e="text") if kind == "pandas" else frame.with_columns(e=pl.lit("text"))
+    names = [["a", "b"], ["c", "d"]]
+    model = AdditiveRegressor(views=names, **QUICK, random_state=0).fit(texts, y)
+    for views in ([["a", "b"], ["c", "dd"]], {"x": ["a"], "y": ["b"]}, [slice(0, 2), slice(2, 9)]):
+        with pytest.raises(UsageError, match=r"no column 'dd'. Did you mean 'd'|give a list|beyond the last"):
+            AdditiveRegressor(views=views, **QUICK).fit(texts, y)
+    with pytest.raises(BadData, match=r"not numeric: 'e'.*If `views` has names, columns in no view are not read"):
+        AdditiveRegressor(views=VIEWS, **QUICK).fit(texts, y)
+    # Columns are found by name: another order is no other table.
+    assert_array_equal(model.predict(frame[["d", "a", "c", "b"]]), model.predict(frame))
+    by_position = AdditiveRegressor(views=VIEWS, **QUICK, random_state=0).fit(frame, y)
+    with pytest.raises(ValueError, match="same order"):
+        by_position.predict(frame[["d", "a", "c", "b"]])
