@@ -122,7 +122,12 @@ def _beyond(part: list[SiteOutcome], own: Figure, default: Figure, pick: Figure)
         yield f"With the default rows, scoring together is worse here than each site alone.{common}"
     if not any(_beat_the_mean(part, own)):
         pooled = figure(part, "pooled")
-        beside = "" if pooled is None else f" (with pooled data: {percent(pooled.mean)})"
+        mean = figure(part, "mean-of-labels")
+        beside = ""
+        if pooled is not None and mean is not None:
+            better = (1.0 + pooled.mean) / (1.0 + mean.mean) - 1.0
+            side = "below" if better < 0.0 else "above"
+            beside = f". With pooled data the error is {100 * abs(better):.1f} % {side} that of the mean"
         tail = (
             ""
             if any(site.record.get("yes_no") for site in part)

@@ -105,9 +105,11 @@ def benefit(
         raise UsageError("--sets chooses from a folder. Leave it out.")
     if source is None:
         typer.echo("no --data: this is scikit-learn's diabetes table. For yours: --data FILE --target COLUMN", err=True)
-    asked, name = study(source, sets, regimes, draws=draws, quick=quick), "benefit-quick" if quick else "benefit"
-    if (others := _sets_of(out / f"{name}.json")) not in ((), asked.sets):
-        raise UsageError(f"{out / name}.json is of another study ({', '.join(others)}). Give another folder: --out.")
+    asked, page_name = study(source, sets, regimes, draws=draws, quick=quick), "benefit-quick" if quick else "benefit"
+    if (others := _sets_of(out / f"{page_name}.json")) not in ((), asked.sets):
+        raise UsageError(
+            f"{out / page_name}.json is of another study ({', '.join(others)}). Give another folder: --out."
+        )
     small: list[str] = []
     if isinstance(source, OwnTable):  # before the first job; a folder's sets are read by the jobs
         small = [name for name in asked.regimes if not fits(source.read()[0], REGIMES[name], asked.rows)]
@@ -140,7 +142,7 @@ def benefit(
         done = run_study(
             asked,
             out,
-            name,
+            page_name,
             Where(jobs if address is None else None, address),
             page,
             progress,

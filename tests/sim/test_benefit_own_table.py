@@ -86,6 +86,11 @@ def test_every_regime_that_was_asked_for_has_a_verdict(tmp_path):
     assert str(spaced).startswith("unexpected units50. Write several names with commas")
     told = benefit("--data", tmp_path / "mine.csv", *options).stdout
     assert "Verdict for n10: " in told
+    table = ("--data", tmp_path / "mine.csv", "--target", "y")
+    small = benefit(*table, "--regimes", "n10,n1000", "--draws", 1, "--out", tmp_path / "o").stdout
+    assert small.splitlines()[-1].partition("; ")[2].startswith(str(tmp_path / "o" / "benefit.json")), (
+        "of no left-out regime"
+    )
     without = benefit("--regimes", "n10", "--draws", 1, "--out", tmp_path / "none")
     assert "no --data: this is scikit-learn's diabetes table." in without.stderr
     assert "Verdict for n10: " in without.stdout
