@@ -8,6 +8,7 @@ no site can join.
 """
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coreg_core.errors import Refused, StorageError, UsageError
@@ -77,16 +78,32 @@ class Authorised:
             )
 
 
-def authorise(directory: Path | str, name: str, mark: str, *, beside: str | None = None) -> bool:
+def authorise(
+    directory: Path | str, name: str, mark: str, *, beside: str | None = None, first: Callable[[], None] = lambda: None
+) -> bool:
     """List `name` with the certificate of fingerprint `mark`; True if `name` was listed before.
 
-    With ``beside``, the certificate that a renewal replaces, that one and the last ones before it stay listed.
+    With ``beside``, the certificate that a renewal replaces, that one and the last ones before it stay listed. ``first`` is
+    called while the list is locked, before it changes.
     """
     path, marks = Path(directory) / ALLOW_LIST, [mark]
     if beside is not None:
         listed = [entry[1] for line in _lines(path) if (entry := _parse(line)) is not None and entry[0] == name]
         marks = list(dict.fromkeys([mark, beside, *(each for entry in listed for each in entry)]))[:MOST]
-    return _edit(path, check_site_name(name), " ".join(marks))
+    return _edit(path, check_site_name(name), " ".join(marks), first)
+
+
+def unsigned(directory: Path | str, sites: Sequence[str]) -> str:
+    """A warning of sites that cannot connect, because the list has no certificate of theirs; "" without one."""
+    path = Path(directory) / ALLOW_LIST
+    allowed = Authorised(directory)
+    listed = allowed.sites() if path.exists() else {}
+    if not (missing := [site for site in sites if site not in listed]):
+        return ""
+    todo = "Sign the site's request (`coreg-coordinator sign`), or remove the site from federation.toml and the study."
+    damage = allowed.damage() if path.exists() else ""
+    what = damage or f"no certificate in {path}. {todo}"
+    return f"{', '.join(missing)} cannot connect: {what} Runs wait for [timeouts] join."
 
 
 def revoke(directory: Path | str, name: str) -> bool:
@@ -110,10 +127,11 @@ def write_whole(path: Path, data: bytes) -> None:
     files.write_whole(path.resolve(), data, mode=0o644)  # a link stays a link
 
 
-def _edit(path: Path, name: str, marks: str | None) -> bool:
+def _edit(path: Path, name: str, marks: str | None, first: Callable[[], None] = lambda: None) -> bool:
     """Replace or remove the line of `name`. All other lines, including comments, stay."""
     with exclusive(path, BUSY, 10.0):
         lines = _lines(path) if path.exists() else HEADER.splitlines()
+        first()
         mine = [i for i, line in enumerate(lines) if _text(line).split()[:1] == [name]]
         kept = [line for i, line in enumerate(lines) if i not in mine]
         if marks is not None:

@@ -270,12 +270,13 @@ def sign_request(
             f"{out_path} is a link to {out_path.readlink()}, and nothing is written through a link. Remove it, or give the "
             "certificate another path (--output)."
         )
-    # The answer before the list: a crash in between must not invalidate the certificate that the site has.
     link = [load_certificate(directory / LINK)] if (directory / LINK).exists() else []
-    write_whole(out_path, b"".join(map(pem_of, [certificate, *load_authorities(directory), *link])))
+    answer = b"".join(map(pem_of, [certificate, *load_authorities(directory), *link]))
     mark = fingerprint(certificate)
     beside = None if current is None else fingerprint(current.current)
-    replaced = authorise(directory, site, mark, beside=beside)
+    # The answer before the list: a crash in between must not invalidate the certificate that the site has. And no answer without
+    # the lock: one that is not listed must not replace the listed one.
+    replaced = authorise(directory, site, mark, beside=beside, first=lambda: write_whole(out_path, answer))
     same_key = None if current is None else current.same_key
     return SignedSite(site, out_path, mark, key_fingerprint(key), certificate.not_valid_after_utc, replaced, same_key)
 

@@ -11,9 +11,10 @@ from coreg_core.protocol.plan import Plan
 def run_line(summary: RunSummary, waiting: str = "") -> str:
     """A line for a run that began, and one for the reason of its end; ``waiting`` is what it waits for."""
     stop = (summary.stop or "unfinished").lower()
-    gap = "-" if summary.level is None else f"2^{summary.level}"
+    level = summary.level
+    gap = "" if level is None else "tolerance met" if level <= 0 else f"gap/tolerance 2^{level}"
     pruned = "" if summary.pruned is None else f"  history pruned on {summary.pruned[:10]}"
-    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  gap/tolerance {gap:<8} {_of(summary.plan)}"
+    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  {gap:<18} {_of(summary.plan)}"
     reason = f"\n    {summary.reason}" if summary.reason and summary.stop != Outcome.CONVERGED.name else ""
     return line + pruned + f"  {waiting}" * bool(waiting) + reason
 
@@ -27,7 +28,7 @@ def pruned_line(summary: RunSummary) -> str:
 
 def queued_line(plan: Plan, submitted: str, state: str = "queued") -> str:
     """A line for a run that has not begun."""
-    return f"{plan.run}  {submitted}  {state:<13} {'':>13}  {'':<12} {_of(plan.to_dict())}"
+    return f"{plan.run}  {submitted}  {state:<13} {'':>13}  {'':<18} {_of(plan.to_dict())}"
 
 
 def _of(plan: dict[str, Any]) -> str:

@@ -86,36 +86,27 @@ def still_waiting(summary: "RunSummary", waits: "Mapping[str, RunWait]") -> "Run
     return None if waiting is None or (summary.stop is not None and "fetch" not in waiting.text) else waiting
 
 
-def warn_of_unsigned(sites: Sequence[str], identity: Path) -> None:
-    """Warn of sites that cannot connect, because the authority lists no certificate of theirs.
+def warn_of_unsigned(sites: Sequence[str], identity: Path, *, quiet: bool = False) -> None:
+    """Warn of sites that cannot connect, because the authority lists no certificate of theirs; not if ``quiet``.
 
     Raises
     ------
     UsageError
         the sites are still the sample's.
     """
-    from coordinator.authority.authorised import ALLOW_LIST, Authorised
+    from coordinator.authority.authorised import unsigned
     from coordinator.config.sample import SITES
 
     if not (identity / "ca.pem").exists():  # without TLS there are no certificates
         return
-    listed = Authorised(identity).sites() if (identity / ALLOW_LIST).exists() else {}
-    missing = [site for site in sites if site not in listed]
-    if missing and set(missing) == set(sites) <= set(SITES):
+    text = unsigned(identity, sites)
+    if set(sites) <= set(SITES) and text.startswith(", ".join(sites)):
         raise UsageError(
-            f"federation.toml still lists {', '.join(missing)}, names of the sample. Write the names of your sites into "
+            f"federation.toml still lists {', '.join(sites)}, names of the sample. Write the names of your sites into "
             "[federation] sites."
         )
-    if missing:
-        damage = Authorised(identity).damage() if (identity / ALLOW_LIST).exists() else ""
-        todo = (
-            "Sign the site's request (`coreg-coordinator sign`), or remove the site from federation.toml and the study."
-        )
-        typer.echo(
-            f"warning: {', '.join(missing)} cannot connect: {damage or f'no certificate in {identity / ALLOW_LIST}. {todo}'} "
-            "Runs wait for [timeouts] join.",
-            err=True,
-        )
+    if text and not quiet:
+        typer.echo(f"warning: {text}", err=True)
 
 
 def planned(configuration: "Configuration", study: Path | None) -> "Plan":

@@ -67,7 +67,9 @@ def serve(
     with last_line(log, as_json=as_json), ExitStack() as held:
         configuration = with_service(federation, listen, store, identity)
         if not insecure:
-            warn_of_unsigned(configuration.federation.sites, configuration.service.identity)
+            warn_of_unsigned(
+                configuration.federation.sites, configuration.service.identity, quiet=True
+            )  # the log has it
         options = ServiceOptions(insecure, port_file, metrics, web, _token(web_token_file))
         if web is not None:
             _need_web_extra()
@@ -207,13 +209,16 @@ def _soon(until: str) -> str:
 def status(
     store: StoreOption = Path("runs.sqlite"),
     complete: Annotated[
-        bool, typer.Option("--complete", help="Exit code 5 also if a site is not connected, or a run is stalled.")
+        bool,
+        typer.Option(
+            "--complete", help="Exit code 5 also if a site is not connected, a run is stalled or a reload failed."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what the coordinator of this store does. Exit code 7 if none is ready: for health checks.
 
-    A missing site or a stalled run does not change the exit code, unless --complete is given.
+    A missing site, a stalled run or a failed reload does not change the exit code, unless --complete is given.
     """
     from coordinator.service.daemon import HEARTBEAT_SECONDS
     from coordinator.store.queue import Queue
@@ -279,7 +284,7 @@ def status(
             typer.echo(f"  not reloaded: {found['not_reloaded']}")
     if not ready:
         raise typer.Exit(Unreachable.exit_code)
-    if complete and (away or found["stalled"]):
+    if complete and (away or found["stalled"] or found["not_reloaded"]):
         raise typer.Exit(exit_code(Outcome.STALLED))
 
 

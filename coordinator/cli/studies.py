@@ -205,9 +205,10 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
 def show(
     run: Annotated[str, typer.Argument(help="A run, or a prefix of its name.")],
     store: StoreOption = Path("runs.sqlite"),
+    steps: Annotated[bool, typer.Option("--steps", help="List every step, also those without figures.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a run: plan, rounds, certificates, outcome."""
+    """Show a run: plan, steps with figures, phases, certificates, outcome."""
     from coordinator.cli.format import checkpoint_line, pruned_line, queued_line
     from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
     from coordinator.store.queue import Queue
@@ -245,10 +246,15 @@ def show(
         typer.echo(pruned_line(summary))
     else:
         typer.echo(PLAIN.format(*HEADINGS))
-    phases = Phases()
+    phases, hidden = Phases(), 0
     for values in map(_worst, rounds):
         phases.add(values)
-        typer.echo(PLAIN.format(*cells(values)))
+        if steps or any(values[name] is not None for name in ("level", "residual", "gap", "bound")):
+            typer.echo(PLAIN.format(*cells(values)))
+        else:
+            hidden += 1
+    if hidden:
+        typer.echo(f"and {hidden} steps without figures for the coordinator (--steps lists them)")
     for line in phases.lines():
         typer.echo(line)
     for checkpoint in checkpoints:

@@ -278,7 +278,7 @@ class StillWaiting:
 
 @dataclass(frozen=True)
 class CertificateExpires:
-    """A certificate of the authority or of the coordinator expires within a month; once a day."""
+    """A certificate of the authority or of the coordinator expires within a month, or a listed site has none; once a day."""
 
     reason: str
 

@@ -67,6 +67,7 @@ class Metrics:
         for what in ("certificate", "session"):
             self._refused.labels(what)
         self._waiting = Gauge("coreg_queue_length", "Queued runs", registry=registry)
+        self._problems = Gauge("coreg_problems", "Files that could not be reloaded", registry=registry)
         self._unapproved = set[str]()
         self._approvals = Gauge(
             "coreg_approvals_waiting", "Runs that wait for approval by a site's operator", registry=registry
@@ -85,8 +86,15 @@ class Metrics:
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
-    def listed(self, sites: tuple[str, ...]) -> None:
-        """Set the listed sites. A site that never connected counts as disconnected; an unlisted site has no metric."""
+    def problems(self, count: int) -> None:
+        """Set the number of files that are not in force."""
+        self._problems.set(count)
+
+    def listed(self, sites: tuple[str, ...], until: Mapping[str, str] = {}) -> None:
+        """Set the listed sites. A site that never connected counts as disconnected; an unlisted site has no metric.
+
+        ``until``: the ends of certificates, of the run store. A certificate can end while its site is away.
+        """
         known = {sample.labels["site"] for family in self._connected.collect() for sample in family.samples}
         self._sites = frozenset(sites)
         for site in known - self._sites:
@@ -96,6 +104,8 @@ class Metrics:
         for site in sites:
             self._connected.labels(site)
             self._lost.labels(site)
+        for site in self._sites & until.keys():
+            self._until.labels(site).set(dt.datetime.fromisoformat(until[site]).timestamp())
 
     def certificates(self, ends: Mapping[str, float]) -> None:
         """Set the ends of the coordinator's own certificates."""

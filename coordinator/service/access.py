@@ -1,8 +1,9 @@
 """Access control: the allow-list, the server's certificate, and the key that countersigns the heads of sites' ledgers."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from coordinator.authority.authorised import ALLOW_LIST, Authorised
+from coordinator.authority.authorised import ALLOW_LIST, Authorised, unsigned
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import expiry_warnings, load_server
 from coordinator.config.federation_toml import TimeoutSection
@@ -69,13 +70,16 @@ class AccessControl:
         pems = {"server": self._files.certificate_pem, "authority": self._files.ca_pem}
         return {what: load_certificates(pem, what)[0].not_valid_after_utc.timestamp() for what, pem in pems.items()}
 
-    def expiring(self, now: float) -> list[str]:
-        """Once a day, a sentence for each certificate that expires within a month; ``now`` in seconds."""
+    def expiring(self, now: float, sites: Sequence[str] = ()) -> list[str]:
+        """Once a day, a sentence for each certificate that expires within a month, and for listed sites without one.
+
+        ``now`` is in seconds.
+        """
         if self._insecure or (self._looked is not None and now - self._looked < DAY):
             return []
         self._looked = now
         try:
-            self.warnings = expiry_warnings(self._identity)
+            self.warnings = [*expiry_warnings(self._identity), *filter(None, [unsigned(self._identity, sites)])]
         except CoregError as error:
             self.warnings = [str(error)]
         return self.warnings

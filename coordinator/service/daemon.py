@@ -163,7 +163,7 @@ class Daemon:
             undelivered=await asyncio.to_thread(self._store.undelivered),
         )
         listed = self._configuration.federation.sites
-        self.metrics.listed(listed)
+        self.metrics.listed(listed, self._status.certificates())
         self._federation = Federation(self._configuration.run_timeouts(), listed, scheduler)
         # A killed coordinator has not written the ends of its sessions: use the time of its last status.
         last = (await asyncio.to_thread(self._status.service)).get("updated_at", self._started)
@@ -292,7 +292,7 @@ class Daemon:
     async def _heartbeat(self) -> None:
         while True:
             now = asyncio.get_running_loop().time()
-            for warning in await asyncio.to_thread(self._access.expiring, now):
+            for warning in await asyncio.to_thread(self._access.expiring, now, self._federation.sites):
                 self._notify(notices.CertificateExpires(warning))
             for reminder in self._deadlines.reminders(self._federation, now):
                 self._notify(reminder)
@@ -346,6 +346,7 @@ class Daemon:
             "waits": self._deadlines.status(federation),
         }
         self._status.set_service(status, timestamp())
+        self.metrics.problems(len(self._faults))
 
     # --- signals --------------------------------------------------------------------------------------------------
 
@@ -369,7 +370,7 @@ class Daemon:
             return
         self._faults.pop("configuration", None)
         sites, limit = read.federation.sites, read.service.max_concurrent_runs
-        self.metrics.listed(sites)
+        self.metrics.listed(sites, self._status.certificates())
         self._check_sessions()
         self._emit(Reconfigured(sites, limit))
         self.metrics.certificates(self._access.ends())

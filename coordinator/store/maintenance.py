@@ -33,18 +33,18 @@ class StoreCheck:
     bytes: int
 
 
-def verify(path: Path) -> StoreCheck:
-    """Read the whole store and compare all checksums.
+def verify(path: Path, *, source: Path | None = None) -> StoreCheck:
+    """Read the whole store and compare all checksums. Errors name ``source``, if the file is a copy of it.
 
     Raises
     ------
     StorageError
         a value differs from the written one; the message names it and its run.
     """
-    with closing(open_for_reading(path)) as db, _damage(path):
+    with closing(open_for_reading(path)) as db, _damage(source or path):
         problems = [row[0] for row in db.execute("pragma integrity_check(3)")]
         if problems != ["ok"]:
-            raise Damaged("; ".join(problems))
+            raise sqlite3.DatabaseError("; ".join(problems))
         db.execute("begin")  # a consistent snapshot, since a coordinator may be writing
         values = _verify_values(db)
         (runs,) = db.execute("select count(*) from runs").fetchone()
@@ -110,7 +110,7 @@ def back_up(path: Path, destination: Path) -> StoreCheck:
                 if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                     raise
                 raise StorageError(f"{destination}: cannot be written ({error}). The store was not changed.") from None
-        found = verify(destination)
+        found = verify(destination, source=path)
         with destination.open("rb") as file:
             os.fsync(file.fileno())
     except BaseException:
@@ -168,7 +168,12 @@ class _Pruned(Tables):
 def _damage(path: Path) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, Damaged) as error:
+    except sqlite3.Error as error:
+        raise StorageError(
+            f"{path}: damaged ({error}). A coordinator cannot start with this file. Restore the newest backup that `verify` "
+            "accepts (docs/how-to/back-up-and-restore.md)."
+        ) from None
+    except Damaged as error:
         raise StorageError(
             f"{path}: damaged ({error}). Other runs go on. Restore a backup, if this value or new backups are needed "
             "(docs/how-to/back-up-and-restore.md)."

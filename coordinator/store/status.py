@@ -95,6 +95,10 @@ class Status(Tables):
             rows = self._db.execute("select * from sites order by site").fetchall()
             return [SiteStatus(**dict(row)) for row in rows]
 
+    def certificates(self) -> dict[str, str]:
+        """The ends of the sites' certificates, as last shown (ISO 8601)."""
+        return {each.site: each.until for each in self.sites() if each.until}
+
     def set_service(self, values: Mapping[str, Any], at: str) -> None:
         """The coordinator's own state: address, start, activity."""
         with self.transaction(durable=False):

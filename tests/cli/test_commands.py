@@ -302,6 +302,7 @@ def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_
             assert (row.state.kind, row.state.text) == ("approval", text)
         with closing(Status(store)) as status:
             status.set_service({"state": "ready", "runs": [], "parked": ["r1"], "waits": {}}, timestamp())
+        assert command("coreg-coordinator", "status", "--complete")[0] == 5
         for words in (("runs",), ("show", "r1")):
             assert "stalled: it goes on when its sites are back" in command("coreg-coordinator", *words)[1]
             assert "stalled" in json.loads(command("coreg-coordinator", *words, "--json")[1])["waiting"]["text"]

@@ -106,6 +106,16 @@ def test_a_site_that_was_never_here_is_away_and_one_that_is_not_listed_is_nothin
     assert ("coreg_site_connected", ("b",)) not in read(metrics)
 
 
+def test_the_certificate_of_a_site_that_is_away_is_known_from_the_store() -> None:
+    metrics = Metrics()
+    metrics.listed(("a", "b"), {"a": "2027-01-01T00:00:00+00:00", "gone": "2027-01-01T00:00:00+00:00"})
+    found = read(metrics)
+    assert found["coreg_site_certificate_not_after_seconds", ("a",)] == 1798761600
+    assert ("coreg_site_certificate_not_after_seconds", ("gone",)) not in found
+    metrics.problems(2)
+    assert read(metrics)["coreg_problems", ()] == 2
+
+
 def test_writing_is_measured_and_done(tmp_path: Path) -> None:
     metrics, plan, store = Metrics(), make_plan(), Summaries(tmp_path / "runs.sqlite")
     store.begin(plan, "2026-01-01")

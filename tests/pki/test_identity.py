@@ -15,8 +15,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from coordinator.authority.authorised import ALLOW_LIST
 from coordinator.authority.pki import create_authority, sign_request
-from coreg_core.errors import BadData, Refused, UsageError
+from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_wire.files.locks import exclusive
 from coreg_wire.identity.names import key_fingerprint
 from site_agent.identity.identity import Identity, check_identity, enrol, install
 
@@ -211,6 +213,15 @@ def test_a_newer_answer_replaces_the_old_one(home: Path) -> None:
     identity: Identity = install(home / "a", signed.certificate_path)
     assert identity.not_after == signed.not_after
     assert (home / "a" / "site.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_failed_signature_leaves_the_listed_certificate_in_its_file(home: Path) -> None:
+    """After one `sign` as root the lock belongs to root: the next `sign` must not write a certificate that is not listed."""
+    path = sign_request(home / "ca", home / "a" / "site.csr").certificate_path
+    before = path.read_bytes()
+    with exclusive(home / "ca" / ALLOW_LIST, "busy"), pytest.raises(StorageError):
+        sign_request(home / "ca", home / "a" / "site.csr")
+    assert path.read_bytes() == before
 
 
 def test_an_expired_answer_is_not_installed(home: Path) -> None:

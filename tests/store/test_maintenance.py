@@ -65,9 +65,18 @@ def test_a_damaged_store_is_found_and_has_no_backup(whole: Path, tmp_path: Path,
     change(aged(whole), statement)
     with pytest.raises(StorageError, match="damaged"):
         maintenance.verify(whole)
-    with pytest.raises(StorageError, match="damaged"):
+    with pytest.raises(StorageError, match=rf"{whole}: damaged .* Other runs go on"):
         maintenance.back_up(whole, tmp_path / "copy.sqlite")
     assert not (tmp_path / "copy.sqlite").exists()
+
+
+def test_a_file_that_no_coordinator_can_read_is_no_damaged_value(whole: Path) -> None:
+    content = bytearray(aged(whole).read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 3000] = b"\xff" * 3000
+    whole.write_bytes(content)
+    with pytest.raises(StorageError, match=r"A coordinator cannot start with this file\. Restore the newest backup"):
+        maintenance.verify(whole)
 
 
 def test_a_backup_is_one_whole_file_that_can_be_served(whole: Path, tmp_path: Path) -> None:
