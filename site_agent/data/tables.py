@@ -5,6 +5,7 @@ with file, line (the header is line 1), column and value.
 """
 
 import math
+import shlex
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -158,7 +159,8 @@ class Table:
         if target and len(bad) == len(known) and known.n_unique() == 2:
             first, second = sorted(known.unique())
             what = f"the column has two values, {first!r} and {second!r}."
-            todo = f"If it is a yes/no target, name the value that means 1: --positive {second}, or positive in agent.toml."
+            either = f"--positive {shlex.quote(first)} or --positive {shlex.quote(second)}"
+            todo = f"If it is a yes/no target, name the event whose probability you want: {either}, or positive in agent.toml."
             return [Fault(self.source, what, todo, "text", column)]
         if target and len(bad) == len(known) and "text" in kinds:
             what = f"the column has {known.n_unique()} different texts, such as {cells[0]!r}, and no number."

@@ -16,6 +16,7 @@ from site_agent.data.errors import some
 from site_agent.data.sources import Source
 from site_agent.data.tables import Table, read_table
 from site_agent.models.file import load_model
+from site_agent.models.findings import decimals
 from site_agent.models.plot import draw_errors
 
 
@@ -134,7 +135,7 @@ def evaluate(models: Sequence[Path], data: Source, scores: Path | None = None, i
 def lines(found: Evaluated) -> list[str]:
     """One line for each model: its error, its interval, its change against the first model, and the interval as a bar."""
     longest = max(c.rmse.high for c in found.models.values()) or 1.0
-    width = max(len(name) for name in found.models)
+    width, digits = max(len(name) for name in found.models), decimals(longest)
     out = []
     for name, c in found.models.items():
         low, at, high = (round(36 * v / longest) for v in (c.rmse.low, c.rmse.value, c.rmse.high))
@@ -142,7 +143,8 @@ def lines(found: Evaluated) -> list[str]:
         change = ""
         if c.change is not None:
             change = f"{100 * c.change.value:+.1f} % ({100 * c.change.low:+.1f} to {100 * c.change.high:+.1f})"
-        out.append(f"{name:<{width}}  {c.rmse.value:>8.4g} ({c.rmse.low:.4g} to {c.rmse.high:.4g})  {change:<28} {bar}")
+        error = f"{c.rmse.value:>8.{digits}} ({c.rmse.low:.{digits}} to {c.rmse.high:.{digits}})"
+        out.append(f"{name:<{width}}  {error}  {change:<28} {bar}")
     for name, (area, loss, off) in found.classification.items():
         known = f"{area:.3f}" if isfinite(area) else "unknown (one class)"
         out.append(f"{name:<{width}}  AUC {known}, log loss {loss:.3f}, calibration error {off:.3f}")

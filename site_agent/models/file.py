@@ -301,7 +301,9 @@ def load_model(path: Path) -> SiteModel:
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except SafetensorError as error:
-        todo = "Agents write such files. What joblib or pickle wrote, they alone read."
+        todo = (
+            "Name a file that an agent wrote, such as clinic.model. A file of joblib or pickle is read by these alone."
+        )
         raise BadData(f"{path}: not a model file of coreg ({error}). {todo}") from None
     if header.get("format") != FORMAT:
         raise BadData(

@@ -5,7 +5,7 @@ All errors are from labels that neither the model nor a choice about it had seen
 """
 
 from collections.abc import Mapping
-from math import isfinite
+from math import floor, isfinite, log10
 from typing import Any, TypeAlias
 
 from coreg_core.agreement.views.left_out import PathChoice
@@ -109,6 +109,11 @@ def table(found: Mapping[str, Any]) -> list[tuple[str, float, float, float | Non
     ]
 
 
+def decimals(largest: float) -> str:
+    """The format of a column of errors: as many decimals for each as give the largest four digits."""
+    return f"{max(0, 3 - floor(log10(largest)))}f" if 1e-3 <= largest < 1e7 else "4g"
+
+
 def lines(found: Mapping[str, Any], target: str) -> list[str]:
     """The errors as text under a header: a bar for each error, its light end for one standard error; none without errors."""
     rows = table(found)
@@ -117,6 +122,7 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     of = f"the score for {target}, which is 0 or 1," if found.get("auc") else f"{target}, in units of {target},"
     left_out = max(int(found[key]["rows"]) for key in ROWS if found.get(key))
     longest = max((error + se for _, error, se, _ in rows), default=1.0) or 1.0
+    digits = decimals(longest)
     out = [
         f"root mean square error of {of} on {left_out} left-out labels (± one standard error)",
         f"{'model':<18} {'error':>9} ± {'s.e.':<7} {'change':>8}",
@@ -125,7 +131,7 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
         whole, end = round(40 * error / longest), round(40 * (error + se) / longest)
         bar = "█" * whole + "░" * (end - whole)
         beside = "" if change is None else f"{100 * change:+.1f} %"
-        out.append(f"{name:<18} {error:>9.4g} ± {se:<7.2g} {beside:>8}  {bar}")
+        out.append(f"{name:<18} {error:>9.{digits}} ± {se:<7.{digits}} {beside:>8}  {bar}")
     if known := found.get("shared"):
         out.append(f"shared instances: this site knows {known[0]} of {known[1]}")
     if areas := {key: area for key, area in (found.get("auc") or {}).items() if area is not None}:

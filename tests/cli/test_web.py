@@ -120,7 +120,7 @@ def get(store, path, status=200):
 
 def test_the_first_page_shows_sites_queue_and_runs(shown):
     text = get(shown, "/")
-    assert "no coordinator runs" in text
+    assert "coordinator not running" in text
     assert ">connected</span>" not in text
     with exclusive(shown, "a coordinator"):
         text = get(shown, "/")
