@@ -19,6 +19,7 @@ from coreg_wire.clock import timestamp
 from coreg_wire.transport.addresses import check_free
 
 ABANDONED = "abandoned: a new run was requested (--new)"
+TRAININGS = ("agreement", "additive")  # the objectives whose runs have models
 
 
 def run(
@@ -122,8 +123,8 @@ def trained_run(store: Path, run: str) -> Trained:
     try:
         candidates = [summaries.find(run)] if run else summaries.runs()
         for summary in candidates:
-            if summary.ended is None or not summary.plan or summary.plan["objective"]["name"] == "scoring":
-                continue
+            if summary.ended is None or not summary.plan or summary.plan["objective"]["name"] not in TRAININGS:
+                continue  # a scoring and an alignment have results, and no model
             records = summaries.records(summary.run)
             sites = [record.participants for record in records if isinstance(record, AttemptBegan)]
             if sites and any(isinstance(record, Ended) and record.heads for record in records):

@@ -161,7 +161,7 @@ _OF_TRAINING = frozenset(
 
 
 @app.command("score")
-@with_settings(without=_OF_TRAINING | {"unlabelled", "na_values"})
+@with_settings(without=(_OF_TRAINING - {"shared"}) | {"unlabelled", "na_values"})
 def score_command(
     given: dict[str, Any],
     model: Annotated[Path, typer.Option("--model", help="This site's model of the run to score with.")],

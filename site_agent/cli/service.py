@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreg_core.errors import BadData, Unreachable
+from coreg_core.errors import BadData, Unreachable, UsageError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.terminal.output import print_json
@@ -169,7 +169,11 @@ def status(
     from site_agent.config.settings import read_settings
     from site_agent.machine.agent import Stage
 
-    found: dict[str, Any] = state_of(config).status() or {}
+    try:
+        found: dict[str, Any] = state_of(config).status() or {}
+    except UsageError as error:
+        running = "An agent that is running keeps its former configuration; its log has its state."
+        raise UsageError(f"{error}\n{running}") from None
     up = is_held(read_settings(config, {}).ledger_path)
     connected = up and found.get("connected_since") is not None
     if as_json:

@@ -31,8 +31,11 @@ class Prepared:
 
     def common_fault(self, plan: Plan, inputs: Inputs) -> str | None:
         """For this site's operator: why a plan with common rows cannot use the table. It names ids, so it stays here."""
-        if not isinstance(plan.objective, Additive) or plan.objective.rows != "common":
-            return None
+        common = isinstance(plan.objective, Additive) and plan.objective.rows == "common"
+        return self.unshared(inputs) if common else None
+
+    def unshared(self, inputs: Inputs) -> str | None:
+        """The labelled instances that are not shared, with what to do for a study with common rows."""
         if self.data.positions is not None or not len(self.data.y):
             return None
         apart = sorted({*self.table.labelled_ids} - {*self.table.unlabelled_ids})

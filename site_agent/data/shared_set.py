@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.protocol.plan import IdRule
 from site_agent.data.aligned import SharedIds, normalised
@@ -239,19 +240,31 @@ def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty
     return found
 
 
-def load_batch(path: Source, id_column: str, na_values: Sequence[str] = NA_VALUES) -> tuple[Table, tuple[str, ...]]:
-    """Read a table of instances to score together: the rows and their ids, sorted by id as at every site.
+def load_batch(
+    path: Source, id_column: str, na_values: Sequence[str] = NA_VALUES, aligned: SharedIds | None = None
+) -> tuple[Table, tuple[str, ...], tuple[str, ...]]:
+    """Read a table of instances to score together: the rows, their ids as they are written, and as the sites compare them.
+
+    The rows are sorted by the latter, as at every site. With ``aligned`` they are the rows with these ids.
 
     Raises
     ------
+    BadData
+        the alignment found ids that only some sites know.
     BadTable
-        see `read_table`; a row has no id, or an id occurs twice.
+        see `read_table`; a row has no id, an id occurs twice, or a shared id is not in the table.
     """
     table = read_table(path, na_values=na_values).with_id(id_column)
     table.require([id_column], "the id column")
-    ids = _checked_ids(table, id_column)
-    order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
-    return table.rows(order), tuple(ids[i] for i in order)
+    if aligned is not None:
+        if aligned.overlap is not None:
+            todo = "A score needs every site. Align these records again with min_overlap = the number of sites."
+            raise BadData(f"{path}: the alignment found ids that only some sites know. {todo}")
+        table = _with_shared_ids(table, id_column, aligned, complete=True)
+    keys = _checked_ids(table, id_column, "exact" if aligned is None else aligned.rule)
+    ids = keys if aligned is None else table.ids(id_column)
+    order = np.array(sorted(range(len(keys)), key=lambda i: keys[i].encode()), dtype=np.int64)
+    return table.rows(order), tuple(ids[i] for i in order), tuple(keys[i] for i in order)
 
 
 def _repeated(ids: Sequence[str], lines: Ints) -> dict[str, tuple[int, ...]]:

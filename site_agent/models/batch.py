@@ -11,6 +11,7 @@ from jaxtyping import Bool
 
 from coreg_core.evaluation.probability import Probability
 from coreg_core.numerics.arrays import Arr
+from site_agent.data.aligned import SharedIds
 from site_agent.data.drift import look
 from site_agent.data.inputs import Inputs
 from site_agent.data.shared_set import ids_digest, load_batch, names_of
@@ -51,14 +52,15 @@ def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tup
         a table cannot be used or lacks a column of the model, or the model has no part for scoring together.
     """
     parts, missing, notes = list[Arr](), list[Bool[np.ndarray, " m"]](), list[str]()
-    ids, columns = dict[str, tuple[str, ...]](), dict[str, str]()
+    ids, columns, digests = dict[str, tuple[str, ...]](), dict[str, str](), list[str]()
     for name, inputs in tables.items():
-        part, absent, ids[name], told = _of_table(model, inputs)
+        part, absent, ids[name], keys, told = _of_table(model, inputs)
+        digests.append(ids_digest(keys))
         parts.append(part)
         missing.append(absent)
         columns[name] = inputs.id
         notes += told
-    digest = _digest([ids_digest(each) for each in ids.values()])
+    digest = _digest(digests)
     plan = model.plan
     batch = Batch(
         part=np.concatenate(parts),
@@ -76,8 +78,12 @@ def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tup
     return batch, Scored(ids, columns, tuple(notes), model.probability)
 
 
-def _of_table(model: SiteModel, inputs: Inputs) -> tuple[Arr, Bool[np.ndarray, " m"], tuple[str, ...], list[str]]:
-    table, ids = load_batch(inputs.table, inputs.id, model.preprocessing.na_values)
+def _of_table(
+    model: SiteModel, inputs: Inputs
+) -> tuple[Arr, Bool[np.ndarray, " m"], tuple[str, ...], tuple[str, ...], list[str]]:
+    """The parts, which instances are missing, their ids as written and as compared, and notes."""
+    aligned = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
+    table, ids, keys = load_batch(inputs.table, inputs.id, model.preprocessing.na_values, aligned)
     names = model.preprocessing.sources
     table.require(names, "a feature of this model")
     absent = np.asarray(table.frame.select(pl.all_horizontal(pl.col(names).is_null()))[:, 0].to_numpy(), dtype=np.bool_)
@@ -92,7 +98,7 @@ def _of_table(model: SiteModel, inputs: Inputs) -> tuple[Arr, Bool[np.ndarray, "
         notes.append(
             f"{inputs.table}: no record of {int(absent.sum())} instances ({first} first). All their features are empty"
         )
-    return part, absent, ids, notes
+    return part, absent, ids, keys, notes
 
 
 def _digest(digests: Sequence[str]) -> str:

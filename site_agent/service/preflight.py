@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +16,7 @@ from coreg_wire.terminal.command_line import owner_hint
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.transport.release import release
 from site_agent.config.settings import ONLY, AgentSettings
-from site_agent.data.aligned import guessable, read_ids
+from site_agent.data.aligned import SharedIds, guessable, read_ids
 from site_agent.data.errors import BadTable, some
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare, site_salt
@@ -92,9 +93,10 @@ def check(
     def table(name: str, inputs: Inputs) -> str:
         if inputs.target is None and inputs.id:
             untrained.add(name)
-            return (
-                f"{len(read_ids(inputs, 'exact'))} ids, no target: for scoring and alignment; {scorable(name, inputs)}"
-            )
+            known = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
+            shared = "" if known is None else f", of which {len(known.ids)} are shared and can be scored"
+            many = len(read_ids(inputs, "exact"))
+            return f"{many} ids{shared}, no target: for scoring and alignment; {scorable(name, inputs)}"
         prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
         found[name], d = prepared, prepared.data
         if 2 == len(values := set(d.y.tolist())) < len(d.y) and values != {0.0, 1.0}:
@@ -110,6 +112,8 @@ def check(
             if 0 < count < least:
                 text = f"{called}: {count} {what} instances. Fewer than {least} were not measured (docs/research/benefit.md)"
                 note(text, True, {"check": "table", "warning": True})
+        if inputs.shared is not None and common() and (fault := prepared.unshared(inputs)) is not None:
+            note(fault, True, {"check": "table", "warning": True})
         if both := prepared.labelled_and_shared:
             text = (
                 f"{len(both)} labelled instances are shared too: {some(both)}. Other members can estimate these labels about as "
@@ -129,6 +133,12 @@ def check(
             f"{prepared.preprocessing.summary}{f', weights from {inputs.weight}' if inputs.weight else ''}; "
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same{before})"
         )
+
+    def common() -> bool:
+        """Whether the policy expects studies with common rows."""
+        with suppress(CoregError):  # `policy` reports a fault of the file
+            return settings.policy is not None and settings.policy.exists() and read_policy(settings.policy).common_rows
+        return False
 
     def scorable(name: str, inputs: Inputs) -> str:
         """Which current models can score the table; a warning if none can."""
@@ -150,7 +160,10 @@ def check(
 
     def ids(inputs: Inputs) -> str:
         written = settings.policy is not None and settings.policy.exists()
-        aligns = read_policy(settings.policy).alignment if written else None
+        try:
+            aligns = read_policy(settings.policy).alignment if written else None
+        except CoregError:
+            raise _Skipped("the policy has a fault") from None
         try:
             found = read_ids(inputs, "folded")
         except BadTable as error:

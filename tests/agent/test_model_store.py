@@ -174,6 +174,31 @@ def test_check_tells_which_models_can_score_a_table_without_a_target(store, tmp_
     assert "line 2, column 'b': 'x' is not a finite number" in told["cell"]
 
 
+def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written(store, tmp_path):
+    """Each site has other records too, and its own way to write an id."""
+    [path] = store.put("r1")
+    aligned = {"rule": "folded", "ids": ["n1", "n3"], "run": "a1", "own": 3}
+    write(tmp_path, json.dumps(aligned), "aligned.json")
+    batches = {}
+    for site, rows in (("here", "N3,0,1\nn2,5,5\nN1,1,2\n"), ("there", "n1,1,2\nn3,0,1\n")):
+        table = inputs(write(tmp_path, f"id,a,b\n{rows}", f"{site}.csv"), None, shared=str(tmp_path / "aligned.json"))
+        batches[site] = batch_of(load_model(path), {"new": table}, b"salt")
+    (here, scored), (there, _) = batches.values()
+    assert here.ids_digest == there.ids_digest
+    np.testing.assert_array_equal(here.part, there.part)
+    assert scored.ids == {"new": ("N1", "N3")}
+    write(tmp_path, "id,a,b\nn1,1,2\n", "there.csv")
+    with pytest.raises(BadData, match="1 of the 2 ids that the sites share are not in 'id'"):
+        batch_of(load_model(path), {"new": table}, b"salt")
+    write(
+        tmp_path,
+        json.dumps(aligned | {"places": [0, 1], "counts": [2, 3], "sites": ["a"] * 3, "digest": "d"}),
+        "aligned.json",
+    )
+    with pytest.raises(BadData, match=r"ids that only some sites know\. A score needs every site"):
+        batch_of(load_model(path), {"new": table}, b"salt")
+
+
 def trained(folder, run, labels):
     """A run of three sites, north with so many labels; its result and its table."""
     rng = np.random.default_rng(3)

@@ -162,6 +162,20 @@ def test_labelled_instances_among_the_shared_ones_are_a_warning(folder):
         assert all(f"{expected} labelled instances are shared too: " in text for text in warned)
 
 
+def test_labelled_rows_that_are_not_shared_are_a_warning_where_the_policy_has_common_rows(folder):
+    """`check` said ok, and the next run was refused for all sites."""
+    ids = [str(i) for i in range(1, 20)]  # row 0 is labelled, and no other site knows it
+    write(folder, json.dumps({"rule": "folded", "ids": ids, "run": "a1", "own": 20}), "shared.json")
+    for rows, expected in (("", 0), ("common_rows = true\n", 1)):
+        write(folder, f'aggregation = "plaintext"\n{rows}', "policy.toml")
+        _, found = check(*TABLE, *INSECURE, "--shared", "shared.json", "--policy", "policy.toml")
+        told = [v["text"] for v in found if v.get("warning") and "not among the 19 shared ones: '0'" in v["text"]]
+        assert len(told) == expected
+    write(folder, "member = 1\n", "policy.toml")
+    _, found = check(*TABLE, *INSECURE, "--policy", "policy.toml")
+    assert [v["check"] for v in found if v["ok"] is False] == ["policy"], "once"
+
+
 def test_some_ids_that_repeat_among_many_are_named_one_by_one(folder):
     rows = "".join(f"p{max(i, 6)},{i / 7},{i if i < 4 else ''}\n" for i in range(40))
     write(folder, "patient,u,y\n" + rows, "north.csv")

@@ -20,7 +20,7 @@ from coordinator.store.queue import Queue
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Scoring
+from coreg_core.protocol.plan import Alignment, Scoring
 
 RUN, NEXT = "run-1", "run-2"  # the second is the name that the configuration has made up for a new run
 OTHER = make_plan(run=NEXT, coupling=(9.0,))
@@ -107,11 +107,18 @@ def test_models_score_together_that_were_trained_together(store: Summaries) -> N
     scoring = replace(make_plan(run="score"), objective=Scoring("new", "agreement"))
     store.begin(scoring, NOW)
     write(store, scoring, [Ended(Outcome.CONVERGED, "")])
+    aligned = replace(
+        make_plan(run="aligned"), objective=Alignment()
+    )  # its results are lists of ids: no model to score with
+    store.begin(aligned, NOW)
+    write(store, aligned, RECORDS)
     begun(store, RECORDS, run="broken")
     store._db.execute("update runs set plan = '{' where run = 'broken'")
     found = trained_run(store.path, "")
     assert (found.run, found.objective, found.sites) == ("new", "agreement", ("a", "b", "c"))
     assert trained_run(store.path, "ol").run == "old"
+    with pytest.raises(UsageError, match="run aligned has no models"):
+        trained_run(store.path, "aligned")
     with pytest.raises(UsageError, match="run refused has no models"):
         trained_run(store.path, "refused")
     with pytest.raises(UsageError, match="no such run store"):
