@@ -140,15 +140,13 @@ class OwnTable(TableSource):
             f"{without} of {len(y) + without} rows have no target. In a federation they would be shared rows. Here they are left "
             "out, because errors are measured on every row.",
         ) * (without > 0)
-        warnings = (
-            missing
-            + known.notes
-            + tuple(
-                f"column {name!r} has a different whole number in every row. Add --drop {name} if it is an id."
-                for name, values in zip(names, X.T, strict=True)
-                if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
-            )
+        ids = tuple(
+            f"column {name!r} has a different whole number in every row. Add --drop {name} if it is an id."
+            for name, values in zip(names, X.T, strict=True)
+            if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
         )
+        read = f"{len(y)} rows with a target; features from the columns {known.summary}"
+        warnings = (read, *missing, *known.notes, *ids)
         values = np.unique(y)
         if values[0] == 0.0 and 2 < len(values) <= MOST_COUNTS and (values == np.rint(values)).all():
             warnings += (

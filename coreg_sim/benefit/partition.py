@@ -79,7 +79,7 @@ class Regime:
         first, others = self.labels[:2]
         about = re.sub(r"^\d+", str(count), self.about)
         if first != others:
-            about = f"{first} labels at the first site, {others} at each of the others"
+            about = f"{first} labels at the first site by name, {others} at each of the others"
         return replace(self, labels=(first, *(others,) * (count - 1)), about=about)
 
     @property

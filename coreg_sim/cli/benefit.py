@@ -121,6 +121,11 @@ def benefit(
     def reported(found: "list[SiteOutcome]") -> "Report":
         whole = report(found, research=isinstance(source, Path))
         doubts = tuple(f"The verdict may be void: {leak}" for leak in leaks)
+        if isinstance(source, OwnTable) and not source.sites:
+            doubts += (
+                "The columns were divided over the sites at random. If all of them are yours, the verdict is about such a "
+                "division, and cannot tell what the partners' columns would bring.",
+            )
         return replace(whole, findings=(*whole.findings, *(by_site(found, names) if names else ()), *doubts))
 
     def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:

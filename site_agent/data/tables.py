@@ -5,6 +5,7 @@ with file, line (the header is line 1), column and value.
 """
 
 import math
+import re
 import shlex
 import unicodedata
 from collections.abc import Sequence
@@ -188,7 +189,7 @@ def read_table(path: Source, found: Faults | None = None, na_values: Sequence[st
     found
         collects faults that leave the rest of the table readable; without it they are raised.
     na_values
-        texts of cells that mean a missing value, compared after white space is stripped.
+        texts of cells that mean a missing value, compared after white space is stripped; -99 also stands for -99.0.
 
     Raises
     ------
@@ -213,7 +214,10 @@ def read_table(path: Source, found: Faults | None = None, na_values: Sequence[st
     else:
         found.add(*here)
     text = pl.all().str.strip_chars()
-    frame = frame.select(pl.when(text.is_in(["", *na_values])).then(None).otherwise(text).name.keep())
+    missing = text.is_in(["", *na_values])
+    if codes := [re.escape(value) for value in na_values if re.fullmatch(r"[+-]?\d+", value)]:
+        missing |= text.str.contains(rf"^(?:{'|'.join(codes)})[.,]0+$")  # -99 is also written -99.0
+    frame = frame.select(pl.when(missing).then(None).otherwise(text).name.keep())
     return Table(frame, source, lines, PLAIN if separator is None else dialect_of(frame, separator))
 
 

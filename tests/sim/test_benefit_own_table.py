@@ -97,6 +97,7 @@ def test_every_regime_that_was_asked_for_has_a_verdict(tmp_path):
     other = str(benefit("--regimes", "n10", "--draws", 1, "--out", tmp_path / "o").exception)
     assert other.endswith("benefit.json is of another study (mine). Give another folder: --out.")
     assert "Verdict for units50: " in told
+    assert " ".join(told.split()).count("The columns were divided over the sites at random.") == 1
 
 
 def test_a_table_under_another_name_has_the_same_answer(tmp_path):
