@@ -77,10 +77,9 @@ def named_by(views: Any) -> set[str] | None:
     """The columns of views that are lists of names; None for other views."""
     if not isinstance(views, Sequence) or isinstance(views, str) or not views:
         return None
-    lists = [[view] if isinstance(view, str) else view for view in views]
-    if not all(isinstance(view, Sequence) and all(isinstance(name, str) for name in view) for view in lists):
-        return None
-    return {name for view in lists for name in view}
+    lists = [[view] if isinstance(view, str) or not hasattr(view, "__iter__") else list(view) for view in views]
+    names = [name for view in lists for name in view]
+    return {str(name) for name in names} if all(isinstance(name, str) for name in names) else None
 
 
 def of_views(X: Any, views: Any, order: Any = None) -> Any:

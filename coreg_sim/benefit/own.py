@@ -146,7 +146,7 @@ class OwnTable(TableSource):
             if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
         )
         read = f"{len(y)} rows with a target; features from the columns {known.summary}"
-        warnings = (read, *missing, *known.notes, *ids)
+        warnings = (read, *features.doubts, *missing, *known.notes, *ids)
         values = np.unique(y)
         if values[0] == 0.0 and 2 < len(values) <= MOST_COUNTS and (values == np.rint(values)).all():
             warnings += (

@@ -66,6 +66,8 @@ def benefit(
     """
     if context.args:
         text = "Write several names with commas and without spaces, as in --regimes n20,n50."
+        if Path(context.args[0]).exists():
+            text = f"Give a table with --data {context.args[0]}."
         raise UsageError(f"unexpected {' '.join(context.args)}. {text}")
     require_scikit_learn("benefit")
     from coreg_sim.benefit.findings import by_site
@@ -106,7 +108,7 @@ def benefit(
     if source is None:
         typer.echo("no --data: this is scikit-learn's diabetes table. For yours: --data FILE --target COLUMN", err=True)
     asked, page_name = study(source, sets, regimes, draws=draws, quick=quick), "benefit-quick" if quick else "benefit"
-    if (others := _sets_of(out / f"{page_name}.json")) not in ((), asked.sets):
+    if not set(others := _sets_of(out / f"{page_name}.json")) <= set(asked.sets):
         raise UsageError(
             f"{out / page_name}.json is of another study ({', '.join(others)}). Give another folder: --out."
         )

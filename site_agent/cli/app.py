@@ -181,7 +181,11 @@ def score_command(
 
     console = OperatorConsole(as_json=as_json)
     try:
-        joined = score(read_settings(config, given, ("data", "id", "coordinator")), model, output, console)
+        settings = read_settings(config, given, ("data", "id", "coordinator"))
+        if given["shared"] is None:  # in agent.toml it is about the training's table
+            plain = {name: inputs.model_copy(update={"shared": None}) for name, inputs in settings.data.items()}
+            settings = settings.model_copy(update={"data": plain})
+        joined = score(settings, model, output, console)
     finally:
         console.close()
     sent = sum(s.numbers for s in joined.sent.values())

@@ -11,6 +11,7 @@ import typer
 from coreg_core.errors import Refused, UsageError
 from coreg_wire.identity.keys import ask_twice
 from coreg_wire.identity.spoken import words
+from coreg_wire.terminal.command_line import as_owner
 from coreg_wire.terminal.output import print_json
 from site_agent.cli.service import JsonOption
 from site_agent.identity.identity import certificate_in, check_identity, enrol, install, renew
@@ -143,6 +144,8 @@ def peers(
     if found[own].another_key:  # a pin of this site's earlier key has no effect, and is replaced
         found[own] = replace(found[own], pinned=None)
     if write is not None:
+        if write.exists():
+            as_owner(write)
         added = write_pins(write, list(found.values()))
         typer.echo(f"{write}: pinned {', '.join(added) or 'no new site'}")
         typer.echo(

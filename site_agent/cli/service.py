@@ -13,6 +13,7 @@ import typer
 from coreg_core.errors import BadData, Unreachable, UsageError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.clock import utc_now
+from coreg_wire.terminal.command_line import as_owner
 from coreg_wire.terminal.output import print_json
 
 if TYPE_CHECKING:
@@ -59,8 +60,16 @@ def serve(
         stay(Given(config, coordinator, insecure, name, metrics), ServiceLog(log))
 
 
-def state_of(config: Path) -> "StateDir":
-    """The state of the agent that serves, or served, with this configuration; Unreachable if none did."""
+def state_of(config: Path, *, change: bool = False) -> "StateDir":
+    """The state of the agent that serves, or served, with this configuration.
+
+    Raises
+    ------
+    Unreachable
+        none did.
+    StorageError
+        ``change``, and the state belongs to another user.
+    """
     from site_agent.config.settings import read_settings
     from site_agent.service.state_dir import StateDir
 
@@ -70,6 +79,8 @@ def state_of(config: Path) -> "StateDir":
             f"no agent has served with {config} (no state in {state.folder}). Go to the folder of the service, or give "
             "--config FILE."
         )
+    if change:
+        as_owner(state.folder)
     return state
 
 
@@ -110,7 +121,7 @@ def approve(
     """Approve a pending run. The policy still applies. For a run that is not pending, show its state."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {state_of(config).record_decision(run, Decision(True, ''), repeats=repeats)}")
+    typer.echo(f"run {state_of(config, change=True).record_decision(run, Decision(True, ''), repeats=repeats)}")
 
 
 def withdraw(
@@ -118,7 +129,7 @@ def withdraw(
     config: FileOption = FILE,
 ) -> None:
     """End the approval of a study's later runs. Each of them waits for `approve` again."""
-    state_of(config).withdraw(study)
+    state_of(config, change=True).withdraw(study)
     typer.echo(f"later runs of study {study} wait for approval again")
 
 
@@ -130,7 +141,7 @@ def refuse(
     """Refuse a pending run. For a run that is not pending, show its state."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {state_of(config).record_decision(run, Decision(False, reason))}")
+    typer.echo(f"run {state_of(config, change=True).record_decision(run, Decision(False, reason))}")
 
 
 def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:

@@ -8,7 +8,7 @@ import math
 import re
 import shlex
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -38,6 +38,7 @@ class Table:
     source: str
     lines: Ints
     dialect: Dialect = PLAIN
+    doubts: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -76,8 +77,9 @@ class Table:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notation of the file, if it is not commas and decimal points."""
-        return () if self.dialect.said is None else (f"{self.source}: {self.dialect.said}",)
+        """The notation of the file, if it is not commas and decimal points, and cells that may mean a missing value."""
+        told = (*(() if self.dialect.said is None else (self.dialect.said,)), *self.doubts)
+        return tuple(f"{self.source}: {text}" for text in told)
 
     def select(self, names: Sequence[str]) -> "Table":
         return replace(self, frame=self.frame.select(names))
@@ -189,7 +191,7 @@ def read_table(path: Source, found: Faults | None = None, na_values: Sequence[st
     found
         collects faults that leave the rest of the table readable; without it they are raised.
     na_values
-        texts of cells that mean a missing value, compared after white space is stripped; -99 also stands for -99.0.
+        texts of cells that mean a missing value, compared after white space is stripped.
 
     Raises
     ------
@@ -214,11 +216,20 @@ def read_table(path: Source, found: Faults | None = None, na_values: Sequence[st
     else:
         found.add(*here)
     text = pl.all().str.strip_chars()
-    missing = text.is_in(["", *na_values])
-    if codes := [re.escape(value) for value in na_values if re.fullmatch(r"[+-]?\d+", value)]:
-        missing |= text.str.contains(rf"^(?:{'|'.join(codes)})[.,]0+$")  # -99 is also written -99.0
-    frame = frame.select(pl.when(missing).then(None).otherwise(text).name.keep())
-    return Table(frame, source, lines, PLAIN if separator is None else dialect_of(frame, separator))
+    frame = frame.select(pl.when(text.is_in(["", *na_values])).then(None).otherwise(text).name.keep())
+    dialect = PLAIN if separator is None else dialect_of(frame, separator)
+    return Table(frame, source, lines, dialect, tuple(_other_forms(frame, na_values)))
+
+
+def _other_forms(frame: pl.DataFrame, na_values: Sequence[str]) -> Iterator[str]:
+    """Notes on cells such as -99.0 where -99 means a missing value: a text is compared as it is written."""
+    codes = [value for value in na_values if re.fullmatch(r"[+-]?\d+", value)]
+    for code in codes:
+        for cell in (f"{code}.0", f"{code},0"):
+            found = {column.name: int((column == cell).sum()) for column in frame.iter_columns()}
+            if where := [f"{name!r} ({count})" for name, count in found.items() if count]:
+                what = f"cells with {cell} are not {code}, which means a missing value: in {', '.join(where)}"
+                yield f"{what}. Add {cell} to na_values"
 
 
 def _read(path: Source, source: str, found: Faults) -> tuple[pl.DataFrame, Ints, str | None]:

@@ -63,7 +63,10 @@ def scores_of(path: Path, id_column: str, table: Table) -> tuple[Arr, bool]:
     found = read_table(path)
     column = "probability" if "probability" in found.columns else "score"
     found.require([id_column, column], "of scores made together")
-    by_id = dict(zip(found.ids(id_column), found.numbers(column).tolist(), strict=True))
+    ids = found.ids(id_column)
+    if len(set(ids)) < len(ids):
+        raise BadData(f"{path}: an id has two scores. Keep one row of each record.")
+    by_id = dict(zip(ids, found.numbers(column).tolist(), strict=True))
     scores = np.array([by_id.get(name, np.nan) for name in table.with_id(id_column).ids(id_column)])
     if (known := len(scores) - int(np.isnan(scores).sum())) < 2:
         raise BadData(

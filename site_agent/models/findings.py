@@ -262,7 +262,8 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
     if found.get("together") is not None:
         if found.get("score") == Choice.TOGETHER.value:
             out.append(
-                "score together the instances that all sites know (coreg-agent score): the error on left-out labels is smaller."
+                "score together the instances that all sites know (a scoring study of the coordinator's operator, or "
+                "`coreg-agent score`): the error on left-out labels is smaller."
                 f"{_like(calibration.TOGETHER, _change(found))}"
             )
         else:

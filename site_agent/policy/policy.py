@@ -313,8 +313,10 @@ class Policy(BaseModel):
             ),
             (
                 terms.rows == "common" and not self.common_rows,
-                'rows = "common" would disclose labelled instances among the shared ids (common_rows = false). To allow it, set '
-                "common_rows = true in policy.toml and reload",
+                'rows = "common" would disclose labelled instances among the shared ids (common_rows = false)'
+                # Under "sums" the key alone does not suffice: the study needs private rows.
+                + ". To allow it, set common_rows = true in policy.toml and reload"
+                * (self.members_may_learn != "sums"),
             ),
             (
                 terms.residuals == "open" and not self.open_residuals,

@@ -12,7 +12,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.identity.names import check_site_name
-from coreg_wire.terminal.command_line import OperatorInterrupt
+from coreg_wire.terminal.command_line import OperatorInterrupt, owner_hint
 from coreg_wire.terminal.signals import on_signals
 from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings, read_settings
 from site_agent.data.aligned import SharedIds, read_ids
@@ -359,7 +359,7 @@ class _Running:
             self.daemon.notify(
                 Notice(
                     "not_reloaded",
-                    f"configuration not reloaded, the previous one stays in force: {error}",
+                    f"configuration not reloaded, the previous one stays in force: {error}{owner_hint(error)}",
                     warning=True,
                 )
             )

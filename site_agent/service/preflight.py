@@ -21,6 +21,7 @@ from site_agent.data.errors import BadTable, some
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare, site_salt
 from site_agent.data.shared_set import UNSHARED
+from site_agent.data.tables import read_table
 from site_agent.ledger.files import read_lines
 from site_agent.models.batch import batch_of
 from site_agent.models.store import ModelStore, other_columns
@@ -143,6 +144,8 @@ def check(
     def scorable(name: str, inputs: Inputs) -> str:
         """Which current models can score the table; a warning if none can."""
         fits, faults = list[str](), list[str]()
+        if not set(read_table(inputs.table, na_values=inputs.na_values).columns) - set(inputs.id.split("+")):
+            return "it has ids only"
         for study, model in results.current_models().items():
             try:
                 _, scored = batch_of(model, {name: inputs}, salt)
@@ -213,7 +216,11 @@ def check(
                 f"all users can change {', '.join(loose)}, and with them what this site agrees to. Run `chmod o-w` on them."
             )
         if others := [str(path) for path in paths if path.stat().st_uid not in (os.geteuid(), 0)]:
-            raise StorageError(f"{', '.join(others)} belong to another user, who can change what this site agrees to.")
+            raise StorageError(
+                f"{', '.join(others)}: they belong to another user than the one who runs this command. If a service uses "
+                "them, run the command as its user (sudo -u coreg-agent …). Else change the owner: that user can change what "
+                "this site agrees to."
+            )
         return (
             f"not writable by all users: {', '.join(map(str, paths))}"
             if paths

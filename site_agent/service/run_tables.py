@@ -72,17 +72,26 @@ class RunTables:
             return self._batch(plan, plan.objective, policy, results)
         if isinstance(plan.objective, Alignment):
             return None, self._ids(plan, plan.objective, results), None
-        name = self.data_sets.choose(plan.data)
-        prepared = self._prepared(name, results)
-        with self._reading(name):
-            if (fault := prepared.common_fault(plan, self.inputs(plan))) is not None:
-                if not results.aligns:  # an agent of one run has no `status`
-                    self._notify(notices.finding(fault))
-                raise BadData(fault)
+        prepared = self._prepared(self.data_sets.choose(plan.data), results)
         data = prepared.data
         if policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, policy.ids_secret))
         return prepared, data, None
+
+    def require_common(self, plan: Plan, prepared: Prepared | None, results: Results) -> None:
+        """Check that a plan that the policy allows can have common rows; else the coordinator could test it of any table.
+
+        Raises
+        ------
+        Unusable
+            labelled instances are not among the shared ones.
+        """
+        if prepared is None or (fault := prepared.common_fault(plan, self.inputs(plan))) is None:
+            return
+        if not results.aligns:  # an agent of one run has no `status`
+            self._notify(notices.finding(fault))
+        with self._reading(self.data_sets.choose(plan.data)):
+            raise BadData(fault)
 
     def _prepared(self, name: str, results: Results, *, ahead: bool = False) -> Prepared:
         with self._reading(name, ahead=ahead):

@@ -112,6 +112,8 @@ class RunWorkers:
                 return Judged(plan.run, None, fetched=True)
             prepared, data, _ = self.tables.read(plan, self.policy, self.results)
             reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
+            if reason is None:
+                self.tables.require_common(plan, prepared, self.results)
             labelled, shared = (len(data.X), data.n_shared) if isinstance(data, PrivateData) else (0, len(data.Z))
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
             given = self.ledger.recall(plan, data.ids_digest).answered
@@ -171,11 +173,13 @@ class RunWorkers:
             prepared, data, scored = self.tables.read(plan, self.policy, self.results)
             if doubt := self._doubt(plan, prepared, approved=approved):
                 return doubt
+            rules = rules_of(self.policy, self.ledger, self.keys, data)
+            if rules.objection(plan) is None:  # the site refuses the plan otherwise
+                self.tables.require_common(plan, prepared, self.results)
         except (CoregError, Unusable) as error:
             return PlanRefused(plan.run, str(error))
         if prepared is not None and (gone := self.results.rows_gone(plan, prepared)) is not None:
             self._warn(plan, "rows_gone", gone)
-        rules = rules_of(self.policy, self.ledger, self.keys, data)
         target = "" if prepared is None else self.tables.inputs(plan).target or ""
         site = Site(self.name, data, rules, self.logs.of(plan.run), release(), os.urandom(16).hex())
         worker = _Worker(site, prepared, scored, target)

@@ -105,6 +105,9 @@ def test_scores_made_together_are_compared_on_the_rows_that_have_one(folder):
     assert not any("'id'" in note for note in found["notes"]), "the id is used"
     with pytest.raises(UsageError, match="--scores and --id belong together"):
         agent(*words)
+    write(folder, "id,score\n7,1\n7,2\n", "scores.csv")
+    with pytest.raises(BadData, match="an id has two scores"):
+        agent(*words, "--id", "id")
     write(folder, "id,score\n7x,1\n1,2\n", "scores.csv")
     with pytest.raises(BadData, match=r"scores of 1 labelled rows .* how the two files write 'id'"):
         agent(*words, "--id", "id")

@@ -172,6 +172,9 @@ def test_check_tells_which_models_can_score_a_table_without_a_target(store, tmp_
     assert told["column"].startswith("WARN   table new: cannot be scored: not with the model of waits: ")
     assert "no column 'b'" in told["column"]
     assert "line 2, column 'b': 'x' is not a finite number" in told["cell"]
+    write(tmp_path, "id\nn1\nn2\n", "new.csv")
+    lines = agent("check", "--insecure", "--name", "north").stdout.splitlines()
+    assert "ok     table new: 2 ids, no target: for scoring and alignment; it has ids only" in lines
 
 
 def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written(store, tmp_path):

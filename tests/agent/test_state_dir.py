@@ -158,3 +158,13 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
     (state.folder / "status.json").write_text("{")
     with pytest.raises(StorageError, match="Move it away"):
         state.status()
+
+
+@pytest.mark.parametrize("words", [("approve", "r1"), ("refuse", "r1", "--reason", "no"), ("withdraw", "waits")])
+def test_a_decision_of_another_user_is_refused_because_the_agent_could_not_read_it(state, monkeypatch, words):
+    """The commonest slip beside systemd, a command without sudo -u, ended the agent."""
+    monkeypatch.setattr("os.geteuid", lambda: 65534)
+    with pytest.raises(
+        StorageError, match=r"could not read what it writes\. Nothing was changed\. Run it as that user: sudo -u"
+    ):
+        command(state, *words)

@@ -283,10 +283,13 @@ def test_a_target_of_two_texts_is_asked_for_the_one_that_means_1(tmp_path):
         read_table(path).numbers("y", target=True)
 
 
-def test_a_code_for_a_missing_value_also_stands_for_its_decimals(tmp_path):
-    """A column with gaps becomes float in pandas and polars, and -99 is written -99.0."""
+def test_a_code_that_is_written_with_decimals_is_a_note(tmp_path):
+    """A column with gaps becomes float in pandas and polars, and -99 is written -99.0. An id or a label may be 99.0."""
     path = write(tmp_path, "id,hb\n-99,-99.0\n2,-99\n3,-99.5\n4,-990\n")
     found = read_table(path, na_values=("-99", "n.a."))
-    np.testing.assert_array_equal(found.numbers("hb"), [np.nan, np.nan, -99.5, -990.0])
-    assert found.ids("id") == ["", "2", "3", "4"]
-    np.testing.assert_array_equal(read_table(path, na_values=("-99.0",)).numbers("hb"), [np.nan, -99.0, -99.5, -990.0])
+    np.testing.assert_array_equal(found.numbers("hb"), [-99.0, np.nan, -99.5, -990.0])
+    [note] = found.notes
+    assert note.endswith(
+        "cells with -99.0 are not -99, which means a missing value: in 'hb' (1). Add -99.0 to na_values"
+    )
+    assert read_table(path, na_values=("-99", "-99.0")).notes[1:] == ()

@@ -81,6 +81,17 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
 def test_common_rows_need_every_labelled_row_among_the_shared_ones(agent):
     """The message of the library named an argument that no file of an operator has."""
     common = dataclasses.replace(plan("r1"), objective=Additive(rows="common"))
+    for policy in (Policy(aggregation="plaintext"), Policy(aggregation="plaintext", objectives=("additive",))):
+        agent.workers.policy = (
+            policy  # forbids the plan: then nothing of the table may be heard, and no trouble is listed
+        )
+        for refused in (agent.workers.judge(common).reason, refusal(agent, common)):
+            assert refused.startswith("against this site's policy: ")
+        assert agent.workers.tables.troubles == {}
+    agent.workers.policy = Policy(
+        aggregation="plaintext", objectives=("additive",), common_rows=True, members_may_learn="operators"
+    )
+    assert "cannot be used" in refusal(agent, common)
     reason = agent.workers.judge(common).reason
     assert reason.startswith("its data set 'patients' cannot be used")
     fault = agent.workers.tables.fault_behind(reason)

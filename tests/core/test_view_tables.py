@@ -377,6 +377,8 @@ def test_a_misspelt_name_is_told_before_texts_that_no_view_has(kind):
             AdditiveRegressor(views=views, **QUICK).fit(texts, y)
     with pytest.raises(BadData, match=r"not numeric: 'e'.*If `views` has names, columns in no view are not read"):
         AdditiveRegressor(views=VIEWS, **QUICK).fit(texts, y)
+    arrays = AdditiveRegressor(views=[np.array(each) for each in names], **QUICK, random_state=0).fit(texts, y)
+    assert_array_equal(arrays.predict(frame), model.predict(frame))
     # Columns are found by name: another order is no other table.
     assert_array_equal(model.predict(frame[["d", "a", "c", "b"]]), model.predict(frame))
     by_position = AdditiveRegressor(views=VIEWS, **QUICK, random_state=0).fit(frame, y)

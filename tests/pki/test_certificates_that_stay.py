@@ -102,8 +102,9 @@ def test_what_expires_is_said_a_month_ahead_and_once_a_day(home: Path) -> None:
     assert access.expiring(1000.0 + DAY - 1) == []
     assert access.warnings == [warning], "for `status`"
     assert access.expiring(1000.0 + DAY) == [warning]
+    assert access.expiring(1000.0 + 2 * DAY, ("a", "zz"))[1].startswith("zz cannot connect: no certificate in ")
     reissue_server(home / "ca")
-    assert access.expiring(1000.0 + 2 * DAY) == []
+    assert access.expiring(1000.0 + 4 * DAY) == []
 
 
 def test_a_lost_key_of_the_server_is_made_again(home: Path) -> None:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from coordinator.authority import authorised
 from coordinator.authority.authorised import ALLOW_LIST
 from coordinator.authority.pki import create_authority, sign_request
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
@@ -215,10 +216,13 @@ def test_a_newer_answer_replaces_the_old_one(home: Path) -> None:
     assert (home / "a" / "site.key").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_failed_signature_leaves_the_listed_certificate_in_its_file(home: Path) -> None:
+def test_a_failed_signature_leaves_the_listed_certificate_in_its_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After one `sign` as root the lock belongs to root: the next `sign` must not write a certificate that is not listed."""
     path = sign_request(home / "ca", home / "a" / "site.csr").certificate_path
     before = path.read_bytes()
+    monkeypatch.setattr(authorised, "exclusive", lambda path, holder, _seconds: exclusive(path, holder, 0.05))
     with exclusive(home / "ca" / ALLOW_LIST, "busy"), pytest.raises(StorageError):
         sign_request(home / "ca", home / "a" / "site.csr")
     assert path.read_bytes() == before

@@ -84,6 +84,8 @@ def test_every_regime_that_was_asked_for_has_a_verdict(tmp_path):
     options = ("--target", "y", "--regimes", "n10,units50", "--draws", 1, "--out", tmp_path / "o")
     spaced = benefit("--data", tmp_path / "mine.csv", "--target", "y", "--regimes", "n10", "units50").exception
     assert str(spaced).startswith("unexpected units50. Write several names with commas")
+    bare = benefit(str(tmp_path / "mine.csv"), "--target", "y").exception
+    assert str(bare).endswith(f"Give a table with --data {tmp_path / 'mine.csv'}.")
     told = benefit("--data", tmp_path / "mine.csv", *options).stdout
     assert "Verdict for n10: " in told
     table = ("--data", tmp_path / "mine.csv", "--target", "y")

@@ -12,7 +12,7 @@ from types import FrameType
 
 import typer
 
-from coreg_core.errors import CoregError
+from coreg_core.errors import CoregError, StorageError
 from coreg_wire.transport.release import release
 
 EXIT_CODES = {
@@ -77,6 +77,22 @@ def owner_hint(error: BaseException) -> str:
     if owner == "root":  # as after a command without sudo -u
         mend = f"change the owner (sudo chown {me} {seen})"
     return f" {seen} belongs to {owner}, and this command runs as {me}: {mend}."
+
+
+def as_owner(path: Path) -> None:
+    """Check before a file is written for a service: it could not read another user's file.
+
+    Raises
+    ------
+    StorageError
+        ``path`` belongs to another user than the one who runs this command.
+    """
+    if os.name == "posix" and (uid := path.stat().st_uid) != os.geteuid():
+        owner, me = _name(uid), _name(os.geteuid())
+        raise StorageError(
+            f"{path} belongs to {owner}, and this command runs as {me}: {owner} could not read what it writes. Nothing was "
+            f"changed. Run it as that user: sudo -u {owner} …"
+        )
 
 
 def _visible(path: Path) -> bool:
