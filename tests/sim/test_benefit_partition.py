@@ -159,7 +159,10 @@ def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
     by_width = sorted(block.shape[1] for block in table.attributes)
     assert by_width == [1, 1, 1, 2], "x, number, the day; z and whether it is empty"
     assert_allclose(np.corrcoef(table.y, np.arange(60))[0, 1], 1.0, atol=1e-3)
-    assert [sentence for sentence in warnings if "number" in sentence] == [
+    assert warnings[0] == (
+        "60 rows with a target; features from the columns when (days), x, z, number; with an indicator of missing values: z"
+    )
+    assert [sentence for sentence in warnings[1:] if "number" in sentence] == [
         "column 'number' has a different whole number in every row. Add --drop number if it is an id.",
     ]
     assert [sentence for sentence in leaks if "number" in sentence] == [
