@@ -93,15 +93,19 @@ def authorise(
     return _edit(path, check_site_name(name), " ".join(marks), first)
 
 
+def not_listed(directory: Path | str, sites: Sequence[str]) -> list[str]:
+    """The sites without a certificate in the list."""
+    listed = Authorised(directory).sites() if (Path(directory) / ALLOW_LIST).exists() else {}
+    return [site for site in sites if site not in listed]
+
+
 def unsigned(directory: Path | str, sites: Sequence[str]) -> str:
     """A warning of sites that cannot connect, because the list has no certificate of theirs; "" without one."""
-    path = Path(directory) / ALLOW_LIST
-    allowed = Authorised(directory)
-    listed = allowed.sites() if path.exists() else {}
-    if not (missing := [site for site in sites if site not in listed]):
+    if not (missing := not_listed(directory, sites)):
         return ""
+    path = Path(directory) / ALLOW_LIST
     todo = "Sign the site's request (`coreg-coordinator sign`), or remove the site from federation.toml and the study."
-    damage = allowed.damage() if path.exists() else ""
+    damage = Authorised(directory).damage() if path.exists() else ""
     what = damage or f"no certificate in {path}. {todo}"
     return f"{', '.join(missing)} cannot connect: {what} Runs wait for [timeouts] join."
 

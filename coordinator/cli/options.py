@@ -94,19 +94,19 @@ def warn_of_unsigned(sites: Sequence[str], identity: Path, *, quiet: bool = Fals
     UsageError
         the sites are still the sample's.
     """
-    from coordinator.authority.authorised import unsigned
+    from coordinator.authority.authorised import not_listed, unsigned
     from coordinator.config.sample import SITES
 
     if not (identity / "ca.pem").exists():  # without TLS there are no certificates
         return
-    text = unsigned(identity, sites)
-    if set(sites) <= set(SITES) and text.startswith(", ".join(sites)):
+    missing = not_listed(identity, sites)
+    if missing and set(missing) == set(sites) <= set(SITES):
         raise UsageError(
-            f"federation.toml still lists {', '.join(sites)}, names of the sample. Write the names of your sites into "
+            f"federation.toml still lists {', '.join(missing)}, names of the sample. Write the names of your sites into "
             "[federation] sites."
         )
-    if text and not quiet:
-        typer.echo(f"warning: {text}", err=True)
+    if missing and not quiet:
+        typer.echo(f"warning: {unsigned(identity, sites)}", err=True)
 
 
 def planned(configuration: "Configuration", study: Path | None) -> "Plan":

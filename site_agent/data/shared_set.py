@@ -243,9 +243,10 @@ def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty
 def load_batch(
     path: Source, id_column: str, na_values: Sequence[str] = NA_VALUES, aligned: SharedIds | None = None
 ) -> tuple[Table, tuple[str, ...], tuple[str, ...]]:
-    """Read a table of instances to score together: the rows, their ids as they are written, and as the sites compare them.
+    """Read a table of instances to score together.
 
-    The rows are sorted by the latter, as at every site. With ``aligned`` they are the rows with these ids.
+    Returns the rows, their ids as the file writes them, and their ids as the sites compare them. The rows are sorted by the
+    compared ids, as at every site. With ``aligned`` they are the rows with these ids.
 
     Raises
     ------

@@ -113,7 +113,9 @@ def check(
             if 0 < count < least:
                 text = f"{called}: {count} {what} instances. Fewer than {least} were not measured (docs/research/benefit.md)"
                 note(text, True, {"check": "table", "warning": True})
-        if inputs.shared is not None and common() and (fault := prepared.unshared(inputs)) is not None:
+        allowed = written()
+        common = allowed is not None and allowed.common_rows
+        if inputs.shared is not None and common and (fault := prepared.unshared(inputs)) is not None:
             note(fault, True, {"check": "table", "warning": True})
         if both := prepared.labelled_and_shared:
             text = (
@@ -135,11 +137,12 @@ def check(
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same{before})"
         )
 
-    def common() -> bool:
-        """Whether the policy expects studies with common rows."""
-        with suppress(CoregError):  # `policy` reports a fault of the file
-            return settings.policy is not None and settings.policy.exists() and read_policy(settings.policy).common_rows
-        return False
+    def written() -> Policy | None:
+        """The policy file; None without one, or with a fault, which `policy` reports."""
+        with suppress(CoregError):
+            if settings.policy is not None and settings.policy.exists():
+                return read_policy(settings.policy)
+        return None
 
     def scorable(name: str, inputs: Inputs) -> str:
         """Which current models can score the table; a warning if none can."""
@@ -162,11 +165,8 @@ def check(
         return "features not checked, because there is no model yet"
 
     def ids(inputs: Inputs) -> str:
-        written = settings.policy is not None and settings.policy.exists()
-        try:
-            aligns = read_policy(settings.policy).alignment if written else None
-        except CoregError:
-            raise _Skipped("the policy has a fault") from None
+        allowed = written()
+        aligns = None if allowed is None else allowed.alignment
         try:
             found = read_ids(inputs, "folded")
         except BadTable as error:
