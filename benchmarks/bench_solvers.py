@@ -27,9 +27,7 @@ def model(form, solver):
     )
 
 
-@pytest.mark.parametrize(
-    "solver", ["direct", "stacked", "conjugate-gradients", "block-coordinate-descent", "consensus"]
-)
+@pytest.mark.parametrize("solver", ["direct", "stacked", "conjugate-gradients", "block-coordinate-descent"])
 @pytest.mark.parametrize("form", ["exact", "semi-parametric"])
 def bench_fit(benchmark, problem, form, solver):
     benchmark.group = f"fit {form}: M={M}, n={N}, m={UNLABELLED}, coupling={COUPLING}"

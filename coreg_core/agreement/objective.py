@@ -17,7 +17,7 @@ from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 
 # The schedules that minimise Q.
-ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent", "consensus"]
+ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent"]
 # The residual behind a certificate is itself rounded. A site's answer carries a relative error of a few eps for each
 # of its two passes (measured: 2 to 6 eps on the golden cases); 16 eps of the subtracted vectors is added to its norm, so
 # that a certificate near machine precision covers rounding.

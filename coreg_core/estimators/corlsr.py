@@ -86,7 +86,7 @@ class CoRLSR(ViewsRegressor, Estimator):
         λ ≥ 0. Each ordered pair of views counts once, so each pair counts twice.
     solver
         "direct" (the closed form, also for repeated rows), "stacked" (the paper's own system, which raises an error
-        when it is singular), "conjugate-gradients", "block-coordinate-descent" (the paper's Algorithm 1), "consensus".
+        when it is singular), "conjugate-gradients", "block-coordinate-descent" (the paper's Algorithm 1).
     tol
         stop when the certified gap Q − Q* is at most tol · Σ‖y_v‖² ...
     prediction_tol

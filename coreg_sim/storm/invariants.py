@@ -66,7 +66,7 @@ def check(
             if run not in cancelled and not world.may_lack(run):
                 broken.append(f"{run} is not on record")
             continue
-        good = GOOD if study == "consensus" else GOOD - {"MAX_ROUNDS"}
+        good = GOOD if study == "sweeps" else GOOD - {"MAX_ROUNDS"}
         allowed = {"CANCELLED"} if run in cancelled else set()
         allowed |= {"SITE_FAULT"} if any(fault.kind == "noise" for fault in faults) else set()
         allowed |= {"REFUSED"} if run in world.refusing else set()

@@ -9,7 +9,7 @@ _STUDY = '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = '
 STUDIES = {
     "agreement": f'{_STUDY}"agreement"\ncoupling = 0.1\n',
     "path": f'{_STUDY}"agreement"\ncoupling = [0.01, 1.0]\n',
-    "consensus": f'{_STUDY}"agreement"\ncoupling = 1.0\n[schedule]\nname = "consensus"\nmax_rounds = 12\n',
+    "sweeps": f'{_STUDY}"agreement"\ncoupling = 1.0\n[schedule]\nname = "block-coordinate-descent"\nmax_rounds = 4\n',
     "additive": f'{_STUDY}"additive"\nprobes = 4\nlandmarks = 20\ntuning_steps = 2\n',
     "forecast": f'{_STUDY}"additive"\nprobes = 4\nlandmarks = 20\ntuning_steps = 2\nforecast = true\n',
     "scoring": '[study]\nname = "{name}"\ndata = "new"\n[model]\nobjective = "scoring"\n',

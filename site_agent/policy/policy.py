@@ -65,7 +65,7 @@ class Policy(BaseModel):
     kernels: tuple[KernelName, ...] = Field(default=("gaussian", "laplacian", "linear"), min_length=1, strict=False)
     degree_max: int = Field(default=3, ge=1)
     schedules: tuple[ScheduleName, ...] = Field(
-        default=("conjugate-gradients", "consensus", "block-coordinate-descent"), min_length=1, strict=False
+        default=("conjugate-gradients", "block-coordinate-descent"), min_length=1, strict=False
     )
     # label_units: of the agreement; "raw" also reveals the level of the labels. targets: of the additive objective.
     label_units: tuple[LabelUnits, ...] = Field(default=("centred", "standardised"), min_length=1, strict=False)

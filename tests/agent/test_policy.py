@@ -37,7 +37,11 @@ BORDERS = {
     "forms": (("exact",), {"form": "exact"}, {"form": "landmarks"}),
     "kernels": (("gaussian", "linear"), {"form": "linear", "kernel": "laplacian"}, {"kernel": "laplacian"}),
     "degree_max": (3, {"kernel": "laplacian", "degree": 400}, {"kernel": "polynomial", "degree": 4}),
-    "schedules": (("consensus",), {"schedule": "consensus"}, {"schedule": "conjugate-gradients"}),
+    "schedules": (
+        ("block-coordinate-descent",),
+        {"schedule": "block-coordinate-descent"},
+        {"schedule": "conjugate-gradients"},
+    ),
     "label_units": (("centred", "standardised"), {"label_units": "centred"}, {"label_units": "raw"}),
     "bandwidth_min": (0.5, {"bandwidth": 1.0}, {"bandwidth": 0.999}),
     "bandwidth_max": (10.0, {"bandwidth": 20.0}, {"bandwidth": 20.1}),

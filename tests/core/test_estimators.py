@@ -179,8 +179,8 @@ def test_bad_data_is_named(what, message):
         ({"coupling": np.nan}, "'coupling' .* Got nan"),
         ({"degree": None}, "'degree' .* Got None"),
         ({"kernel": "polynomial", "degree": 0}, "'degree' .* Got 0"),
-        ({"solver": "consensus", "max_rounds": 0}, "'max_rounds' .* Got 0"),
-        ({"solver": "consensus", "tol": -1.0}, "'tol' .* Got -1.0"),
+        ({"solver": "conjugate-gradients", "max_rounds": 0}, "'max_rounds' .* Got 0"),
+        ({"solver": "conjugate-gradients", "tol": -1.0}, "'tol' .* Got -1.0"),
     ],
 )
 def test_bad_parameters_are_named(parameters, message):

@@ -210,13 +210,14 @@ def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
         assert max(gaps) <= 1e3 * (1 + mu_b) * (gaps[0] + 1e-300)
 
 
-@pytest.mark.parametrize("name", ["consensus", "block-coordinate-descent"])
 @pytest.mark.parametrize("span", ["exact", "semi-parametric"])
-def test_the_slow_schedules_stagnate_too(name, span):
+def test_sweeps_stagnate_too(span):
     for coupling in (0.0, 1e-3, 0.3):
         problem = problem_of(3, 6, 10, coupling, span=span)
         views = problem.views()
-        schedule = make_schedule(name, terms(problem, views, tolerance=0.0, prediction_tolerance=0.0))
+        schedule = make_schedule(
+            "block-coordinate-descent", terms(problem, views, tolerance=0.0, prediction_tolerance=0.0)
+        )
         progress = schedule.progress(run_in_memory(schedule, views))
         assert progress.stops == (Stop.STAGNATED,)
         assert progress.prediction_bound[0] <= 1e-11
@@ -267,7 +268,7 @@ def test_before_the_first_round_there_is_nothing_to_show(name):
     assert not schedule.finished(state)
 
 
-def test_conjugate_gradients_beat_the_other_two():
+def test_conjugate_gradients_beat_sweeps():
     """Parallel rounds against sweeps, at strong coupling."""
     problem = problem_of(6, 10, 25, 3.0, span="semi-parametric")
     views = problem.views()
@@ -275,7 +276,7 @@ def test_conjugate_gradients_beat_the_other_two():
     for name in SCHEDULE_NAMES:
         schedule = make_schedule(name, terms(problem, views, tolerance=1e-10, prediction_tolerance=1e-4))
         rounds[name] = schedule.progress(run_in_memory(schedule, views)).round
-    assert 3 * rounds["conjugate-gradients"] < rounds["block-coordinate-descent"] <= rounds["consensus"]
+    assert 3 * rounds["conjugate-gradients"] < rounds["block-coordinate-descent"]
 
 
 # --- the small parts --------------------------------------------------------------------------------------------------

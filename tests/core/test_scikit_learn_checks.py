@@ -34,7 +34,7 @@ QUICK = {"tuning_steps": 2, "probes": 4, "landmarks": 40, "n_epochs": 20, "n_ste
 OTHERS = [
     RLSR(preset="paper", bandwidth=1.0),
     RLSR(kernel="linear", ridge=1.0),
-    CoRLSR(bandwidth=1.0, ridge=0.1, solver="consensus"),
+    CoRLSR(bandwidth=1.0, ridge=0.1, solver="block-coordinate-descent"),
     SNF(n_epochs=3, start="pca", degree=1),
     OCARegressor(fit_intercept=False, n_steps=300, random_state=0),
 ]

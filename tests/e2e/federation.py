@@ -82,7 +82,13 @@ CONVERGES = {
     "threads": 1, "model": "", "study": "", "aggregation": "secure", "report": "exact",
 }  # fmt: skip
 # Many rounds of a few milliseconds: long enough to be killed in the middle.
-LONG = {"schedule": "consensus", "coupling": 3.0, "tolerance": 0.0, "prediction_tolerance": 0.0, "max_rounds": 150}
+LONG = {
+    "schedule": "block-coordinate-descent",
+    "coupling": 3.0,
+    "tolerance": 0.0,
+    "prediction_tolerance": 0.0,
+    "max_rounds": 150,
+}
 ENDLESS = LONG | {"max_rounds": 9_000}
 ADDITIVE = """
 [study]

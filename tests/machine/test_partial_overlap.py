@@ -91,7 +91,6 @@ def sites() -> dict[str, Site]:
 
 PLANS = {
     "agreement": make_plan(sites=SITES, min_sites=4, coupling=(0.01, 0.1)),
-    "consensus": make_plan(sites=SITES, min_sites=4, schedule="consensus", form="exact", max_rounds=3000),
     "additive": additive_plan(SITES, min_sites=4, forecast=True, folds=3),
 }
 

@@ -50,7 +50,7 @@ from site_agent.machine.site_data import PrivateData
 UNLABELLED = 6
 IDS = "digest-of-the-ids"
 TIMEOUTS = Timeouts(join=1.0, plan=2.0, approval=500.0, round=3.0, stall=4.0)
-SCHEDULES = ("conjugate-gradients", "block-coordinate-descent", "consensus")
+SCHEDULES = ("conjugate-gradients", "block-coordinate-descent")
 
 
 def make_plan(**changes: Any) -> Plan:

@@ -6,7 +6,6 @@ from typing import Any, get_args
 from coreg_core.agreement.objective import ScheduleName
 from coreg_core.agreement.schedules.block_coordinate_descent import BlockCoordinateDescent
 from coreg_core.agreement.schedules.conjugate_gradient import ConjugateGradient
-from coreg_core.agreement.schedules.consensus import Consensus
 from coreg_core.agreement.schedules.schedule import Schedule, Terms
 from coreg_core.agreement.views import View
 from coreg_core.errors import UsageError
@@ -27,8 +26,6 @@ def make_schedule(name: str, terms: Terms) -> Schedule[Any]:
             return ConjugateGradient(terms)
         case "block-coordinate-descent":
             return BlockCoordinateDescent(terms)
-        case "consensus":
-            return Consensus(terms)
         case _:
             raise UsageError(f"schedule {name!r}: choose one of {', '.join(SCHEDULE_NAMES)}.")
 

@@ -1,4 +1,4 @@
-r"""Shared by the three schedules: the query, the terms, the stop, and the protocol of a value stepped from outside.
+r"""Shared by both schedules: the query, the terms, the stop, and the protocol of a value stepped from outside.
 
 A driver does
 
