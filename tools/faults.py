@@ -49,8 +49,7 @@ def run_drills(times: int) -> str:
 
 
 def run_storms(seeds: int) -> str:
-    command = [sys.executable, "-m", "coreg_sim.cli.app", "storm", "--seeds", str(seeds), "--json"]
-    command[1:3] = ["-c", "from coreg_sim.cli.app import main; main()"]
+    command = [sys.executable, "-m", "tests.storm", "--seeds", str(seeds), "--json"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     told = [json.loads(line) for line in said.splitlines()]
     storms = [line for line in told if line["event"] == "storm"]

@@ -10,7 +10,6 @@ from coreg_sim.cli.benefit import benefit
 from coreg_sim.cli.compare import compare
 from coreg_sim.cli.options import JsonOption
 from coreg_sim.cli.run import run
-from coreg_sim.cli.storm import storm
 from coreg_sim.papers.runner import NAMES, find, run_experiment
 from coreg_wire.terminal import command_line, output
 
@@ -23,7 +22,6 @@ app = typer.Typer(
 app.command()(run)
 app.command()(compare)
 app.command(context_settings={"allow_extra_args": True})(benefit)
-app.command()(storm)
 
 
 @app.command()

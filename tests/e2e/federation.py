@@ -31,12 +31,12 @@ from coordinator.transports.in_process import InProcess
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import plan_from_dict
-from coreg_sim.storm.world import bits
 from coreg_wire.terminal import command_line
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.machine.site import Rules, Site
 from site_agent.models.file import load_model
+from tests.storm.world import bits
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = {"coreg-coordinator": "coordinator.cli.app", "coreg-agent": "site_agent.cli.app"}

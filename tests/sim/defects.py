@@ -8,8 +8,8 @@ import itertools
 import multiprocessing.connection
 import sys
 
-from coreg_sim.storm import simulation
-from coreg_sim.storm.story import story_of
+from tests.storm import simulation
+from tests.storm.story import story_of
 
 # Defects that real drills found, or that would be as bad: (the patch, a seed that finds it). Seeds below 1,000 each.
 DEFECTS = {

@@ -11,8 +11,8 @@ from contextlib import closing
 import pytest
 from defects import DEFECTS, broken_by
 
-from coreg_sim.storm.batches import asked, storms
-from coreg_sim.storm.loop import Process, VirtualLoop
+from tests.storm.batches import ROOT, asked, storms
+from tests.storm.loop import Process, VirtualLoop
 
 pytestmark = pytest.mark.timeout(400)
 FOUND = (185, 518)  # beyond the first fifty: an older ledger; a seed that finds a defect below
@@ -28,9 +28,9 @@ def test_every_seed_ends_with_the_models_of_a_calm_run_and_whole_ledgers():
 def test_a_seed_gives_the_same_trace_in_every_process():
     traces = set()
     for hashing in ("1", "2"):
-        command = [sys.executable, "-m", "coreg_sim.storm", "9", "2"]
+        command = [sys.executable, "-m", "tests.storm.seeds", "9", "2"]
         env = {**os.environ, "PYTHONHASHSEED": hashing}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env, cwd=ROOT)
         traces.add(done.stdout)
     assert len(traces) == 1, traces
 

@@ -8,11 +8,11 @@ from coordinator.authority.authorised import revoke
 from coordinator.authority.pki import create_authority, sign_request
 from coordinator.service.access import AccessControl
 from coreg_core.errors import Refused
-from coreg_sim.storm.loop import Process
-from coreg_sim.storm.network import Network, Server
 from coreg_wire.identity.names import key_fingerprint, load_certificates
 from coreg_wire.identity.signatures import private_key
 from site_agent.identity.identity import check_identity, enrol, install, renew
+from tests.storm.loop import Process
+from tests.storm.network import Network, Server
 
 
 class Certificates:

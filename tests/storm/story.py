@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from coreg_sim.storm.world import SITES
+from tests.storm.world import SITES
 
 _STUDY = '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = '
 STUDIES = {
@@ -74,7 +74,7 @@ class Story:
 
 def story_of(seed: int, *, operated: bool = True) -> Story:
     """The story of a seed; ``operated``: with the second stream of faults too."""
-    chance = random.Random(seed)  # noqa: S311 - a simulation
+    chance = random.Random(seed)
     runs: list[tuple[float, str]] = []
     for _ in range(chance.choice((1, 1, 2, 3))):
         at, study = chance.uniform(0, 0.6 * STORM), chance.choice(list(STUDIES))
@@ -101,7 +101,7 @@ def story_of(seed: int, *, operated: bool = True) -> Story:
             seconds = chance.uniform(LONG, 5 * LONG)
             faults.append(Fault(at + chance.uniform(0, seconds), "kill", "coordinator", chance.expovariate(0.1)))
         faults.append(Fault(at, kind, where, seconds, moment))
-    chance = random.Random(f"operators of {seed}")  # noqa: S311 - a stream of its own: the draws above stay as they are
+    chance = random.Random(f"operators of {seed}")  # a stream of its own: the draws above stay as they are
     for _ in range(chance.choice((0, 0, 1, 2)) if operated else 0):
         kind = chance.choice(OPERATED)
         where = chance.choice(

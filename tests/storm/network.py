@@ -13,10 +13,10 @@ from coordinator.authority.authorised import Authorised
 from coordinator.transports import Emit
 from coordinator.transports.sessions import Sessions
 from coreg_core.protocol.messages import Answer, Hello
-from coreg_sim.storm.loop import Process, VirtualLoop
 from coreg_wire.identity.names import certificate_name, load_certificates
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
 from site_agent.session.dial import NoAnswer
+from tests.storm.loop import Process, VirtualLoop
 
 KEEPALIVE = 5.0
 PACKET = 4096  # bytes

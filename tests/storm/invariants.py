@@ -9,10 +9,10 @@ from coordinator.store.summaries import Summaries
 from coreg_core.errors import CoregError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_sim.storm.story import GOOD, IDLE, LONG, Fault
-from coreg_sim.storm.world import SITES, World
 from site_agent.ledger import read_ledger
 from site_agent.ledger.audit import audit, head_of
+from tests.storm.story import GOOD, IDLE, LONG, Fault
+from tests.storm.world import SITES, World
 
 
 @dataclass

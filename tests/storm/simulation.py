@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.protocol.plan import Plan
-from coreg_sim.storm.disk import followed
-from coreg_sim.storm.invariants import Told, check, check_tasks, is_over
-from coreg_sim.storm.keystreams import keystreams_watched
-from coreg_sim.storm.loop import VirtualLoop
-from coreg_sim.storm.story import EVERYWHERE, GOOD, JUMPS, LONG, NEEDS, PATIENCE, STORM, STUDIES, Fault, Story
-from coreg_sim.storm.world import SITES, World
 from coreg_wire import clock
+from tests.storm.disk import followed
+from tests.storm.invariants import Told, check, check_tasks, is_over
+from tests.storm.keystreams import keystreams_watched
+from tests.storm.loop import VirtualLoop
+from tests.storm.story import EVERYWHERE, GOOD, JUMPS, LONG, NEEDS, PATIENCE, STORM, STUDIES, Fault, Story
+from tests.storm.world import SITES, World
 
 
 def live_through(story: Story, twins: Mapping[str, Any]) -> Told:
@@ -31,9 +31,9 @@ def live_through(story: Story, twins: Mapping[str, Any]) -> Told:
 
 def _simulated(story: Story, twins: Mapping[str, Any]) -> tuple[Told, dict[str, Any]]:
     """How the story ended, in a folder of its own, and the sites' results of its last run."""
-    chance = random.Random(f"chances of {story.seed}")  # noqa: S311 - a simulation
+    chance = random.Random(f"chances of {story.seed}")
     loop, told = VirtualLoop(chance), Told()
-    memory = Path("/dev/shm")  # noqa: S108 - the folder below it is made by tempfile
+    memory = Path("/dev/shm")
     folder = tempfile.TemporaryDirectory(prefix="storm-", dir=memory if memory.is_dir() else None)
     with folder as name, followed() as durable, keystreams_watched(told.broken):
         world = World(Path(name), loop, chance, durable, asks=story.asks)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator.store.schema import Tables
-from coreg_sim.storm.loop import process_name
+from tests.storm.loop import process_name
 
 _WAL_HEADER, _FRAME_HEADER, _INDEX_HEADER = 32, 24, 40  # bytes
 

@@ -1,4 +1,4 @@
-"""Seeds in a process of their own: python -m coreg_sim.storm FIRST COUNT, or FIRST alone for the shrunk story of a seed.
+"""Seeds in a process of their own: python -m tests.storm.seeds FIRST COUNT, or FIRST alone for the shrunk story of a seed.
 
 Prints a JSON object for each seed. It leaves without clean-up, since tasks of killed processes must never run again.
 """
@@ -9,8 +9,8 @@ import sys
 import traceback
 from dataclasses import asdict
 
-from coreg_sim.storm.simulation import calm_models, live_through, shrunk
-from coreg_sim.storm.story import story_of
+from tests.storm.simulation import calm_models, live_through, shrunk
+from tests.storm.story import story_of
 
 
 def main(first: int, count: int | None) -> None:
@@ -19,10 +19,10 @@ def main(first: int, count: int | None) -> None:
         if live_through(story, calm_models(story)).broken:
             story = shrunk(story)
         told = live_through(story, calm_models(story))
-        print(json.dumps({"seed": first, "story": str(story), **asdict(told)}))  # noqa: T201
+        print(json.dumps({"seed": first, "story": str(story), **asdict(told)}))
     for seed in range(first, first + (count or 0)):
         story = story_of(seed)
-        print(json.dumps({"seed": seed, **asdict(live_through(story, calm_models(story)))}), flush=True)  # noqa: T201
+        print(json.dumps({"seed": seed, **asdict(live_through(story, calm_models(story)))}), flush=True)
 
 
 if __name__ == "__main__":

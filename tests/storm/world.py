@@ -23,10 +23,6 @@ from coordinator.store.summaries import RunSummary, Summaries
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import PROTOCOL_VERSION, Hello
 from coreg_core.protocol.plan import Plan
-from coreg_sim.storm.certificates import Access, Certificates
-from coreg_sim.storm.disk import Durable
-from coreg_sim.storm.loop import Process, VirtualLoop, process_name
-from coreg_sim.storm.network import Network, SimulatedDialler
 from coreg_wire import clock
 from site_agent.data.data_sets import DataSets
 from site_agent.data.inputs import Inputs
@@ -45,6 +41,10 @@ from site_agent.service.run_logs import RunLogs
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Dial
+from tests.storm.certificates import Access, Certificates
+from tests.storm.disk import Durable
+from tests.storm.loop import Process, VirtualLoop, process_name
+from tests.storm.network import Network, SimulatedDialler
 
 SITES = ("north", "south", "west")
 BEGIN = 1.8e9  # seconds since 1970: the first moment of a storm
@@ -107,7 +107,7 @@ class World:
         self.restored: list[float] = []  # times at which an older store came back
         self.sites_restored: set[str] = set()  # sites whose older ledger came back
         clock.source = self.wall_clock
-        self.network = Network(loop, random.Random(chance.random()))  # noqa: S311 - a simulation
+        self.network = Network(loop, random.Random(chance.random()))
         self.processes: dict[str, Process] = {}
         self.reloads: dict[str, Callable[[], None]] = {}  # what SIGHUP does to a process
         self.ends: list[str] = []  # how processes ended of themselves
