@@ -1,5 +1,6 @@
 """The command coreg-agent."""
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -276,5 +277,6 @@ def synthesize_command(
 
 def main() -> None:
     """The console script."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our notices report failed connections
     keep_freed_memory()
     raise SystemExit(command_line.run(app, "coreg-agent"))

@@ -1,7 +1,6 @@
 """Build and run an agent from the operator's settings: `serve` keeps running, `join` and `score` take part in one run."""
 
 import asyncio
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -290,9 +289,7 @@ class _Running:
         self._dialler = dialler = GrpcDialler(
             settings.coordinator,
             None if identity is None else identity.credentials,
-            None if identity is None else lambda: identity.identity,
             min_bandwidth=settings.min_bandwidth,
-            patient=math.isinf(timeout),
         )
         on_signals(self._stop, None if self._given is None else self._reload)
         if not self._once:

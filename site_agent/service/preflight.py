@@ -1,5 +1,6 @@
 """Checks before a site joins, each with its verdict."""
 
+import asyncio
 import os
 import platform
 import shutil
@@ -29,7 +30,7 @@ from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
 from site_agent.policy.policy import Policy, as_written, read_policy
 from site_agent.service.app import host_and_port, who_am_i, with_own_key
-from site_agent.session.diagnose import probe_server
+from site_agent.session.grpc_mtls import check_connection
 
 FEW_LABELS, FEW_SHARED = 10, 50  # the fewest of the benefit study
 
@@ -230,13 +231,13 @@ def check(
     def network() -> str:
         if settings.coordinator is None:
             raise _Skipped("no --coordinator")
-        host, port = host_and_port(settings.coordinator)
+        host_and_port(settings.coordinator)
         if not known:  # the identity's fault is reported already
             raise _Skipped(f"{settings.coordinator}: no identity")
         _, checked = who_am_i(settings)
         if checked is None:
             raise _Skipped(f"{settings.coordinator}: --insecure")
-        return probe_server(host, port, checked)
+        return asyncio.run(check_connection(settings.coordinator, checked))
 
     def plan(path: Path) -> None:
         """One line for each reason against the plan."""

@@ -12,7 +12,6 @@ from coreg_core.errors import Unreachable
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 PAUSE_WHEN_REFUSED = 30.0  # the coordinator rejected this site: its operator has to act first
-MANY_FAILURES = 3  # consecutive ones, after which a site that was connected runs the diagnosis again
 T = TypeVar("T")
 
 
@@ -31,7 +30,7 @@ class Connection(Protocol):
 
 
 class Dialler(Protocol):
-    """Opens connections. `connect` raises `NoAnswer`."""
+    """Opens connections. `connect` raises `NoAnswer` with the reason."""
 
     @property
     def address(self) -> str:
@@ -39,16 +38,6 @@ class Dialler(Protocol):
         ...
 
     def connect(self, timeout: float) -> AbstractAsyncContextManager[Connection]: ...
-
-    def diagnose(self) -> str:
-        """The reason why no session opens; empty if there is none. Blocks.
-
-        Raises
-        ------
-        Refused
-            a certificate was rejected: retries cannot help.
-        """
-        ...
 
 
 class NoAnswer(Exception):
@@ -106,26 +95,23 @@ async def keep_dialling(
         no session for ``dial.timeout`` seconds.
     """
     loop = asyncio.get_running_loop()
-    pause, last_session, failures, joined = FIRST_PAUSE, loop.time(), 0, False
+    pause, last_session = FIRST_PAUSE, loop.time()
     while True:
         try:
             return await _session(conversation, dial, dial.timeout - (loop.time() - last_session))
         except NoAnswer as lost:
-            reason, failures = str(lost), failures + 1
+            reason = str(lost)
         except SessionRefused as lost:
-            reason, last_session, pause, failures, joined = str(lost), loop.time(), PAUSE_WHEN_REFUSED, 0, True
+            reason, last_session, pause = str(lost), loop.time(), PAUSE_WHEN_REFUSED
         except LostSession as lost:  # there was a session: timeout and pause start again
-            reason, last_session, pause, failures, joined = str(lost), loop.time(), FIRST_PAUSE, 0, True
-        if not joined or failures > MANY_FAILURES:
-            reason = await asyncio.to_thread(dial.dialler.diagnose) or reason
+            reason, last_session, pause = str(lost), loop.time(), FIRST_PAUSE
         waited, address = loop.time() - last_session, dial.dialler.address
         if waited >= dial.timeout:
-            where = "" if reason.startswith(address) else f"{address}: "
-            tried = f"{where}{reason.rstrip('.')} (tried for {waited:.0f} s)"
+            tried = f"{address}: {reason} (tried for {waited:.0f} s)"
             raise Unreachable(f"{tried}. Start the agent again when the coordinator is up.")
         limit = "no timeout" if math.isinf(dial.timeout) else f"timeout in {dial.timeout - waited:.0f} s"
         since = f" for {waited:.0f} s" if waited >= 1 else ""
-        note(f"not connected to {address}{since}: {reason.rstrip('.')}; trying again ({limit})")
+        note(f"not connected to {address}{since}: {reason}; trying again ({limit})")
         await asyncio.sleep(min(dial.jitter(0.5 * pause, 1.5 * pause), dial.timeout - waited))
         pause = max(pause, min(LONGEST_PAUSE, 2 * pause))
 

@@ -9,11 +9,12 @@ from typing import TypeAlias
 import grpc
 import grpc.aio
 
-from coreg_core.errors import Refused, Unreachable
+from coreg_core.errors import Unreachable
+from coreg_wire.identity.credentials import client_credentials
 from coreg_wire.transport.service import JOIN_PATH, MIN_BANDWIDTH, channel_options
 from site_agent.identity.identity import Identity
-from site_agent.session.diagnose import probe_server
 from site_agent.session.dial import Connection, NoAnswer
+from site_agent.session.hints import explained
 
 Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 # Each session has its own subchannel pool: otherwise later channels share the back-off of a refused connection, which
@@ -61,18 +62,12 @@ class GrpcDialler:
         host:port of the coordinator; a new one counts from the next connection.
     credentials
         called for each connection, to use a renewed certificate; None is --insecure.
-    identity
-        the identity for the diagnosis.
-    patient
-        whether to retry after a rejected certificate: the other operator can fix it.
     """
 
     address: str
     credentials: Callable[[], grpc.ChannelCredentials] | None
-    identity: Callable[[], Identity] | None = None
     keepalive: float = 5.0
     min_bandwidth: float = MIN_BANDWIDTH
-    patient: bool = False
 
     @asynccontextmanager
     async def connect(self, timeout: float) -> AsyncIterator[Connection]:
@@ -85,22 +80,24 @@ class GrpcDialler:
             try:
                 await asyncio.wait_for(_connected(channel), timeout=timeout)
             except TimeoutError:
-                raise NoAnswer("no answer") from None
+                raise NoAnswer(explained("connection timed out")) from None
             yield _Stream(channel.stream_stream(JOIN_PATH, request_serializer=None, response_deserializer=None)())
 
-    def diagnose(self) -> str:
-        if self.identity is None:
-            return "no answer"
-        host, _, port = self.address.rpartition(":")
-        try:
-            probe_server(host.strip("[]"), int(port), self.identity())
-        except Refused as error:
-            if not self.patient:
-                raise
-            return str(error)
-        except Unreachable as error:
-            return str(error)
-        return ""  # the handshake works now: the fault is gone
+
+async def check_connection(address: str, identity: Identity, timeout: float = 5.0) -> str:
+    """Open a connection and close it; the coordinator decides at a join whether it admits the site.
+
+    Raises
+    ------
+    Unreachable
+        with the reason.
+    """
+    credentials = client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
+    try:
+        async with GrpcDialler(address, lambda: credentials).connect(timeout):
+            return f"{address} accepts this site's certificate; it admits the site or rejects it at a join"
+    except NoAnswer as error:
+        raise Unreachable(f"{address}: {error}.") from None
 
 
 async def _connected(channel: grpc.aio.Channel) -> None:
@@ -108,6 +105,16 @@ async def _connected(channel: grpc.aio.Channel) -> None:
     state = channel.get_state(try_to_connect=True)
     while state is not grpc.ChannelConnectivity.READY:
         if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
-            raise NoAnswer("no answer")
+            raise NoAnswer(explained(await _last_error(channel)))
         await channel.wait_for_state_change(state)
         state = channel.get_state(try_to_connect=True)
+
+
+async def _last_error(channel: grpc.aio.Channel) -> str:
+    """The reason of a failed attempt. gRPC tells it to a call only."""
+    try:
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/")
+        await call(b"")
+    except grpc.aio.AioRpcError as error:
+        return error.details() or ""
+    return ""

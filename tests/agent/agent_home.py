@@ -83,9 +83,6 @@ class Coordinator:
         self._sessions.put_nowait(line)
         yield line
 
-    def diagnose(self):
-        return ""
-
     async def session(self):
         """The next session, past its greeting."""
         line = await self._sessions.get()

@@ -121,9 +121,6 @@ class PipeDialler:
         finally:
             pipe.cut(pipe)
 
-    def diagnose(self) -> str:
-        return ""
-
 
 def dialler_of(sessions: Frames, peer: tuple[str, bytes] | None = None) -> PipeDialler:
     return PipeDialler(lambda: sessions.pipe(peer))

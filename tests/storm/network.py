@@ -209,9 +209,6 @@ class SimulatedDialler:
         await asyncio.sleep(min(0.05, timeout))
         yield self._network.open(self._site, self._certificate())
 
-    def diagnose(self) -> str:
-        return ""
-
 
 class Server(Sessions):
     """The coordinator's transport."""
