@@ -53,7 +53,7 @@ $(STAMP): $(RUNTIME) requirements-dev.lock
 	@touch $(STAMP)
 
 demo: $(RUNTIME)
-	$(BIN)/python -m coreg_sim.demo
+	$(BIN)/python -m examples.demo
 
 # Each script writes its picture into the current folder.
 examples: setup

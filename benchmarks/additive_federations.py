@@ -23,7 +23,7 @@ from coreg_core.additive.reference.closed_form import solve_dense
 from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
-from coreg_sim.demo.processes import command, enrol, processes
+from examples.demo.processes import command, enrol, processes
 from site_agent.data.prepare import Inputs, prepare, site_salt
 from site_agent.machine.additive import _probe_secret
 from site_agent.models.file import load_model

@@ -13,8 +13,8 @@ import resource
 import numpy as np
 from harness import arguments, folder
 
-from coreg_sim.demo import processes
-from coreg_sim.demo.processes import enrol, together
+from examples.demo import processes
+from examples.demo.processes import enrol, together
 
 processes.DEADLINE = 900.0  # many labels take longer than a demo waits
 

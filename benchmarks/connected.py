@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness import PERFORMANCE, arguments, folder, keep, memory, show
 
-from coreg_sim.demo import processes
+from examples.demo import processes
 
 SITES, LABELLED, COLUMNS, NUMBERS = ("east", "north", "west"), 100, 8, "%.5f"
 FEDERATION = """\

@@ -2,12 +2,12 @@
 
     python benchmarks/diabetes.py [--draws 100] [--jobs 2] [--write]
 
-A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/demo/diabetes.py): 342 patients that all sites
+A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/tables.py): 342 patients that all sites
 know, and 100 held-out ones; two deals: 50 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained in
 memory by the same sites (`coreg_sim.benefit.trial`), with the same numbers as over messages; coRLSR goes through both
 machines, on the demonstration's path. *Checked*: the score where the site's own folds prefer it, else its local model. Root
 mean square errors in the study's units, means over draws. --write puts them into
-coreg_sim/demo/diabetes_draws.json; `make docs` draws them. A few minutes on two cores.
+examples/demo/diabetes_draws.json; `make docs` draws them. A few minutes on two cores.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -24,9 +24,9 @@ from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import Agreement, Iteration
 from coreg_sim.benefit.partition import Partition
 from coreg_sim.benefit.trial import trial
-from coreg_sim.demo.diabetes import HELD_OUT, SITES, UNLABELLED
 from coreg_sim.federation.problems import Problem
 from coreg_sim.federation.simulate import plan_for, simulate
+from coreg_sim.tables import HELD_OUT, SITES, UNLABELLED
 from site_agent.machine.site_data import PrivateData
 
 DEALS = {"50 each": (50, 50, 50), "80 / 10 / 0": (80, 10, 0)}
@@ -141,7 +141,7 @@ def main() -> None:
         deals = {name: summed(errors(labels, options.draws, pool)) for name, labels in DEALS.items()}
         curve = {str(n): deals["50 each"] if n == 50 else summed(errors((n, n, n), options.draws, pool)) for n in CURVE}
     if options.write:
-        keep("coreg_sim/demo/diabetes_draws.json", draws=options.draws, deals=deals, curve=curve)
+        keep("examples/demo/diabetes_draws.json", draws=options.draws, deals=deals, curve=curve)
     for name, sites in deals.items():
         print(name)
         for site, row in sites.items():

@@ -34,11 +34,11 @@ import polars as pl
 
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coreg_core.numerics.allocation import keep_freed_memory
-from coreg_sim.demo.processes import enrol as enrol_sites
-from coreg_sim.demo.processes import run, together
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import LARGEST_PIECE
 from coreg_wire.transport.service import channel_options
+from examples.demo.processes import enrol as enrol_sites
+from examples.demo.processes import run, together
 from site_agent.identity.identity import check_identity, enrol, install
 
 SITES, WARM_UP = 4, 3

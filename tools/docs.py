@@ -222,7 +222,7 @@ def stops() -> str:
 
 def diabetes() -> str:
     """The demonstration's table over many draws (benchmarks/diabetes.py), with as many labels at each site."""
-    draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
+    draws = json.loads((ROOT / "examples" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
     names = {
         "mean": "mean of labels",
         "alone": "local model",

@@ -304,7 +304,7 @@ def scaling() -> dict[str, str]:
 
 def demonstration() -> Plot:
     """The demonstration's errors by the number of labels, the mean of the sites (benchmarks/diabetes.py)."""
-    draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
+    draws = json.loads((ROOT / "examples" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
     names = {
         "alone": "local model", "agreement": "agreement (coRLSR)", "joined": "joined model", "checked": "checked scores",
         "pooled": "pooled data",

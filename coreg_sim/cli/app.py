@@ -49,19 +49,18 @@ def tables(
     Needs the extra `estimators`.
     """
     require_scikit_learn("tables")
-    from coreg_sim.demo import federations
-    from coreg_sim.demo.diabetes import write_tables
+    from coreg_sim import tables as written
 
     directory.mkdir(parents=True, exist_ok=True)
-    data = write_tables(directory, seed, partly_shared=partly_shared)
+    data = written.write_tables(directory, seed, partly_shared=partly_shared)
     texts = (
         {}
         if not configuration
         else {
-            directory / "federation.toml": federations.federation_toml("agreement", sorted(data.tables)),
-            directory / "joined.toml": federations.federation_toml("additive", sorted(data.tables)),
-            directory / "align.toml": federations.ALIGN,
-            directory / "policy.toml": federations.POLICY,
+            directory / "federation.toml": written.federation_toml("agreement", sorted(data.tables)),
+            directory / "joined.toml": written.federation_toml("additive", sorted(data.tables)),
+            directory / "align.toml": written.ALIGN,
+            directory / "policy.toml": written.POLICY,
         }
     )
     for path, text in texts.items():

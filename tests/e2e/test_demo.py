@@ -9,7 +9,7 @@ import pytest
 from federation import PROGRAMS, ROOT, well
 from processes import Process
 
-from coreg_sim.demo import demo, federations, processes
+from examples.demo import demo, federations, processes
 
 KEYS = {
     "sites", "rmse_pooled", "stop", "rounds", "certified_gap", "max_abs_error_vs_closed_form", "bytes_per_round", "seconds",
@@ -48,7 +48,7 @@ def test_demo(tmp_path, monkeypatch, capsys):
     assert report["max_abs_error_vs_closed_form"] <= 1e-6
     assert "<svg" in (tmp_path / "out" / "convergence.svg").read_text()
     assert (tmp_path / "out" / "errors.svg").read_text().count("<circle") == 12, "four models of three sites"
-    draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text())
+    draws = json.loads((ROOT / "examples" / "demo" / "diabetes_draws.json").read_text())
     _, _, shown = printed.partition("root mean square error on 100 held-out patients")
     assert set(report["sites"]) == {"clinic", "laboratory-1", "laboratory-2"}
     columns = {"rmse_mean": "mean", "rmse_alone": "alone", "rmse_own": "joined", "rmse_checked": "checked"}

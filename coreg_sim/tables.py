@@ -6,6 +6,7 @@ tables only the site with the label does. The default seed was not chosen for it
 """
 
 import csv
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 from sklearn.datasets import load_diabetes
 
 from coreg_core.numerics.arrays import Arr, Ints
+from site_agent.policy.presets import files_of
 
 SITES: dict[str, tuple[str, ...]] = {
     "clinic": ("age", "sex", "bmi", "bp"),
@@ -21,6 +23,42 @@ SITES: dict[str, tuple[str, ...]] = {
 }
 TARGET, ID = "progression", "patient"
 LABELLED, UNLABELLED, HELD_OUT = 50, 250, 100  # 50 labels: so many that checked scores are advised
+
+
+# The sites trust each other here: training, folds and the convergence table need the preset "partners". All sites know the
+# labelled rows, so that checked scores are possible.
+POLICY = "common_rows = true  # members can then estimate the labels\n" + files_of("partners", "policy.toml")[1]
+COUPLING = 0.01
+MODELS = {
+    "additive": 'objective = "additive"\nrows = "common"\nforecast = true\n',
+    "agreement": f"""\
+form = "exact"
+coupling = {COUPLING}
+
+[schedule]
+tolerance = 1e-10
+prediction_tolerance = 1e-7
+""",
+}
+ALIGN = '[study]\nname = "shared-patients"\n\n[model]\nobjective = "alignment"\n'
+
+
+def federation_toml(name: str, sites: list[str]) -> str:
+    """The federation that trains one of `MODELS`."""
+    return f"""\
+[federation]
+name = "diabetes study: {name}"
+sites = {json.dumps(sites)}
+
+[model]
+{MODELS[name]}
+[service]
+listen = "127.0.0.1:0"
+store = "{name}.sqlite"
+
+[privacy]
+convergence_report = "exact"
+"""
 
 
 @dataclass(frozen=True, eq=False)

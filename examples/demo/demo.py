@@ -21,12 +21,12 @@ from rich.table import Table as Shown
 
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.outcomes import Outcome
-from coreg_sim.demo import federations
-from coreg_sim.demo.diabetes import write_tables
-from coreg_sim.demo.processes import DemoFailed
+from coreg_sim.tables import write_tables
 from coreg_wire.terminal import svg
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.terminal.svg import Series
+from examples.demo import federations
+from examples.demo.processes import DemoFailed
 from site_agent.ledger import read_ledger
 
 CLOSE_ENOUGH = 1e-6
@@ -138,10 +138,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="coreg-demo-") as folder:
             good = _demonstrate(Path(folder), options.seed, options.output)
     except DemoFailed as failure:
-        print(f"demo: {failure}", file=sys.stderr)  # noqa: T201
+        print(f"demo: {failure}", file=sys.stderr)
         return 1
     if not good:
-        print("demo: not converged, or not within 1e-6 of the closed form", file=sys.stderr)  # noqa: T201
+        print("demo: not converged, or not within 1e-6 of the closed form", file=sys.stderr)
     return 0 if good else 1
 
 

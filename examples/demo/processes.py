@@ -21,7 +21,7 @@ def command(module: str, *arguments: object) -> list[str]:
 
 def run(module: str, *arguments: object, cwd: Path) -> str:
     """Run a command; DemoFailed unless its exit code is 0."""
-    done = subprocess.run(  # noqa: S603 - our own commands
+    done = subprocess.run(
         command(module, *arguments), cwd=cwd, capture_output=True, text=True, timeout=DEADLINE, check=False
     )
     if done.returncode != 0:
@@ -83,7 +83,7 @@ def together(
         with output.open("wb") as log:
             out = None if shown else log
             serving = command("coordinator.cli.app", *serve, "--port-file", port_file)
-            coordinator = subprocess.Popen(serving, cwd=work, stdout=out, stderr=out)  # noqa: S603
+            coordinator = subprocess.Popen(serving, cwd=work, stdout=out, stderr=out)
         alive.append(coordinator)
         started("coordinator", coordinator)
         while not port_file.exists() or not port_file.read_text():
@@ -95,7 +95,7 @@ def together(
         for site, arguments in agents.items():
             with logs[site].open("wb") as log:
                 dial = command("site_agent.cli.app", *arguments, "--coordinator", address, "--identity", site)
-                joined[site] = subprocess.Popen(dial, cwd=work, stdout=log, stderr=log)  # noqa: S603
+                joined[site] = subprocess.Popen(dial, cwd=work, stdout=log, stderr=log)
             alive.append(joined[site])
             started(site, joined[site])
         everyone = {"the coordinator": coordinator, **joined}

@@ -16,51 +16,16 @@ from coreg_core.additive.reference.dense_training import train_dense
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.estimators import CoRLSR
 from coreg_core.evaluation.recommendation import Choice
-from coreg_sim.demo.diabetes import ID, TARGET, DemoData
-from coreg_sim.demo.processes import enrol, run, together
 from coreg_sim.federation.simulate import rmse
+from coreg_sim.tables import COUPLING, ID, MODELS, POLICY, TARGET, DemoData, federation_toml
+from examples.demo.processes import enrol, run, together
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.data.tables import read_table
 from site_agent.models.file import load_model
 from site_agent.models.findings import recommended
-from site_agent.policy.presets import files_of
 
-# The sites trust each other here: training, folds and the convergence table need the preset "partners". All sites know the
-# labelled rows, so that checked scores are possible.
-POLICY = "common_rows = true  # members can then estimate the labels\n" + files_of("partners", "policy.toml")[1]
-COUPLING = 0.01
-MODELS = {
-    "additive": 'objective = "additive"\nrows = "common"\nforecast = true\n',
-    "agreement": f"""\
-form = "exact"
-coupling = {COUPLING}
-
-[schedule]
-tolerance = 1e-10
-prediction_tolerance = 1e-7
-""",
-}
-ALIGN = '[study]\nname = "shared-patients"\n\n[model]\nobjective = "alignment"\n'
 SCORING = '[study]\nname = "scores"\n\n[model]\nobjective = "scoring"\n'
-
-
-def federation_toml(name: str, sites: list[str]) -> str:
-    """The federation that trains one of `MODELS`."""
-    return f"""\
-[federation]
-name = "diabetes study: {name}"
-sites = {json.dumps(sites)}
-
-[model]
-{MODELS[name]}
-[service]
-listen = "127.0.0.1:0"
-store = "{name}.sqlite"
-
-[privacy]
-convergence_report = "exact"
-"""
 
 
 def prepare_sites(work: Path, data: DemoData) -> None:

@@ -1,0 +1,5 @@
+"""`python -m examples.demo`: the demonstration."""
+
+from examples.demo.demo import main
+
+raise SystemExit(main())
