@@ -142,7 +142,7 @@ def main():
             (work / "federation" / "federation.toml").write_text(
                 f"[federation]\nname = 'benchmark'\nsites = {json.dumps(list(SITES))}\n[model]\nobjective = 'additive'\n"
                 f"final_tolerance = {given.final_tolerance}\n[privacy]\nconvergence_report = 'exact'\n"
-                "[service]\nlisten = '127.0.0.1:0'\n[timeouts]\nkeepalive = 1\n"
+                "[service]\nlisten = '127.0.0.1:0'\n[timeouts]\nidle = 3\n"
             )
             end = trained(work)
             off, m = off_the_oracle(work)

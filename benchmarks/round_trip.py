@@ -35,7 +35,7 @@ import polars as pl
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coreg_core.numerics.allocation import keep_freed_memory
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
-from coreg_wire.transport.codec import LARGEST_PIECE
+from coreg_wire.transport.codec import PIECE_BYTES
 from coreg_wire.transport.service import channel_options
 from examples.demo.processes import enrol as enrol_sites
 from examples.demo.processes import run, together
@@ -143,7 +143,7 @@ async def echo_clients(place: Path, port: int, chunks: int, *, promises: bool) -
 def floor(place: Path, m: int, rounds: int, *, promises: bool = False) -> dict[str, float]:
     keep_freed_memory()
     data = bytes(8 * m)
-    pieces = [data[i : i + LARGEST_PIECE] for i in range(0, len(data), LARGEST_PIECE)]
+    pieces = [data[i : i + PIECE_BYTES] for i in range(0, len(data), PIECE_BYTES)]
 
     clock = Clock()
 

@@ -291,7 +291,7 @@ class _Driver:
             self._emit(None)
 
     def _passed(self, run: str, token: int) -> None:
-        self._emit(DeadlinePassed(run, token, self._transport.flows(run)))
+        self._emit(DeadlinePassed(run, token))
 
     def _stop_timer(self, run: str) -> None:
         if (timer := self._timers.pop(run, None)) is not None:

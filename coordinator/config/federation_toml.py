@@ -42,7 +42,7 @@ from coreg_core.protocol.plan import (
 )
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.names import check_site_name
-from coreg_wire.transport.service import MIN_BANDWIDTH
+from coreg_wire.transport.service import IDLE_SECONDS
 
 _CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 UNLIMITED = "unlimited"
@@ -207,15 +207,14 @@ class ServiceSection(Section):
 
 
 class TimeoutSection(Section):
-    """Timeouts in seconds; `min_bandwidth` in bytes a second."""
+    """Timeouts in seconds."""
 
     join: Patience = Timeouts.join
     plan: Patience = Timeouts.plan
     approval: Patience = Timeouts.approval
     round: Seconds = Timeouts.round
     stall: Patience = Timeouts.stall
-    keepalive: float = Field(default=5.0, ge=1.0, le=3600.0)
-    min_bandwidth: float = Field(default=MIN_BANDWIDTH, ge=1000.0)
+    idle: float = Field(default=IDLE_SECONDS, ge=3.0, le=3600.0)
 
 
 class Computed(Section):
@@ -287,7 +286,7 @@ class Configuration(Computed):
         )
 
     def run_timeouts(self) -> Timeouts:
-        """The timeouts of the runs. `keepalive` belongs to the transport."""
+        """The timeouts of the runs. `idle` belongs to the transport."""
         t = self.timeouts
         return Timeouts(
             join=_seconds(t.join),
@@ -295,7 +294,6 @@ class Configuration(Computed):
             approval=_seconds(t.approval),
             round=t.round,
             stall=_seconds(t.stall),
-            min_bandwidth=t.min_bandwidth,
         )
 
 

@@ -4,7 +4,7 @@ Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. The end 
 The run is closed when all sites have fetched it or the timeout has passed. After a crash in between, delivery continues.
 """
 
-from coordinator.machine import notices, slow_links
+from coordinator.machine import notices
 from coordinator.machine.events import (
     Breached,
     Countersign,
@@ -153,10 +153,8 @@ def departure(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached)
     return notices.Left(update.run.name, event.site, reason, lost=not isinstance(event, Received))
 
 
-def out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
+def out_of_time(update: RunUpdate, _event: DeadlinePassed) -> None:
     """Stop waiting. A site that has not fetched its model receives it when it connects again."""
-    if slow_links.waits(update, event.flows):
-        return
     update.notify(notices.NotFetched(update.run.name, update.run.awaited))
     _close(update)
 

@@ -7,7 +7,7 @@ for each phase. The entry is the handler, or `nothing` if the event has no effec
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, get_args
 
-from coordinator.machine import delivery, membership, notices, slow_links, steps
+from coordinator.machine import delivery, membership, notices, steps
 from coordinator.machine.events import (
     Action,
     Breached,
@@ -86,9 +86,7 @@ def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
         delivery.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}{why}")
 
 
-def _not_back(update: RunUpdate, event: DeadlinePassed) -> None:
-    if slow_links.waits(update, event.flows):
-        return
+def _not_back(update: RunUpdate, _event: DeadlinePassed) -> None:
     names = ", ".join(update.run.awaited) or "enough sites"
     delivery.end(update, Outcome.STALLED, f"{names} did not reconnect within {update.run.timeouts.stall:g} s")
 

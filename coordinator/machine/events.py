@@ -63,36 +63,11 @@ class AccessRefused:
 
 
 @dataclass(frozen=True)
-class Flow:
-    """Progress of the latest vector of a run on a site's link.
-
-    Parameters
-    ----------
-    to_site
-        True for a step to the site, False for the site's answer.
-    moved, of
-        bytes transferred, and bytes in total.
-    seconds
-        since its first byte; of a complete vector, since its last byte.
-    """
-
-    to_site: bool
-    moved: int
-    of: int
-    seconds: float
-
-    @property
-    def whole(self) -> bool:
-        return self.moved >= self.of
-
-
-@dataclass(frozen=True)
 class DeadlinePassed:
-    """A timer of the run expired. ``flows`` has the sites whose links have carried a vector of the run."""
+    """A timer of the run expired."""
 
     run: str
     token: int
-    flows: Mapping[str, Flow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

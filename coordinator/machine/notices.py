@@ -180,19 +180,6 @@ class Stalled:
 
 
 @dataclass(frozen=True)
-class SlowLink:
-    """A site is late because its data are still in transfer. The timeout is extended by ``more`` seconds (0: not any more)."""
-
-    run: str
-    site: str
-    to_site: bool
-    moved: int
-    of: int
-    seconds: float
-    more: float
-
-
-@dataclass(frozen=True)
 class StepAnswered:
     """All sites answered a step. ``report`` is the sites' report of the computation, which the coordinator cannot see."""
 
@@ -339,7 +326,6 @@ Notice: TypeAlias = (
     | MembersAre
     | KeysChanged
     | Stalled
-    | SlowLink
     | StepAnswered
     | LedgerDoubtful
     | NotFetched

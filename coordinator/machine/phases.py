@@ -71,14 +71,10 @@ def next_phase(phase: Phase, turn: Transition) -> Phase:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """The timeouts of a run, in seconds. `approval` is for a site's operator, the others are for machines.
-
-    ``min_bandwidth`` is in bytes a second. It extends ``round`` for a vector in transfer (slow_links.py).
-    """
+    """The timeouts of a run, in seconds. `approval` is for a site's operator, the others are for machines."""
 
     join: float = 600.0
     plan: float = 600.0
     approval: float = 86_400.0
     round: float = 60.0
     stall: float = 600.0
-    min_bandwidth: float = 10_000.0

@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 
-from coordinator.machine import delivery, membership, notices, slow_links
+from coordinator.machine import delivery, membership, notices
 from coordinator.machine.events import DeadlinePassed, Received
 from coordinator.machine.phases import Phase, Transition
 from coordinator.machine.records import StepDone
@@ -144,10 +144,8 @@ def _next(update: RunUpdate, answers: list[Answer], report: Report) -> dict[str,
 # --- time ---------------------------------------------------------------------------------------------------------
 
 
-def out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
-    """Sites did not answer within ``round``, and no vector of theirs is in transfer: continue without them, or wait."""
-    if slow_links.waits(update, event.flows):
-        return
+def out_of_time(update: RunUpdate, _event: DeadlinePassed) -> None:
+    """Sites did not answer within ``round``: continue without them, or wait."""
     terms, here = update.plan.membership, _not_awaited(update)
     if terms.on_dropout == "continue" and len(here) >= terms.min_sites:
         membership.drop(update, here)

@@ -15,7 +15,6 @@ _GRAVE = (
     n.GoingOnWithout,
     n.Stalled,
     n.LedgerDoubtful,
-    n.SlowLink,
     n.NotFetched,
     n.RunDamaged,
     n.NotRepeated,
@@ -75,13 +74,6 @@ def message_for(notice: n.Notice) -> str:
             return f"stalled: waiting for {', '.join(sites) or 'enough sites'} ({at_most(seconds)})"
         case n.LedgerDoubtful(reason=reason):
             return reason
-        case n.SlowLink(site=site, to_site=to_site, moved=moved, of=of, seconds=seconds, more=more):
-            what = "of the data to it were sent" if to_site else "of its answer arrived"
-            rate = moved / 1e3 / max(seconds, 1e-9)
-            link = f"{site}: {moved / 1e6:.3g} of {of / 1e6:.3g} MB {what} in {seconds:.0f} s: {rate:.3g} kB/s"
-            if more > 0:
-                return f"{link}; the link is slow (timeout for the rest {more:.0f} s)"
-            return f"{link}; slower than [timeouts] min_bandwidth, so it is no longer awaited"
         case n.NotFetched(sites=sites):
             return f"{', '.join(sites)} did not fetch the result in time. The coordinator sends it when the site connects again."
         case n.StepAnswered() | n.Stopped():

@@ -38,10 +38,9 @@ class AccessControl:
 
     def transport(self, listen: str, timeouts: TimeoutSection) -> GrpcServer:
         """The listener."""
-        limits = {"keepalive": timeouts.keepalive, "min_bandwidth": timeouts.min_bandwidth}
         if self._insecure:
-            return GrpcServer(listen, None, lambda _name, _certificate: None, **limits)
-        return GrpcServer(listen, self._server.credentials, Authorised(self._identity).check, **limits)
+            return GrpcServer(listen, None, lambda _name, _certificate: None, idle=timeouts.idle)
+        return GrpcServer(listen, self._server.credentials, Authorised(self._identity).check, idle=timeouts.idle)
 
     def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
         """See `Notary.countersign`."""

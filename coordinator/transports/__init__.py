@@ -4,11 +4,11 @@ One contract suite (tests/contract) runs on every transport. Each delivers a sit
 `SiteJoined` before any other event of a site, and never emits an event of a replaced session.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator.machine.events import Event, Flow
+from coordinator.machine.events import Event
 from coreg_core.protocol.messages import ToSite
 
 
@@ -53,10 +53,6 @@ class Transport(Protocol):
 
     def forget(self, run: str) -> None:
         """The run is over: reject its words."""
-        ...
-
-    def flows(self, run: str) -> Mapping[str, Flow]:
-        """Progress of the latest vector of the run on the link of each connected site."""
         ...
 
     def certificate(self, site: str) -> bytes:

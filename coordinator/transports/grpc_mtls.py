@@ -10,7 +10,7 @@ from coordinator.transports.sessions import CLOSE_GRACE, Sessions
 from coreg_core.errors import UsageError
 from coreg_wire.identity.credentials import is_loopback, peer_certificate
 from coreg_wire.transport.addresses import check_free
-from coreg_wire.transport.service import JOIN, MIN_BANDWIDTH, SERVICE, channel_options
+from coreg_wire.transport.service import IDLE_SECONDS, JOIN, SERVICE, channel_options
 
 
 class _GrpcStream:
@@ -49,10 +49,8 @@ class GrpcServer(Sessions):
         of `coreg_wire.identity.credentials.RenewableServer`; None is --insecure, on loopback only.
     authorise
         raises `Refused` for a name and certificate (PEM) that may not join; called at every join.
-    keepalive
-        seconds between pings.
-    min_bandwidth
-        minimum bytes per second of every link; see `coreg_wire.transport.service.channel_options`.
+    idle
+        seconds without a byte after which a stream is lost.
     """
 
     def __init__(
@@ -61,12 +59,11 @@ class GrpcServer(Sessions):
         credentials: grpc.ServerCredentials | None,
         authorise: Callable[[str, bytes], None],
         *,
-        keepalive: float = 5.0,
-        min_bandwidth: float = MIN_BANDWIDTH,
+        idle: float = IDLE_SECONDS,
     ):
         if credentials is None and not is_loopback(listen):
             raise UsageError(f"--insecure is for loopback addresses; {listen} can be reached from elsewhere.")
-        super().__init__(authorise, keepalive=keepalive, min_bandwidth=min_bandwidth)
+        super().__init__(authorise, idle=idle)
         self.port = 0
         self._listen, self._credentials = listen, credentials
         self._server: grpc.aio.Server | None = None
@@ -81,7 +78,7 @@ class GrpcServer(Sessions):
         """
         self.emit = emit
         check_free(self._listen)
-        self._server = grpc.aio.server(options=channel_options(self._keepalive, self._min_bandwidth))
+        self._server = grpc.aio.server(options=channel_options(self._idle))
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
             self._join, request_deserializer=None, response_serializer=None
         )

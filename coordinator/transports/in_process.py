@@ -6,7 +6,7 @@ Sites answer at once, one after another, on the caller's thread, so that a simul
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from coordinator.machine.events import Breached, Flow, Received, SiteJoined
+from coordinator.machine.events import Breached, Received, SiteJoined
 from coordinator.transports import Emit, Traffic
 from coreg_core.protocol.messages import Answer, FromSite, Hello, Leaving, Rejected, Step, ToSite
 
@@ -69,11 +69,7 @@ class InProcess:
     def forget(self, run: str) -> None:
         """Not needed: the transport has no state of a run."""
 
-    def flows(self, run: str) -> Mapping[str, Flow]:  # noqa: ARG002 - the transport's interface
-        """Empty: no vector is ever in transfer."""
-        return {}
-
-    def certificate(self, site: str) -> bytes:  # noqa: ARG002
+    def certificate(self, site: str) -> bytes:  # noqa: ARG002 - the transport's interface
         return b""
 
     async def close(self) -> None:

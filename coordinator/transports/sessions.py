@@ -7,11 +7,11 @@ messages of a session wait for the coordinator; beyond that its stream is not re
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.machine.events import AccessRefused, Breached, Flow, Received, Revoked, SiteJoined, SiteLost
+from coordinator.machine.events import AccessRefused, Breached, Received, Revoked, SiteJoined, SiteLost
 from coordinator.transports import Emit, Traffic
 from coreg_core.errors import CoregError, Refused
 from coreg_core.protocol.messages import (
@@ -27,8 +27,7 @@ from coreg_core.protocol.messages import (
     ToSite,
 )
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.transport.chunk_size import Pace
-from coreg_wire.transport.codec import SMALLEST_PIECE, Assembler, coordinator_message_to_frames
+from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames
 from coreg_wire.transport.fields import ProtocolError
 
 # The largest m that a site can announce: 1.6 GB for a vector of one column. All sites must announce the same m.
@@ -65,16 +64,6 @@ class FrameStream(Protocol):
         ...
 
 
-@dataclass
-class _Outgoing:
-    """A vector to a site: bytes sent, bytes in total, and its start; if it is complete, the time of its last byte."""
-
-    message: ToSite | None  # None when it is complete
-    moved: int
-    of: int
-    since: float
-
-
 @dataclass(eq=False)
 class _Session:
     """One open stream. The writer takes messages from the outbox; None ends it."""
@@ -86,23 +75,12 @@ class _Session:
     unhandled: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_UNHANDLED))
     closed_by_us: bool = False
     spoke: bool = False  # it sent something after the last message to it, so it has read that one
-    outgoing: dict[str, _Outgoing] = field(default_factory=dict)  # the latest vector to it, by run
-    begun: dict[str, float] = field(default_factory=dict)  # the start of each incomplete vector from it, by run
-    pace: Pace = field(default_factory=Pace)
     again: bool = False  # the site had a session before, and messages can be left over from it
     plans: set[str] = field(default_factory=set)  # runs whose plan was sent in this session
 
     def is_for_an_earlier_one(self, message: ToSite) -> bool:
         """Whether it is a step of a run whose plan was not sent in this session: the site would refuse it."""
         return self.again and isinstance(message, Step) and message.run not in self.plans
-
-    def flow(self, run: str) -> Flow | None:
-        """Progress of the latest vector of that run, to the site or from it."""
-        now = asyncio.get_running_loop().time()
-        if (coming := self.assembler.progress(run)) is not None:
-            return Flow(False, *coming, now - self.begun.get(run, now))
-        out = self.outgoing.get(run)
-        return None if out is None else Flow(True, out.moved, out.of, now - out.since)
 
     def put(self, message: ToSite) -> bool:
         """Queue a message; False if the outbox is full."""
@@ -125,21 +103,19 @@ class Sessions:
     ----------
     authorise
         raises `Refused` for a name and certificate (PEM) that may not join; called at every join.
-    keepalive
-        seconds between pings of the carrier.
-    min_bandwidth
-        minimum bytes per second of every link.
+    idle
+        seconds without a byte after which a stream is lost.
     """
 
-    def __init__(self, authorise: Callable[[str, bytes], None], *, keepalive: float, min_bandwidth: float):
+    def __init__(self, authorise: Callable[[str, bytes], None], *, idle: float):
         self.traffic = Traffic()
-        self._authorise, self._keepalive, self._min_bandwidth = authorise, keepalive, min_bandwidth
+        self._authorise, self._idle = authorise, idle
         self._expected: dict[str, int] = {}
         self._sessions: dict[str, _Session] = {}
         self._certificates: dict[str, bytes] = {}  # of each site's last session
         self._streams: set[asyncio.Task[None]] = set()
         self._closing = False
-        self._encoded: tuple[ToSite, dict[int, list[bytes]]] | None = None  # by piece size
+        self._encoded: tuple[ToSite, list[bytes]] | None = None
         self.emit: Emit = lambda _event, _handled=None: None
         # The first message of a session, before any plan.
         self.greeting: Callable[[str], ToSite | None] = lambda _site: None
@@ -152,9 +128,6 @@ class Sessions:
         if session is not None and not session.is_for_an_earlier_one(message):
             if isinstance(message, Proposal):
                 session.plans.add(message.run)
-            if (carried := _carried(message)) is not None:
-                run, size = carried
-                session.outgoing[run] = _Outgoing(message, 0, size, _now())
             if not session.put(message):
                 del self._sessions[site]
                 session.close()
@@ -174,12 +147,6 @@ class Sessions:
         self._expected.pop(run, None)
         for session in self._sessions.values():
             session.assembler.forget(run)
-            session.outgoing.pop(run, None)
-            session.pace.forget(run)
-
-    def flows(self, run: str) -> Mapping[str, Flow]:
-        found = {site: session.flow(run) for site, session in self._sessions.items()}
-        return {site: flow for site, flow in found.items() if flow is not None}
 
     def certificate(self, site: str) -> bytes:
         return self._certificates.get(site, b"")
@@ -245,10 +212,10 @@ class Sessions:
         message: ToSite | None = None
         try:
             if (greeting := self.greeting(session.site)) is not None:
-                await self._write(stream, greeting, session)
+                await self._write(stream, greeting)
             while (following := await session.outbox.get()) is not None:
                 message, session.spoke = following, False
-                await self._write(stream, message, session)
+                await self._write(stream, message)
             if isinstance(message, LAST_MESSAGES) and not session.spoke:
                 await _ends(reader)
         except ConnectionError:
@@ -258,11 +225,11 @@ class Sessions:
             if self._sessions.get(session.site) is session:
                 del self._sessions[session.site]
                 if not session.closed_by_us:
-                    self.emit(SiteLost(session.site, f"its stream ended{self._under_way(session)}"))
+                    self.emit(SiteLost(session.site, "its stream ended"))
 
     async def _hello(self, frames: AsyncIterator[bytes], assembler: Assembler) -> Hello:
         try:
-            first = await asyncio.wait_for(anext(frames), timeout=4 * self._keepalive)
+            first = await asyncio.wait_for(anext(frames), timeout=self._idle)
             message = assembler.feed_site(self._counted(first))
         except (TimeoutError, StopAsyncIteration, ConnectionError):
             raise ProtocolError("a session must start with Hello; nothing was received.") from None
@@ -275,9 +242,6 @@ class Sessions:
             async for data in frames:
                 message = assembler.feed_site(self._counted(data))
                 session.spoke = True
-                begun, now = session.begun, _now()
-                session.begun = {run: begun.get(run, now) for run in assembler.under_way}
-                session.pace.answered(assembler.run, now)
                 if message is None or self._sessions.get(session.site) is not session:
                     continue
                 if isinstance(message, Offer) and message.n_unlabelled > MAX_UNLABELLED:
@@ -302,54 +266,13 @@ class Sessions:
         self.traffic.received += len(data)
         return data
 
-    def _under_way(self, session: _Session) -> str:
-        """The vector that was in transfer for longer than a keepalive when the stream ended: the link may be the reason."""
-        for run in self._expected:
-            flow = session.flow(run)
-            if flow is not None and not flow.whole and flow.seconds > self._keepalive:
-                progress = f"{flow.moved / 1e6:.3g} of {flow.of / 1e6:.3g} MB were sent after {flow.seconds:.0f} s"
-                if session.pace.piece > SMALLEST_PIECE:
-                    return f" when {progress}: its link is much slower than before; the next session uses small pieces"
-                least = f"{self._min_bandwidth / 1e3:g} kB/s"
-                return f" when {progress}: if its link is slower than {least}, lower min_bandwidth on both sides"
-        return ""
-
-    async def _write(self, stream: FrameStream, message: ToSite, session: _Session | None = None) -> None:
-        outgoing, pace = None, Pace()
-        if session is not None:
-            outgoing = next((each for each in session.outgoing.values() if each.message is message), None)
-            pace = session.pace
-        if (carried := _carried(message)) is not None:
-            pace.goes(*carried, _now())
-        for data in self._frames(message, pace.piece):
+    async def _write(self, stream: FrameStream, message: ToSite) -> None:
+        # A step is the same for all sites, so it is encoded once.
+        if self._encoded is None or self._encoded[0] is not message:
+            self._encoded = (message, list(coordinator_message_to_frames(message)))
+        for data in self._encoded[1]:
             self.traffic.sent += len(data)
             await stream.write(data)
-            if outgoing is not None:  # frames have headers too, so it is complete only after its last frame
-                outgoing.moved = min(outgoing.moved + len(data), outgoing.of - 1)
-        if carried is not None:
-            pace.whole(carried[0])
-        if outgoing is not None:
-            outgoing.message, outgoing.moved, outgoing.since = None, outgoing.of, _now()
-
-    def _frames(self, message: ToSite, piece: int) -> list[bytes]:
-        """The frames of a message. A step is the same for all sites, so it is encoded once per piece size."""
-        if self._encoded is None or self._encoded[0] is not message:
-            self._encoded = (message, {})
-        by_piece = self._encoded[1]
-        if piece not in by_piece:
-            by_piece[piece] = list(coordinator_message_to_frames(message, piece))
-        return by_piece[piece]
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _carried(message: ToSite) -> tuple[str, int] | None:
-    """The run and the bytes of a message that carries words."""
-    if isinstance(message, Step) and message.words is not None:
-        return message.run, message.words.wire_bytes
-    return None
 
 
 async def _drain(frames: AsyncIterator[bytes]) -> None:

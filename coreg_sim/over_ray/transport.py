@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.machine.events import Flow, Interrupted, Received, SiteJoined, SiteLost
+from coordinator.machine.events import Interrupted, Received, SiteJoined, SiteLost
 from coordinator.transports import Emit, Traffic
 from coordinator.transports.in_process import words_of
 from coreg_core.errors import Unreachable
@@ -120,10 +120,6 @@ class RayActors:
 
     def forget(self, run: str) -> None:
         """Nothing to do: no state is kept for a run."""
-
-    def flows(self, run: str) -> Mapping[str, Flow]:  # noqa: ARG002 - the transport's face
-        """None: there is no link to measure."""
-        return {}
 
     def certificate(self, site: str) -> bytes:  # noqa: ARG002 - the transport's face
         return b""

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from coreg_core.errors import UsageError
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.names import check_site_name, check_study_name
-from coreg_wire.transport.service import MIN_BANDWIDTH
 from site_agent.data.inputs import Inputs, Text
 
 PathField = Annotated[Path, Field(strict=False)]
@@ -42,9 +41,6 @@ class AgentSettings(BaseModel):
     ledger: PathField | None = Field(None, description="What left this machine [IDENTITY/ledger.jsonl].")
     connect_timeout: Literal["unlimited"] | Annotated[float, Field(ge=1, strict=False)] | None = Field(
         None, description="How long to try to connect, in seconds [600; `serve`: unlimited]."
-    )
-    min_bandwidth: Annotated[float, Field(ge=1000, strict=False)] = Field(
-        MIN_BANDWIDTH, description="Bytes per second that the link to the coordinator carries at least [10000]."
     )
     insecure: bool = Field(False, description="No TLS; on a loopback address only.")
     name: Text | None = Field(None, description="The site's name, with --insecure.")
@@ -88,8 +84,7 @@ class AgentSettings(BaseModel):
 TABLE = {"data": "table", **{name: name for name in Inputs.model_fields if name != "table"}}
 NOT_IN_FILE = frozenset({"insecure", "name"})  # to try things out on a command line, never in a file that stays
 OWN = (
-    "coordinator", "identity", "output", "local_model", "policy", "ledger", "connect_timeout", "min_bandwidth", "insecure",
-    "name",
+    "coordinator", "identity", "output", "local_model", "policy", "ledger", "connect_timeout", "insecure", "name",
 )  # fmt: skip
 WITH_ENVIRONMENT = frozenset(
     {"data", "target", "id", "unlabelled", "shared", "coordinator", "identity", "output", "policy", "ledger"}
@@ -237,9 +232,7 @@ def _option(key: str) -> dict[str, Any]:
         kind = Path | None
     elif "tuple" in shape:
         kind = list[str] | None
-    elif key == "min_bandwidth":
-        kind = float | None
     flag = f"--{_OFF.get(key, key)}".replace("_", "-")
     environment = f"COREG_{key.upper()}" if key in WITH_ENVIRONMENT else None
-    info = typer.Option(flag, envvar=environment, help=field.description, min=1000 if key == "min_bandwidth" else None)
+    info = typer.Option(flag, envvar=environment, help=field.description)
     return {"annotation": Annotated[kind, info], "default": False if kind is bool else None}

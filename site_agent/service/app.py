@@ -224,7 +224,6 @@ AT_RESTART = (
     "state",
     "name",
     "connect_timeout",
-    "min_bandwidth",
     "ledger_max_bytes",
 )  # by a restart
 
@@ -289,7 +288,6 @@ class _Running:
         self._dialler = dialler = GrpcDialler(
             settings.coordinator,
             None if identity is None else identity.credentials,
-            min_bandwidth=settings.min_bandwidth,
         )
         on_signals(self._stop, None if self._given is None else self._reload)
         if not self._once:

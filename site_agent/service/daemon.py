@@ -243,7 +243,6 @@ class AgentDaemon:
         except ProtocolError as error:
             self._end(Exit(Refused(f"the coordinator broke the protocol: {error} No answer was sent.")))
             return
-        session.pace.answered(session.assembler.run, asyncio.get_running_loop().time())
         # A coordinator that no longer reads can still have sent the reason, or the model.
         if message is not None and (session.listening or isinstance(message, LAST_MESSAGES)):
             heard()
@@ -330,14 +329,14 @@ class AgentDaemon:
 
     async def _work(self, session: Session, message: RunMessage, approved: bool) -> None:
         await self._whole()
-        answer = partial(self.workers.work, listening=session.listening, piece=session.pace.piece, approved=approved)
+        answer = partial(self.workers.work, listening=session.listening, approved=approved)
         work = asyncio.to_thread(answer, message)
         frames, worked = await self._reported(work, message.run, describe_work(message))
         if worked.doubt and approved and self._state is not None:  # the approval was of another table
             await asyncio.to_thread(self._state.clear, message.run)
         if isinstance(message, Proposal) and (room := self.workers.room(message.run)) is not None:
             session.assembler.expect(message.run, room)
-        await session.send(frames, message.run)
+        await session.send(frames)
         self._apply(worked)
 
     async def _reported(self, work: Coroutine[Any, Any, Any], run: str, what: str) -> Any:

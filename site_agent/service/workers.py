@@ -15,7 +15,7 @@ from coreg_core.protocol.messages import Fetched, Finished, FromSite, PlanRefuse
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Alignment, Plan
 from coreg_wire.identity.names import check_study_name
-from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
+from coreg_wire.transport.codec import site_message_to_frames
 from coreg_wire.transport.release import release
 from site_agent.data.data_sets import DataSets
 from site_agent.data.prepare import Prepared
@@ -145,9 +145,7 @@ class RunWorkers:
         confirmed = outcome is not None and outcome not in RESUMABLE
         return plan.run not in self._workers and (confirmed or self.results.has(plan))
 
-    def work(
-        self, message: RunMessage, *, listening: bool, piece: int = SMALLEST_PIECE, approved: bool = False
-    ) -> tuple[list[bytes], Worked]:
+    def work(self, message: RunMessage, *, listening: bool, approved: bool = False) -> tuple[list[bytes], Worked]:
         """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded.
 
         While a table has other columns than the last model, a plan is answered if an operator approved it and saw this.
@@ -163,7 +161,7 @@ class RunWorkers:
                     if listening and isinstance(refusal, Fetched):
                         self.logs.forget(message.run)
                     return frames, self._proposed(message, refusal)
-            return self._answered(message, listening=listening, piece=piece)
+            return self._answered(message, listening=listening)
 
     def _begin(self, plan: Plan, *, approved: bool) -> PlanRefused | Fetched | Mapping[str, str] | None:
         """Create the site of a run; if that fails, return the message with the reason, or what the operator is asked first."""
@@ -209,7 +207,7 @@ class RunWorkers:
 
     # --- answers --------------------------------------------------------------------------------------------------
 
-    def _answered(self, message: RunMessage, *, listening: bool, piece: int) -> tuple[list[bytes], Worked]:
+    def _answered(self, message: RunMessage, *, listening: bool) -> tuple[list[bytes], Worked]:
         worker = self._workers[message.run]
         site = worker.site
         before, r2 = site.progress, site.r2_without_labels
@@ -225,7 +223,7 @@ class RunWorkers:
             told = told or worker.unsaid  # an unsent answer is recorded when the coordinator repeats its step
             worker.unsaid = None if listening else told
         outcome = message.outcome if isinstance(message, Finished) else None
-        frames = self._recorded(answers, listening, told, piece, outcome)
+        frames = self._recorded(answers, listening, told, outcome)
         over = isinstance(message, Finished) and (listening or not message.heads)  # an end without a model comes once
         if over and site.result and site.result.outcome not in RESUMABLE:
             self.logs.forget(message.run)  # after the ledger has the confirmation: an agent that starts anew repeats it
@@ -253,12 +251,11 @@ class RunWorkers:
         answers: "list[PlanRefused | Fetched] | list[FromSite]",
         listening: bool,
         told: Told | None = None,
-        piece: int = SMALLEST_PIECE,
         outcome: Outcome | None = None,
     ) -> list[bytes]:
         frames: list[bytes] = []
         for answer in answers if listening else ():
-            frames += site_message_to_frames(self.ledger.record(answer, told, outcome), piece)
+            frames += site_message_to_frames(self.ledger.record(answer, told, outcome))
         return frames
 
     def _deliver(self, worker: _Worker, result: SiteResult) -> int:

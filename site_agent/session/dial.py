@@ -62,15 +62,15 @@ class Dial:
         opens connections.
     timeout
         seconds without a session before the agent gives up.
-    keepalive
-        seconds between pings.
+    attempt
+        seconds of one attempt to connect.
     jitter
         returns a random pause between two limits.
     """
 
     dialler: Dialler
     timeout: float
-    keepalive: float = 5.0
+    attempt: float = 15.0
     jitter: Callable[[float, float], float] = random.uniform
 
 
@@ -125,7 +125,7 @@ async def _session(
         nonlocal heard
         heard = True
 
-    async with dial.dialler.connect(min(3 * dial.keepalive, max(left, 1.0))) as connection:
+    async with dial.dialler.connect(min(dial.attempt, max(left, 1.0))) as connection:
         since = loop.time()
         try:
             return await conversation(connection, hear)
@@ -133,5 +133,5 @@ async def _session(
             raise
         except (ConnectionError, LostSession) as error:
             # Another service at that address closes every stream immediately. That is no session: the timeout continues.
-            kind = LostSession if heard or loop.time() - since > 2 * dial.keepalive else NoAnswer
+            kind = LostSession if heard or loop.time() - since > dial.attempt else NoAnswer
             raise kind(f"the stream broke ({error})") from None

@@ -11,7 +11,7 @@ import grpc.aio
 
 from coreg_core.errors import Unreachable
 from coreg_wire.identity.credentials import client_credentials
-from coreg_wire.transport.service import JOIN_PATH, MIN_BANDWIDTH, channel_options
+from coreg_wire.transport.service import JOIN_PATH, channel_options
 from site_agent.identity.identity import Identity
 from site_agent.session.dial import Connection, NoAnswer
 from site_agent.session.hints import explained
@@ -66,12 +66,10 @@ class GrpcDialler:
 
     address: str
     credentials: Callable[[], grpc.ChannelCredentials] | None
-    keepalive: float = 5.0
-    min_bandwidth: float = MIN_BANDWIDTH
 
     @asynccontextmanager
     async def connect(self, timeout: float) -> AsyncIterator[Connection]:
-        options = [*channel_options(self.keepalive, self.min_bandwidth), OWN_CONNECTION]
+        options = [*channel_options(), OWN_CONNECTION]
         if self.credentials is None:
             channel = grpc.aio.insecure_channel(self.address, options=options)
         else:

@@ -5,7 +5,6 @@ import contextlib
 from dataclasses import dataclass, field
 
 from coreg_core.protocol.messages import FromSite, Leaving
-from coreg_wire.transport.chunk_size import Pace
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
 from site_agent.ledger import Ledger
 from site_agent.session.counters import Counters
@@ -28,7 +27,6 @@ class Session:
     ledger: Ledger
     counters: Counters
     assembler: Assembler = field(default_factory=Assembler)
-    pace: Pace = field(default_factory=Pace)
     listening: bool = True
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _reading: "asyncio.Task[bytes | None] | None" = None
@@ -55,20 +53,17 @@ class Session:
         leaving = await asyncio.to_thread(self.ledger.record, message)
         await self.send(list(site_message_to_frames(leaving)))
 
-    async def send(self, frames: list[bytes], run: str = "") -> None:
-        """Send frames that are recorded already. ``run``: measure the time until the coordinator answers for this run."""
+    async def send(self, frames: list[bytes]) -> None:
+        """Send frames that are recorded already."""
         async with self._turn:
             if not self.listening:
                 return
-            size = sum(map(len, frames))
-            self.pace.goes(run, size, asyncio.get_running_loop().time())
             try:
                 for frame in frames:
                     await self.connection.write(frame)
             except ConnectionError:  # the reading side reports the cause
                 self.listening = False
-            self.pace.whole(run)
-            self.counters.bytes["sent"] += size
+            self.counters.bytes["sent"] += sum(map(len, frames))
 
     async def leave(self, reason: str) -> None:
         """Send the site's last message, and wait until the coordinator ends the stream."""

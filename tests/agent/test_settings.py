@@ -96,7 +96,6 @@ def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt
         ("patience = 5", ["patience: unknown key"]),
         ('connect_timeout = "long"', ["connect_timeout"]),
         ("connect_timeout = 0", ["connect_timeout"]),
-        ("min_bandwidth = 3", ["min_bandwidth"]),
         ("insecure = true", ["insecure: only for a command line, as --insecure"]),
         ('name = "n"', ["name: only for a command line, as --name"]),
         ("ledger_max_bytes = 1", ["ledger_max_bytes"]),

@@ -93,7 +93,7 @@ class RunningAgent:
 
     async def live(self, dialler: Dialler, timeout: float = 20.0) -> Exit:
         try:
-            return await self._daemon.live(Dial(dialler, timeout, keepalive=1.0))
+            return await self._daemon.live(Dial(dialler, timeout, attempt=3.0))
         finally:
             self._ledger.close()
 

@@ -225,9 +225,9 @@ class Pipe(_End):
 class Frames(Sessions):
     """`Sessions` over streams in memory; whoever dials has the name that it says, unless the test gives it another."""
 
-    def __init__(self, sites: Mapping[str, SiteFunction] | None = None, *, keepalive: float = 5.0, **options: Any):
+    def __init__(self, sites: Mapping[str, SiteFunction] | None = None, *, idle: float = 60.0, **options: Any):
         authorise = options.pop("authorise", lambda _name, _certificate: None)
-        super().__init__(authorise, keepalive=keepalive, min_bandwidth=options.pop("min_bandwidth", 10_000.0))
+        super().__init__(authorise, idle=idle)
         self._sites, self._tasks = sites or {}, list[asyncio.Task[None]]()
 
     def pipe(self, peer: tuple[str, bytes] | None = None, address: str = "127.0.0.1") -> Pipe:

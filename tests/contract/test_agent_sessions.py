@@ -26,7 +26,7 @@ from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, StorageE
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.transport.codec import SMALLEST_PIECE
+from coreg_wire.transport.codec import PIECE_BYTES
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.ledger import HeadSigner
 from site_agent.ledger.audit import SignedHead, audit
@@ -267,13 +267,13 @@ PROPOSED = m.Proposal("run-1", 0, make_plan())
 
 
 def test_words_before_a_plan_end_the_session_before_memory_is_taken(tmp_path: Path) -> None:
-    words = pb.Words(count=20_000 * 4096, data=bytes(SMALLEST_PIECE))
+    words = pb.Words(count=20_000 * 4096, data=bytes(PIECE_BYTES))
 
     async def script(coordinator: Scripted) -> None:
         body = pb.ToSite(step=pb.Step(run="run-1", words=words))
         await coordinator.says(pb.CoordinatorFrame(message=body))
         for _ in range(3):
-            await coordinator.says(pb.CoordinatorFrame(chunk=pb.Chunk(run="run-1", data=bytes(SMALLEST_PIECE))))
+            await coordinator.says(pb.CoordinatorFrame(chunk=pb.Chunk(run="run-1", data=bytes(PIECE_BYTES))))
 
     tracemalloc.start()
     try:

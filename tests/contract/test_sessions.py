@@ -14,11 +14,11 @@ from coordinator.transports import sessions as rules
 from coordinator.transports.sessions import MAX_UNHANDLED, MAX_UNLABELLED, _Session
 from coreg_core.errors import Refused
 from coreg_core.protocol import messages as m
-from coreg_wire.transport.codec import SMALLEST_PIECE, Assembler, site_message_to_frames
+from coreg_wire.transport.codec import PIECE_BYTES, Assembler, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
 
-PIECE = SMALLEST_PIECE // 8
-WHOLE_PIECE = b"\0" * SMALLEST_PIECE
+PIECE = PIECE_BYTES // 8
+WHOLE_PIECE = b"\0" * PIECE_BYTES
 LEAVING = m.Leaving("the run is over")
 
 
@@ -74,7 +74,7 @@ def chunk(data: bytes) -> pb.SiteFrame:
 )
 @within(30)
 async def test_a_session_opens_with_hello_or_is_rejected_with_the_reason(frames: Any, words: str) -> None:
-    async with serving(keepalive=0.05) as (sessions, events):
+    async with serving(idle=0.2) as (sessions, events):
         client = sessions.dial()
         if frames is None:
             await client.connection.finish()
@@ -156,8 +156,8 @@ async def test_a_session_whose_certificate_was_revoked_is_reported(monkeypatch: 
         (3, [b"\x0a\xff"], "not a protobuf message"),
         (3, [pb.SiteFrame()], "an empty frame"),
         (2 * PIECE, 2 * [head(2 * PIECE, WHOLE_PIECE)], "before its last message was complete"),
-        (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 131072"),
-        (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 0"),
+        (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE[:-8])], "a piece of 1048568 bytes at 1048576"),
+        (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE[:-8])], "a piece of 1048568 bytes at 0"),
         (2 * PIECE, [head(2 * PIECE, b"")], "a piece of 0 bytes at 0"),
         (3, [head(3, bytes(24), "run-9")], "run 'run-9', whose plan was not accepted here"),
         (
@@ -209,26 +209,6 @@ async def test_a_stream_that_ends_without_a_word_is_a_lost_site(how: str) -> Non
         assert await events.next() == SiteLost("a", "its stream ended")
         await sessions.send("a", step())  # nobody is there, and nothing happens
         assert len(events.seen) == 2
-
-
-@within(30)
-async def test_words_that_were_under_way_when_the_stream_broke_are_named() -> None:
-    """The link may be the reason, if that had lasted for longer than the keepalive."""
-    async with serving(2 * PIECE, keepalive=0.02) as (sessions, events):
-        pipe = sessions.pipe()
-        client = Client(pipe.site)
-        await client.send(hello())
-        await client.write(head(2 * PIECE, WHOLE_PIECE))
-        await events.next()
-        while "a" not in sessions.flows(RUN) or sessions.flows(RUN)["a"].seconds < 0.1:
-            await asyncio.sleep(0.01)
-        flow = sessions.flows(RUN)["a"]
-        assert (flow.to_site, flow.moved, flow.of, flow.whole) == (False, SMALLEST_PIECE, 2 * SMALLEST_PIECE, False)
-        pipe.cut()
-        lost = await events.next()
-        assert isinstance(lost, SiteLost)
-        assert "when 0.131 of 0.262 MB were sent after 0 s" in lost.reason
-        assert "lower min_bandwidth on both sides" in lost.reason
 
 
 @within(30)
@@ -361,7 +341,6 @@ async def test_a_site_that_does_not_read_is_disconnected_before_its_outbox_grows
         assert isinstance(lost, SiteLost)
         assert "does not read" in lost.reason
         assert len(events.seen) == 2
-        assert sessions.flows(RUN) == {}
         pipe.open.set()
         await joined(sessions, events)
 

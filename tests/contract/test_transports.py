@@ -23,9 +23,9 @@ from coreg_core.errors import StorageError
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_wire.transport.codec import SMALLEST_PIECE
+from coreg_wire.transport.codec import PIECE_BYTES
 
-PIECE = SMALLEST_PIECE // 8  # words in a chunk
+PIECE = PIECE_BYTES // 8  # words in a chunk
 
 
 @contextlib.asynccontextmanager

@@ -56,8 +56,7 @@ plan = {plan}
 approval = {approval}
 round = {round}
 stall = {stall}
-keepalive = 1
-min_bandwidth = 1e8
+idle = 3
 """
 STUDY = """
 [study]

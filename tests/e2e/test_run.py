@@ -286,7 +286,7 @@ def test_a_run_that_was_killed_while_models_are_fetched_is_delivered_by_the_same
 def test_a_peer_that_is_frozen_with_its_connection_open_is_noticed_in_time_and_taken_back(tmp_path):
     with federation(tmp_path, round=60, stall=60) as fed:
         fed.study("endless", **ENDLESS)
-        coordinator, agents = fed.run("endless"), fed.all_join("--min-bandwidth", 1e8)
+        coordinator, agents = fed.run("endless"), fed.all_join()
 
         def frozen(process, noticed, seconds):
             until(lambda: fed.answered() >= 10)
@@ -296,10 +296,8 @@ def test_a_peer_that_is_frozen_with_its_connection_open_is_noticed_in_time_and_t
             process.send_signal(signal.SIGCONT)
             until(lambda: fed.answered() > stopped_at + 10)
 
-        # The coordinator pings every second, and waits 0.8 s for the answer; agents do every 5 s, and wait 4 s.
-        frozen(agents["west"], lambda: fed.events(event="left"), 6)
+        frozen(agents["west"], lambda: fed.events(event="left"), 15)  # idle = 3 there
         assert {(e["site"], e["lost"]) for e in fed.events(event="left")} == {("west", True)}, "and nobody else"
-        frozen(coordinator, lambda: all("not connected to" in fed.said(site) for site in SITES), 14)
         assert {process.poll() for process in (coordinator, *agents.values())} == {None}
 
 

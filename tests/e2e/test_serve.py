@@ -301,11 +301,11 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         until(lambda: "not reloaded" not in well("coreg-coordinator", "status", cwd=tmp_path))
         # A site that is signed and not listed is rejected, and the list of sites shows it too.
         file = tmp_path / "co" / "federation.toml"
-        file.write_text(file.read_text().replace("west", "elsewhere").replace("keepalive = 1", "keepalive = 77"))
+        file.write_text(file.read_text().replace("west", "elsewhere").replace("idle = 3", "idle = 77"))
         coordinator.send_signal(signal.SIGHUP)
         until(lambda: "list of sites" in (sites()["west"]["refusal"] or ""))
         until(lambda: not sites()["west"]["listed"])
-        assert fed.events(event="reloaded")[-1]["at_restart"] == "[timeouts] keepalive"
+        assert fed.events(event="reloaded")[-1]["at_restart"] == "[timeouts] idle"
 
         rows = [line.split(",") for site in SITES for line in (tmp_path / f"{site}.csv").read_text().splitlines()[1:]]
         logged = "".join(map(fed.said, ("coordinator", *SITES, "north-2")))

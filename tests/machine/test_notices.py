@@ -54,12 +54,6 @@ WARNINGS: dict[n.Notice, list[str]] = {
     n.GoingOnWithout(RUN, ("b", "c"), "join in time"): ["continuing without b, c", "did not join in time"],
     n.Stalled(RUN, ("b",), math.inf): ["stalled: waiting for b", "no timeout"],
     n.Stalled(RUN, (), 4.0): ["waiting for enough sites", "timeout 4 s"],
-    n.SlowLink(RUN, "b", False, 400_000, 800_000, 20.0, 60.0): ["b: 0.4 of 0.8 MB of its answer", "20 kB/s", "60 s"],
-    n.SlowLink(RUN, "b", True, 400_000, 800_000, 80.0, 0.0): [
-        "of the data to it were sent",
-        "5 kB/s",
-        "no longer awaited",
-    ],
     n.LedgerDoubtful(RUN, "a", "a: the head is another's"): ["a: the head is another's"],
     n.NotFetched(RUN, ("a", "b")): ["a, b did not fetch the result in time", "when the site connects again"],
     n.NotRepeated("weekly", "run run-1 has not ended"): ["study weekly: no new run, because run run-1 has not ended"],

@@ -216,7 +216,7 @@ class Server(Sessions):
     port = 7600
 
     def __init__(self, network: Network, host: Process, authority: Path):
-        super().__init__(Authorised(authority).check, keepalive=KEEPALIVE, min_bandwidth=1e4)
+        super().__init__(Authorised(authority).check, idle=4 * KEEPALIVE)
         self._network, self._host = network, host
 
     async def start(self, emit: Emit) -> None:

@@ -59,7 +59,7 @@ store = "runs.sqlite"
 identity = "authority"
 max_concurrent_runs = 2
 [timeouts]
-keepalive = 5
+idle = 20
 """
 _PREPARED: dict[bytes, Prepared] = {}
 

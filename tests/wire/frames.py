@@ -30,14 +30,14 @@ from coreg_core.protocol.plan import (
 )
 from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import (
-    SMALLEST_PIECE,
+    PIECE_BYTES,
     Assembler,
     coordinator_message_to_frames,
     site_message_to_frames,
 )
 
 REPOSITORY = Path(__file__).parents[2]
-PIECE = SMALLEST_PIECE // 8
+PIECE = PIECE_BYTES // 8
 Made = Callable[[], Any]
 
 texts = st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" "), max_size=40)

@@ -37,10 +37,9 @@ from coreg_core.protocol.plan import (
     Plan,
 )
 from coreg_core.protocol.words import Words
-from coreg_wire.transport.chunks import chunk_frames, chunk_of
 from coreg_wire.transport.codec import (
     MAX_FRAME_BYTES,
-    SMALLEST_PIECE,
+    PIECE_BYTES,
     Assembler,
 )
 from coreg_wire.transport.fields import ProtocolError, fill, read, snake
@@ -127,9 +126,9 @@ def test_a_plan_keeps_its_digest_and_the_digest_leaves_out_the_run(made: Made) -
 
 
 @pytest.mark.parametrize("count", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1])
-def test_words_are_cut_at_the_smallest_piece_unless_the_link_is_known(count: int) -> None:
+def test_words_are_cut_into_pieces(count: int) -> None:
     frames = of_site(message := answered(count))
-    assert len(frames) == max(1, -(-8 * count // SMALLEST_PIECE))
+    assert len(frames) == max(1, -(-8 * count // PIECE_BYTES))
     assert all(len(data) <= MAX_FRAME_BYTES for data in frames)
     assert from_site_frames(frames, room=count) == [message]
 
@@ -184,10 +183,10 @@ def test_memory_is_taken_once_and_for_the_words_alone() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 12 * SMALLEST_PIECE, "the words, a frame or two, and nothing of their size beside them"
+    assert peak < 12 * PIECE_BYTES, "the words, a frame or two, and nothing of their size beside them"
 
 
-WHOLE_PIECE = b"\0" * SMALLEST_PIECE
+WHOLE_PIECE = b"\0" * PIECE_BYTES
 BEGUN = announced(2 * PIECE, WHOLE_PIECE)
 
 
@@ -200,8 +199,8 @@ BEGUN = announced(2 * PIECE, WHOLE_PIECE)
         ([announced(3, b"")], "a piece of 0 bytes"),
         ([announced(3, bytes(24)), chunk(bytes(8))], "belongs to no message"),
         ([chunk(bytes(8))], "belongs to no message"),
-        ([BEGUN, chunk(b"")], "a piece of 0 bytes at 131072"),
-        ([BEGUN, chunk(WHOLE_PIECE + bytes(8))], "a piece of 131080 bytes"),
+        ([BEGUN, chunk(b"")], "a piece of 0 bytes at 1048576"),
+        ([BEGUN, chunk(WHOLE_PIECE + bytes(8))], "a piece of 1048584 bytes"),
         ([BEGUN, chunk(WHOLE_PIECE), chunk(bytes(8))], "belongs to no message"),
         ([BEGUN, announced(1, bytes(8))], "before its last message was complete"),
         ([BEGUN, *of_site(m.Fault("r", 0, 0, ""))], "before its last message was complete"),
@@ -220,43 +219,6 @@ def test_malformed_words_and_frames_are_refused(frames: list[bytes], words: str)
 
 def test_words_that_never_end_make_no_message() -> None:
     assert from_site_frames(of_site(answered(2 * PIECE + 1))[:-1], room=3 * PIECE) == []
-
-
-@given(run=st.text(min_size=1, max_size=200), sizes=st.lists(st.integers(1, 40_000), min_size=1, max_size=3))
-def test_a_chunk_is_the_bytes_that_protobuf_writes(run: str, sizes: list[int]) -> None:
-    size = max(sizes)
-    data = bytes(range(256)) * (2 * size // 256 + 1)
-    pieces = [data[i : i + size] for i in range(0, len(data), size)]
-    frames = list(chunk_frames(memoryview(data), size, run))
-    assert frames == [chunk(piece, run) for piece in pieces]
-    assert [chunk_of(frame) for frame in frames] == [(run, piece) for piece in pieces]
-
-
-@settings(max_examples=300)
-@given(data=st.data())
-def test_a_chunk_that_is_read_here_is_the_one_that_protobuf_reads(data: st.DataObject) -> None:
-    frame = bytearray(chunk(data.draw(st.binary(max_size=300)), data.draw(st.sampled_from(["r", "", "é" * 70]))))
-    for _ in range(data.draw(st.integers(0, 2))):
-        at = data.draw(st.integers(0, len(frame) - 1))
-        if data.draw(st.booleans()):
-            frame[at] = data.draw(st.integers(0, 255))
-        else:
-            del frame[at:]
-        if not frame:
-            break
-    if (found := chunk_of(bytes(frame))) is not None:
-        piece = pb.SiteFrame.FromString(bytes(frame)).chunk
-        assert found == (piece.run, piece.data)
-
-
-def test_a_chunk_whose_fields_are_in_another_order_is_read_too() -> None:
-    first, last = of_site(message := answered(PIECE + 2))
-    piece = pb.SiteFrame.FromString(last).chunk
-    body = b"\x12\x01r" + b"\x0a" + bytes([len(piece.data)]) + piece.data
-    other = b"\x12" + bytes([len(body)]) + body
-    assert other != last
-    assert chunk_of(other) is None
-    assert from_site_frames([first, other], room=2 * PIECE) == [message]
 
 
 # --- runs that share a stream --------------------------------------------------------------------------------------
@@ -303,7 +265,7 @@ def test_nothing_is_taken_for_a_run_that_is_over() -> None:
 
 @pytest.mark.parametrize("count", [1, 20_000 * 4096])
 def test_no_words_are_taken_before_their_run_is_expected_and_no_memory_either(count: int) -> None:
-    body = pb.Step(run="r", words=pb.Words(count=count, data=bytes(min(8 * count, SMALLEST_PIECE))))
+    body = pb.Step(run="r", words=pb.Words(count=count, data=bytes(min(8 * count, PIECE_BYTES))))
     frame = pb.CoordinatorFrame(message=pb.ToSite(step=body)).SerializeToString()
     with within_a_mebibyte(), pytest.raises(ProtocolError, match="run 'r', whose plan was not accepted here"):
         Assembler().feed_coordinator(frame)

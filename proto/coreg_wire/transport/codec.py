@@ -1,12 +1,11 @@
 r"""Messages to protobuf frames and back, with all checks that are possible before a message is used.
 
-Words are raw little-endian integers, in pieces of 128 KiB to 1 MiB (see chunk_size.py). The first piece is inside the message,
-the others are in Chunk frames, each with its run, so that the runs of one stream do not wait for each other. A frame is bytes
-here (see chunks.py). Frames from a peer are checked for size and order. The size is checked *before* memory is allocated, and
-nothing is allocated for a run that was not expected.
+Words are raw little-endian integers, in pieces of 1 MiB. The first piece is inside the message, the others are in Chunk frames,
+each with its run, so that the runs of one stream do not wait for each other. Frames from a peer are checked for size and order.
+The size is checked *before* memory is allocated, and nothing is allocated for a run that was not expected.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
@@ -14,11 +13,10 @@ import numpy as np
 from coreg_core.masking.fixed_point import WORD
 from coreg_core.protocol.messages import FromSite, ToSite
 from coreg_core.protocol.words import Words
-from coreg_wire.transport.chunks import chunk_frames, chunk_of
 from coreg_wire.transport.fields import ProtocolError, fill, read, snake, text
 from coreg_wire.v1 import federation_pb2 as pb
 
-SMALLEST_PIECE, LARGEST_PIECE = 1 << 17, 1 << 20
+PIECE_BYTES = 1 << 20
 # The size of a piece, or of a message with many names (a plan, a roster). gRPC refuses larger frames before they are parsed.
 MAX_FRAME_BYTES = 5 << 18
 
@@ -31,17 +29,17 @@ _CARRIERS = ("answer", "step")  # messages that have words
 # --- out ----------------------------------------------------------------------------------------------------------
 
 
-def site_message_to_frames(message: FromSite, piece: int = SMALLEST_PIECE) -> Iterator[bytes]:
-    """One message, and the chunks of its words in pieces of ``piece`` bytes."""
-    return _frames(message, pb.SiteFrame, piece)
+def site_message_to_frames(message: FromSite) -> Iterator[bytes]:
+    """One message, and the chunks of its words."""
+    return _frames(message, pb.SiteFrame)
 
 
-def coordinator_message_to_frames(message: ToSite, piece: int = SMALLEST_PIECE) -> Iterator[bytes]:
-    """One message, and the chunks of its words in pieces of ``piece`` bytes."""
-    return _frames(message, pb.CoordinatorFrame, piece)
+def coordinator_message_to_frames(message: ToSite) -> Iterator[bytes]:
+    """One message, and the chunks of its words."""
+    return _frames(message, pb.CoordinatorFrame)
 
 
-def _frames(message: Any, frame_type: Any, piece: int) -> Iterator[bytes]:
+def _frames(message: Any, frame_type: Any) -> Iterator[bytes]:
     name = snake(type(message).__name__)
     frame = frame_type()
     body = getattr(frame.message, name)
@@ -52,10 +50,11 @@ def _frames(message: Any, frame_type: Any, piece: int) -> Iterator[bytes]:
     if words is not None:
         data = words.values.data.cast("B") if words.values.size else data
         body.words.count = len(words.values)
-        body.words.data = bytes(data[:piece])  # in place, since a constructor would copy the data once more
+        body.words.data = bytes(data[:PIECE_BYTES])  # in place, since a constructor would copy the data once more
     yield frame.SerializeToString()
-    if len(data) > piece:
-        yield from chunk_frames(data[piece:], piece, message.run)
+    for start in range(PIECE_BYTES, len(data), PIECE_BYTES):
+        chunk = pb.Chunk(run=message.run, data=bytes(data[start : start + PIECE_BYTES]))
+        yield frame_type(chunk=chunk).SerializeToString()
 
 
 # --- in -----------------------------------------------------------------------------------------------------------
@@ -73,18 +72,12 @@ class _Assembly:
         self._filled = 0
         self.add(head.data)
 
-    def add(self, data: bytes | memoryview) -> None:
+    def add(self, data: bytes) -> None:
         end = self._filled + len(data)
-        full = end == len(self._bytes)
-        if end > len(self._bytes) or len(data) > LARGEST_PIECE or (len(data) < SMALLEST_PIECE and not full):
+        if end > len(self._bytes) or len(data) > PIECE_BYTES or (len(data) < PIECE_BYTES and end < len(self._bytes)):
             raise ProtocolError(f"a piece of {len(data)} bytes at {self._filled} of words of {len(self._bytes)}.")
         self._bytes[self._filled : end] = data
         self._filled = end
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Bytes received, and bytes in total."""
-        return self._filled, len(self._bytes)
 
     @property
     def complete(self) -> bool:
@@ -97,7 +90,6 @@ class Assembler:
     def __init__(self) -> None:
         self._room: dict[str, int] = {}
         self._under_way: dict[str, _Assembly] = {}
-        self.run = ""  # the run of the previous frame; empty if it has none
 
     def expect(self, run: str, words: int) -> None:
         """From now on, accept messages of the run with at most ``words`` words."""
@@ -108,16 +100,6 @@ class Assembler:
         self._room.pop(run, None)
         self._under_way.pop(run, None)
 
-    @property
-    def under_way(self) -> Iterable[str]:
-        """The runs with an incomplete message."""
-        return self._under_way.keys()
-
-    def progress(self, run: str) -> tuple[int, int] | None:
-        """Bytes received of the run's incomplete message, and bytes in total; None if there is none."""
-        assembly = self._under_way.get(run)
-        return None if assembly is None else assembly.progress
-
     def feed_site(self, frame: bytes) -> FromSite | None:
         """Take a frame from a site; return the message if it is complete."""
         return cast("FromSite | None", self._feed(frame, pb.SiteFrame, _FROM_SITE))
@@ -127,8 +109,6 @@ class Assembler:
         return cast("ToSite | None", self._feed(frame, pb.CoordinatorFrame, _TO_SITE))
 
     def _feed(self, data: bytes, frame_type: type[Frame], kinds: dict[str, type[Any]]) -> object:
-        if (piece := chunk_of(data)) is not None:
-            return self._piece(*piece, kinds)
         try:
             frame = frame_type.FromString(data)
         except Exception as error:  # noqa: BLE001 - protobuf raises several kinds
@@ -141,20 +121,20 @@ class Assembler:
             case _:
                 raise ProtocolError("an empty frame.")
 
-    def _piece(self, run: str, data: bytes | memoryview, kinds: dict[str, type[Any]]) -> object:
-        self.run = text(run)
-        assembly = self._under_way.get(self.run)
+    def _piece(self, run: str, data: bytes, kinds: dict[str, type[Any]]) -> object:
+        run = text(run)
+        assembly = self._under_way.get(run)
         if assembly is None:
             raise ProtocolError("a chunk that belongs to no message.")
         assembly.add(data)
-        return self._whole(self.run, kinds)
+        return self._whole(run, kinds)
 
     def _message(self, body: pb.FromSite | pb.ToSite, kinds: dict[str, type[Any]]) -> object:
         name = body.WhichOneof("body")
         if name is None or name not in kinds:
             raise ProtocolError("a message of a kind that this version does not know.")
         part = getattr(body, name)
-        self.run = run = text(part.run) if "run" in part.DESCRIPTOR.fields_by_name else ""
+        run = text(part.run) if "run" in part.DESCRIPTOR.fields_by_name else ""
         if run in self._under_way:
             raise ProtocolError("a new message of a run before its last message was complete.")
         if name not in _CARRIERS or not part.HasField("words"):
