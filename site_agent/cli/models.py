@@ -194,10 +194,7 @@ def _store(config: Path) -> "ModelStore":
 
 @app.command("list")
 def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = False) -> None:
-    """List this agent's models by study. A star marks the current run (models/STUDY/current).
-
-    The agent compares a new model with the current one on labelled rows that came later. It needs at least 20 such rows.
-    """
+    """List this agent's models by study. A star marks the current run (models/STUDY/current)."""
     found = list(_store(config).manifests())
     if not found and not as_json:
         typer.echo(f"no models yet in {_store(config).folder}: a run that ends well writes them")
@@ -211,11 +208,6 @@ def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = F
         )
         for model in manifest["models"]:
             typer.echo(f"    {Path(manifest['folder']) / model['file']}")
-        if later := manifest.get("later"):
-            change = f"{100 * later['change']:+.1f} %"
-            typer.echo(
-                f"    {change} error on {later['rows']} rows that came after run {later['than']}, against its model"
-            )
 
 
 @app.command()
@@ -224,7 +216,7 @@ def use(
     run: Annotated[str, typer.Argument(help="A run of it, or a prefix of its name.")],
     config: FileOption = Path("agent.toml"),
 ) -> None:
-    """Make a run the current one of its study: an earlier model, or one that was worse on later labels."""
+    """Make a run the current one of its study, for example an earlier one."""
     typer.echo(f"{study}: {_store(config).use(study, run)} is the current run")
 
 

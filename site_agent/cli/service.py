@@ -160,8 +160,8 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
             )
             kept = f"{count or 'no'} {what}{'s' * (count > 1)}"
             typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {kept:<10} {entry['study']}")
-            for text in filter(None, (_why(entry), *entry.get("warnings", ()))):
-                typer.echo(f"    {text}")
+            if why := _why(entry):
+                typer.echo(f"    {why}")
 
 
 def status(
@@ -216,8 +216,6 @@ def status(
             known = faults[0] in faults[1:]
             why = "the fault of the data set above" if known else _why(last)
             typer.echo(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}")
-            for text in last.get("warnings", ()):
-                typer.echo(f"    {text}")
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
     if complete and (found["troubles"] or found.get("unresolved")):

@@ -262,7 +262,7 @@ def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     if run.busy or not (run.inbox and agent.connected):  # the coordinator sends the plan again in the next session
         return agent, []
     message, *rest = run.inbox
-    actions: list[Action] = [Work(run.plan, message, run.approved)]
+    actions: list[Action] = [Work(run.plan, message)]
     begun = agent.begun
     if isinstance(message, Step):
         begun += not run.answered
@@ -289,9 +289,6 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
         agent, actions = _over(replace(agent, begun=0), run, outcome)
         again = [Judge(other.plan) for other in agent.runs.values() if other.stage is Stage.WAITING]
         return agent, [Notify(over), *actions, *again]
-    if worked.doubt:
-        waits = replace(run, stage=Stage.JUDGED, inbox=())
-        return _judged(_with(agent, plan.run, waits), Judged(plan.run, None, about=worked.doubt))
     if worked.fetched:
         agent, actions = _over(agent, run, worked.outcome)
         return agent, [Notify(notices.fetched_before(plan.run, plan.study, once=agent.once)), *actions]

@@ -67,8 +67,6 @@ class Worked:
         the coordinator's violation of the protocol, if any.
     models
         of `Finished`: the number of models written.
-    doubt
-        of a proposal: why the operator has to approve it first, as ``about`` of `Judged`; no answer was sent.
     """
 
     message: RunMessage
@@ -78,7 +76,6 @@ class Worked:
     outcome: Outcome | None = None
     breach: str | None = None
     models: int = 0
-    doubt: Mapping[str, str] = field(default_factory=dict)
 
 
 Event: TypeAlias = SessionOpened | SessionEnded | Heard | Judged | Decided | Worked
@@ -112,11 +109,10 @@ class AskOperator:
 
 @dataclass(frozen=True)
 class Work:
-    """Work on a message of this run and send the answers; `Worked` follows. ``approved``: by the operator."""
+    """Work on a message of this run and send the answers; `Worked` follows."""
 
     plan: Plan
     message: RunMessage
-    approved: bool = False
 
 
 @dataclass(frozen=True)

@@ -101,9 +101,9 @@ def run_over(plan: Plan | None, run: str, outcome: Outcome, reason: str, models:
     return Notice("run_over", told(outcome, reason), fields=fields)
 
 
-def finding(text: str, *, private: bool = True) -> Notice:
+def finding(text: str) -> Notice:
     """A sentence about this site's own data or models."""
-    return Notice("finding", text, private=private)
+    return Notice("finding", text, private=True)
 
 
 def aligned(run: str, study: str, ids: int) -> Notice:

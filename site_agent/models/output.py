@@ -15,7 +15,7 @@ from site_agent.models.batch import Scored
 from site_agent.models.file import SiteModel
 from site_agent.models.writer import Models
 
-Note = Callable[..., None]  # (text) for a finding about this site's data; (text, warning=…) for what a service logs too
+Note = Callable[[str], None]  # receives a finding about this site's data
 
 
 class Results(Protocol):
@@ -25,10 +25,6 @@ class Results(Protocol):
     def aligns(self) -> bool: ...
 
     def has(self, plan: Plan) -> bool: ...
-
-    def columns_of(self, data: str) -> tuple[str, ...]: ...
-
-    def rows_gone(self, plan: Plan, prepared: Prepared) -> str | None: ...
 
     def model_of(self, run: str) -> SiteModel: ...
 
@@ -48,12 +44,6 @@ class _OneRun:
 
     def has(self, plan: Plan) -> bool:  # noqa: ARG002
         return False
-
-    def columns_of(self, data: str) -> tuple[str, ...]:  # noqa: ARG002
-        return ()
-
-    def rows_gone(self, plan: Plan, prepared: Prepared) -> str | None:  # noqa: ARG002
-        return None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ A run's folder appears atomically. No file is overwritten.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import SiteResult
 from site_agent.models.batch import Scored
 from site_agent.models.file import SiteModel, load_model
-from site_agent.models.later import ROWS, compare, removed, rows_text
+from site_agent.models.output import Note
 from site_agent.models.writer import Models
 
 MANIFEST, CURRENT, MODEL, LOCAL = "manifest.json", "current", "model.coreg", "local.coreg"
@@ -71,11 +71,9 @@ class ModelStore:
         return load_model(found[0])
 
     def put_models(
-        self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Callable[..., None]
+        self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Note
     ) -> tuple[Path, ...]:
         """Write a run's models, and make a converged run the study's current one.
-
-        The current run stays if its model is better on later labels.
 
         Raises
         ------
@@ -86,16 +84,10 @@ class ModelStore:
             return ()
 
         def write(folder: Path) -> tuple[Path, ...]:
-            self.disk.write_whole(folder / ROWS, rows_text(prepared).encode())
             return Models(self.site, prepared, target, folder / MODEL, folder / LOCAL).write(result, note)
 
-        current = self.folder_of(plan).parent / CURRENT / MODEL
-        later = compare(current, result, prepared)
-        if later is not None:
-            note(later.text, warning=later.worse)
-        told = {"columns": list(prepared.preprocessing.sources), "later": None if later is None else later.to_json()}
-        written = self._put(plan, result, write, told)
-        self._make_current(plan, good=result.outcome.good and not (later is not None and later.worse))
+        written = self._put(plan, result, write)
+        self._make_current(plan, good=result.outcome.good)
         return written
 
     def _make_current(self, plan: Plan, *, good: bool) -> None:
@@ -144,9 +136,7 @@ class ModelStore:
             plan, result, lambda folder: scored.write(scores, {n: folder / f"{n or 'scores'}.csv" for n in scored.ids})
         )
 
-    def _put(
-        self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]], told: Mapping[str, Any] = {}
-    ) -> tuple[Path, ...]:
+    def _put(self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]]) -> tuple[Path, ...]:
         place = self.folder_of(plan)
         partial = place.parent / f".{place.name}.partial"
         try:
@@ -161,7 +151,6 @@ class ModelStore:
             "run": plan.run,
             "study": plan.study,
             "data": plan.data,
-            **told,
             "federation": plan.federation,
             "site": self.site,
             "plan": plan.digest,
@@ -201,11 +190,6 @@ class ModelStore:
         except StorageError:
             return []
 
-    def columns_of(self, data: str) -> tuple[str, ...]:
-        """The columns of the newest model of that data set that is its study's current one; () without one."""
-        found = [m for m in self._readable() if m["current"] and m.get("data") == data and m.get("columns")]
-        return tuple(max(found, key=lambda m: str(m["at"]))["columns"]) if found else ()
-
     def current_models(self) -> dict[str, SiteModel]:
         """The joined model of each study's current run, by study; one that cannot be read is left out."""
         found = {}
@@ -214,10 +198,6 @@ class ModelStore:
                 with suppress(BadData):
                     found[str(m["study"])] = load_model(path)
         return found
-
-    def rows_gone(self, plan: Plan, prepared: Prepared) -> str | None:
-        """A warning if the table lacks many labelled rows of the study's current model."""
-        return removed(self.folder_of(plan).parent / CURRENT / MODEL, prepared)
 
     def alignment_of(self, data: str) -> str | None:
         """The study whose current run aligned the ids of that data set."""
@@ -274,16 +254,6 @@ class ModelStore:
         except OSError as error:
             raise StorageError(f"{folder}: cannot be removed ({error.strerror}).") from None
         return [run.name for run in gone]
-
-
-def other_columns(prepared: Prepared, before: Sequence[str], data: str) -> str | None:
-    """A warning if the table has other columns than the newest model of this data set: perhaps it is another file."""
-    now = prepared.preprocessing.sources
-    if not before or set(before) == set(now):
-        return None
-    gone, new = [n for n in before if n not in now], [n for n in now if n not in before]
-    parts = [f"without {', '.join(gone)}"] * bool(gone) + [f"with {', '.join(new)}"] * bool(new)
-    return f"{data}: other columns than the last model had ({'; '.join(parts)}). Is this the right file?".lstrip(": ")
 
 
 def _runs_of(study: Path) -> list[Path]:

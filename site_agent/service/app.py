@@ -313,7 +313,7 @@ class _Running:
         """Warn a serving agent's operator of what would end a run: a policy without pins, or a data set with a fault."""
         if not self._once and self._loop is not None:
             workers = self.daemon.workers
-            ahead = partial(workers.tables.read_ahead, dict(settings.data), workers.results)
+            ahead = partial(workers.tables.read_ahead, dict(settings.data))
             self._ahead = self._loop.run_in_executor(None, ahead)
         self._warn_unready(settings)
 

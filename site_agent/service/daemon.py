@@ -284,9 +284,9 @@ class AgentDaemon:
                     self._spawn(self._judge(plan))
                 case AskOperator():
                     self._spawn(self._ask(action))
-                case Work(_, message, approved):
+                case Work(_, message):
                     if self._session is not None:
-                        self._spawn(self._work(self._session, message, approved))
+                        self._spawn(self._work(self._session, message))
                 case Countersign(receipt) if self._ledger.awaits(receipt.run, receipt.head):
                     self._spawn(self._countersign(receipt))
                 case Countersign(receipt):
@@ -327,13 +327,11 @@ class AgentDaemon:
         if error is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 
-    async def _work(self, session: Session, message: RunMessage, approved: bool) -> None:
+    async def _work(self, session: Session, message: RunMessage) -> None:
         await self._whole()
-        answer = partial(self.workers.work, listening=session.listening, approved=approved)
+        answer = partial(self.workers.work, listening=session.listening)
         work = asyncio.to_thread(answer, message)
         frames, worked = await self._reported(work, message.run, describe_work(message))
-        if worked.doubt and approved and self._state is not None:  # the approval was of another table
-            await asyncio.to_thread(self._state.clear, message.run)
         if isinstance(message, Proposal) and (room := self.workers.room(message.run)) is not None:
             session.assembler.expect(message.run, room)
         await session.send(frames)

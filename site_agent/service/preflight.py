@@ -25,7 +25,7 @@ from site_agent.data.shared_set import UNSHARED
 from site_agent.data.tables import read_table
 from site_agent.ledger.files import read_lines
 from site_agent.models.batch import batch_of
-from site_agent.models.store import ModelStore, other_columns
+from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
 from site_agent.policy.policy import Policy, as_written, read_policy
@@ -129,8 +129,6 @@ def check(
             study = aligned.rpartition("/")[2]
             text = f'{aligned} has aligned ids, and this data set does not use them. Add shared = "{study}" and reload the agent'
             note(f"{called}: {text}", True, {"check": "table", "warning": True})
-        if (other := other_columns(prepared, results.columns_of(name), name)) is not None:
-            note(other, True, {"check": "table", "warning": True})
         before = ", unless an alignment finds the shared ids first" if inputs.shared is None else ""
         return (
             f"{len(d.X)} labelled and {shared_rows(prepared)} instances, {d.X.shape[1]} features from the columns "

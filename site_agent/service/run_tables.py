@@ -25,7 +25,6 @@ from site_agent.machine.scoring import Batch
 from site_agent.machine.site_data import PrivateData
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.output import Results
-from site_agent.models.store import other_columns
 from site_agent.policy.policy import Policy
 
 
@@ -72,7 +71,7 @@ class RunTables:
             return self._batch(plan, plan.objective, policy, results)
         if isinstance(plan.objective, Alignment):
             return None, self._ids(plan, plan.objective, results), None
-        prepared = self._prepared(self.data_sets.choose(plan.data), results)
+        prepared = self._prepared(self.data_sets.choose(plan.data))
         data = prepared.data
         if policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, policy.ids_secret))
@@ -93,31 +92,23 @@ class RunTables:
         with self._reading(self.data_sets.choose(plan.data)):
             raise BadData(fault)
 
-    def _prepared(self, name: str, results: Results, *, ahead: bool = False) -> Prepared:
+    def _prepared(self, name: str, *, ahead: bool = False) -> Prepared:
         with self._reading(name, ahead=ahead):
             prepared, fresh = self.data_sets.get(name)
         if fresh:
             d = prepared.data
             self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
-            if other_columns(prepared, results.columns_of(name), name) is not None:
-                text = f"{name}: other columns than the last model had; `coreg-agent check` names them".lstrip(": ")
-                self._notify(Notice("other_columns", text, warning=True))
         return prepared
 
-    def read_ahead(self, listed: Mapping[str, Inputs], results: Results) -> None:
+    def read_ahead(self, listed: Mapping[str, Inputs]) -> None:
         """Read these data sets before a run needs them: the operator hears of a fault before it ends a run for all sites."""
         for name, inputs in listed.items():
             with suppress(Unusable, KeyError):  # KeyError: a later reload has removed it
                 if inputs.target is not None:
-                    self._prepared(name, results, ahead=True)
+                    self._prepared(name, ahead=True)
                     continue
                 with self._reading(name):
                     read_ids(inputs, "exact")
-
-    def changed(self, prepared: Prepared | None, plan: Plan, results: Results) -> str | None:
-        """A warning if the table has other columns than the last model of its data set had."""
-        name = self.data_sets.choose(plan.data) if prepared else ""
-        return None if prepared is None else other_columns(prepared, results.columns_of(name), name)
 
     def _ids(self, plan: Plan, terms: Alignment, results: Results) -> IdList:
         if not results.aligns:

@@ -5,7 +5,7 @@ Every method blocks: the daemon calls them in threads, one message of a run at a
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,13 +88,10 @@ class RunWorkers:
         self._notify = notify
         self._workers: dict[str, _Worker] = {}
         self._lock = threading.Lock()
-        self._warned = dict[str, list[str]]()  # by run: warnings about its table or model, for the agent's history
-        self._described = dict[str, str]()  # of a run that an operator was asked about: the warning about its table
 
     def forget(self, run: str) -> None:
         with self._lock:
             self._workers.pop(run, None)
-            self._described.pop(run, None)
 
     def room(self, run: str) -> int | None:
         """The maximum number of words in a message of that run."""
@@ -118,23 +115,9 @@ class RunWorkers:
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
             given = self.ledger.recall(plan, data.ids_digest).answered
             request = Request(plan, shared, labelled, self.policy.questions(plan), both, given)
-            warning = self._described[plan.run] = self.tables.changed(prepared, plan, self.results) or ""
-            gone = None if prepared is None else self.results.rows_gone(plan, prepared)
-            told = ". ".join(each for each in (warning, gone) if each)
-            about = describe_request(request) | ({"warning": told} if told else {})
-            return Judged(plan.run, reason, about=about)
+            return Judged(plan.run, reason, about=describe_request(request))
         except (CoregError, Unusable) as error:
             return Judged(plan.run, str(error))
-
-    def _doubt(self, plan: Plan, prepared: Prepared | None, *, approved: bool) -> Mapping[str, str]:
-        """What a serving agent asks its operator about a table that can be the wrong one; empty if it has nothing to ask."""
-        warning = self.tables.changed(prepared, plan, self.results) if self.results.aligns else None
-        if warning is None or (
-            approved and self._described.get(plan.run) in (None, warning)
-        ):  # None: by an earlier process
-            return {}
-        judged = self.judge(plan)
-        return judged.about if judged.reason is None else {}
 
     def _has_fetched(self, plan: Plan) -> bool:
         """Whether the run's result is here already: an earlier agent was killed before it could confirm that."""
@@ -145,17 +128,12 @@ class RunWorkers:
         confirmed = outcome is not None and outcome not in RESUMABLE
         return plan.run not in self._workers and (confirmed or self.results.has(plan))
 
-    def work(self, message: RunMessage, *, listening: bool, approved: bool = False) -> tuple[list[bytes], Worked]:
-        """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded.
-
-        While a table has other columns than the last model, a plan is answered if an operator approved it and saw this.
-        """
+    def work(self, message: RunMessage, *, listening: bool) -> tuple[list[bytes], Worked]:
+        """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded."""
         part = "plan" if isinstance(message, Proposal) else "end" if isinstance(message, Finished) else "question"
         with self.counters.timed(part):
             if isinstance(message, Proposal) and message.run not in self._workers:
-                refusal = self._begin(message.plan, approved=approved)
-                if isinstance(refusal, Mapping):
-                    return [], Worked(message, doubt=refusal)
+                refusal = self._begin(message.plan)
                 if refusal is not None:
                     frames = self._recorded([refusal], listening)
                     if listening and isinstance(refusal, Fetched):
@@ -163,21 +141,17 @@ class RunWorkers:
                     return frames, self._proposed(message, refusal)
             return self._answered(message, listening=listening)
 
-    def _begin(self, plan: Plan, *, approved: bool) -> PlanRefused | Fetched | Mapping[str, str] | None:
-        """Create the site of a run; if that fails, return the message with the reason, or what the operator is asked first."""
+    def _begin(self, plan: Plan) -> PlanRefused | Fetched | None:
+        """Create the site of a run; if that fails, return the message with the reason."""
         try:
             if self._has_fetched(plan):
                 return Fetched(plan.run)
             prepared, data, scored = self.tables.read(plan, self.policy, self.results)
-            if doubt := self._doubt(plan, prepared, approved=approved):
-                return doubt
             rules = rules_of(self.policy, self.ledger, self.keys, data)
             if rules.objection(plan) is None:  # the site refuses the plan otherwise
                 self.tables.require_common(plan, prepared, self.results)
         except (CoregError, Unusable) as error:
             return PlanRefused(plan.run, str(error))
-        if prepared is not None and (gone := self.results.rows_gone(plan, prepared)) is not None:
-            self._warn(plan, "rows_gone", gone)
         target = "" if prepared is None else self.tables.inputs(plan).target or ""
         site = Site(self.name, data, rules, self.logs.of(plan.run), release(), os.urandom(16).hex())
         worker = _Worker(site, prepared, scored, target)
@@ -185,16 +159,11 @@ class RunWorkers:
             self._workers[plan.run] = worker
         return None
 
-    def _warn(self, plan: Plan, name: str, text: str) -> None:
-        self._warned.setdefault(plan.run, []).append(text)
-        self._notify(Notice(name, text, warning=True, fields={"run": plan.run, "study": plan.study}))
-
     def history_of(self, over: Notice) -> dict[str, Any]:
-        """The entry of an ended run in this site's own files: with its models, its warnings, and the fault behind a refusal."""
+        """The entry of an ended run in this site's own files: with its models, and the fault behind a refusal."""
         models = [str(path) for path in self.written] if over.fields.get("models") else []
         fault = self.tables.fault_behind(str(over.fields.get("reason", "")))
-        beside = {"fault": fault, "warnings": self._warned.pop(str(over.fields.get("run", "")), [])}
-        return {**over.fields, "models": models, **{key: value for key, value in beside.items() if value}}
+        return {**over.fields, "models": models, **({"fault": fault} if fault else {})}
 
     def _proposed(self, message: Proposal, answer: FromSite) -> Worked:
         if isinstance(answer, PlanRefused):
@@ -265,11 +234,8 @@ class RunWorkers:
         if plan is None or result.outcome in RESUMABLE:
             return 0
 
-        def note(text: str, *, warning: bool | None = None) -> None:
-            if warning:
-                self._warn(plan, "model_not_used", text)
-            else:
-                self._notify(notices.finding(text, private=warning is None))
+        def note(text: str) -> None:
+            self._notify(notices.finding(text))
 
         if worker.scored is not None:
             for finding in result.findings:

@@ -57,8 +57,8 @@ def brief(action):
     match action:
         case Say(message):
             return f"say {type(message).__name__}"
-        case Work(_, message, approved):
-            return f"work on {type(message).__name__}{', approved' * approved}"
+        case Work(_, message):
+            return f"work on {type(message).__name__}"
         case Notify(notice):
             return f"notify {notice.name}"
         case Forget(_, keep_consent):
@@ -127,19 +127,13 @@ CASES = {
         GROUPED, {}, "notify plan; notify refused; say PlanRefused; forget"),
     "after many begun runs none begins": ([PLAN], {"begun": MAX_BEGUN}, "notify plan; notify refused; say PlanRefused; forget"),
     # --- consent
-    "the operator is asked about a plan for which the table is doubtful": (
-        [PLAN, Worked(PLAN, doubt={"warning": "other columns"})], {},
-        "ask the operator; say Approval"),
-    "and once it is approved there is no doubt": (
-        [PLAN, Worked(PLAN, doubt={"warning": "other columns"}), Decided("r", True, "")], {},
-        "notify approved; say Approval; work on Proposal, approved"),
     "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; judge"),
     "the operator is asked about a plan that the policy allows": (
         ASKED, ASKS, "ask the operator; say Approval"),
     "and not about one that it refuses": ([PLAN, Judged("r", "max_rounds")], ASKS, "notify refused; say PlanRefused; forget"),
     "and not about one whose result is here": ([PLAN, Judged("r", None, fetched=True)], ASKS, "say Fetched; forget"),
     "an approved plan is worked on": ([*ASKED, Decided("r", True, "")], ASKS,
-        "notify approved; say Approval; work on Proposal, approved"),
+        "notify approved; say Approval; work on Proposal"),
     "a plan approved between two sessions waits for the next": (
         [*ASKED, SessionEnded(), Decided("r", True, "")], ASKS, "notify approved"),
     "and is worked on once there": (

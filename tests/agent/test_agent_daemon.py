@@ -101,54 +101,6 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
     assert "waiting_for_approval" not in agent.noticed, "nobody is asked again"
 
 
-def test_a_table_with_other_columns_than_the_last_model_waits_for_the_operator(tmp_path, monkeypatch):
-    """It can be the wrong file, and an answer cannot be taken back. No other run of such an agent waits."""
-    agent = Agent(tmp_path)
-    monkeypatch.setattr(type(agent.workers.results), "columns_of", lambda _, data: ("a", "weight"))
-
-    async def conversation(coordinator):
-        line = await coordinator.session()
-        line.says(plan("r1"))
-        assert await line.hears() == Approval("r1", False)
-        await until(agent.state.pending)
-        [pending] = agent.state.pending()
-        assert "without weight" in pending["about"]["warning"]
-        line.breaks()
-        line = await coordinator.session()
-        line.says(plan("r1"))
-        assert await line.hears() == Approval("r1", False)
-        agent.state.record_decision("r1", Decision(True, ""))
-        assert await line.hears() == Approval("r1", True)
-        assert isinstance(await line.hears(), Offer)
-        line.says(Finished("r1", Outcome.REFUSED, "south refused"))
-        assert isinstance(await line.hears(), Fetched)
-        monkeypatch.setattr(type(agent.workers.results), "columns_of", lambda _, data: ())
-        line.says(plan("r2"))
-        assert isinstance(await line.hears(), Offer)
-
-    agent.against(conversation)
-    assert agent.noticed.count("waiting_for_approval") == 1
-
-
-def test_an_approval_is_of_the_table_that_the_operator_was_told_of(tmp_path, monkeypatch):
-    agent, columns = Agent(tmp_path, ask_first=True), []
-    monkeypatch.setattr(type(agent.workers.results), "columns_of", lambda _, data: tuple(columns))
-
-    async def conversation(coordinator):
-        line = await coordinator.session()
-        line.says(plan("r1"))
-        await until(agent.state.pending)
-        assert "warning" not in agent.state.pending()[0]["about"]
-        columns[:] = ["a", "weight"]  # as if another table came in between
-        agent.state.record_decision("r1", Decision(True, ""))
-        await until(lambda: [e["about"].get("warning") for e in agent.state.pending()] not in ([], [None]))
-        assert agent.state.decision("r1") is None
-        agent.state.record_decision("r1", Decision(True, ""))
-        assert isinstance(await hears(line), Offer)
-
-    agent.against(conversation)
-
-
 def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
     agent = Agent(tmp_path)
 

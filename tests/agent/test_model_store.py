@@ -2,19 +2,13 @@
 
 import json
 import stat
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from agent_files import agent, inputs, write
-from machine.additive_tiny import additive_plan
-from machine.tiny import Pump, sealed, site_with
 from test_data_sets import TABLE
 
-from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_core.evaluation.losses import Paired
-from coreg_core.evaluation.probability import Probability
 from coreg_core.protocol.messages import Proposal
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
@@ -22,10 +16,8 @@ from site_agent.data.data_sets import DataSets
 from site_agent.data.tables import read_table
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.site import Site
-from site_agent.machine.site_data import PrivateData
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.file import load_model
-from site_agent.models.later import Later, compare
 from site_agent.models.output import OneScoring
 from site_agent.models.store import ModelStore
 
@@ -88,7 +80,7 @@ def test_nothing_is_written_over_and_a_killed_agents_partial_folder_is_no_run(st
     (study / "r2" / "manifest.json").write_text("{")
     with pytest.raises(StorageError, match=r"manifest\.json: cannot be read"):
         store.manifests()
-    assert (store.columns_of("patients"), store.alignment_of("patients")) == ((), None), "no remark, and no refused run"
+    assert store.alignment_of("patients") is None, "no remark, and no refused run"
 
 
 def test_old_models_go_by_retention_and_by_the_command(store, tmp_path, monkeypatch):
@@ -202,112 +194,12 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
         batch_of(load_model(path), {"new": table}, b"salt")
 
 
-def trained(folder, run, labels):
-    """A run of three sites, north with so many labels; its result and its table."""
-    rng = np.random.default_rng(3)
-    shared, rows = rng.normal(size=(80, 6)), rng.normal(size=(120, 6))
-    truth = lambda A: np.sin(A[:, 0]) + A[:, 1] + A[:, 2] ** 2 + A[:, 4]  # noqa: E731
-    y = truth(rows)
-    own = [f"l{i},{a:.5f},{b:.5f},{y[i]:.5f}" for i, (a, b) in enumerate(rows[:labels, :2])]
-    common = [f"s{i},{a:.5f},{b:.5f}," for i, (a, b) in enumerate(shared[:, :2])]
-    prepared, _ = DataSets(
-        {"patients": inputs(write(folder, "\n".join(["id,u,v,y", *own, *common, ""]), "n.csv"))}, b"n"
-    ).get("patients")
-    others = {
-        name: PrivateData(
-            rng.normal(size=(30, 2)), rng.normal(size=30), shared[:, c : c + 2], prepared.data.ids_digest, b"o"
-        )
-        for name, c in (("east", 2), ("south", 4))
-    }
-    asked = sealed(additive_plan(("east", "north", "south"), run=run, min_sites=3, landmarks=40))
-    asked = replace(asked, study="waits", data="patients")
-    sites = {s: site_with(s, d) for s, d in {**others, "north": prepared.data}.items()}
-    pump = Pump(asked, sites).join().run()
-    return asked, pump.sites["north"].result, prepared
-
-
-def test_a_model_that_is_worse_on_later_labels_does_not_become_the_current_one(tmp_path, monkeypatch):
-    store, said = ModelStore("north", tmp_path / "models"), []
-
-    def note(text, *, warning=None):
-        said.append((text, warning))
-
-    def put(run, labels):
-        asked, result, prepared = trained(tmp_path, run, labels)
-        store.put_models(asked, result, prepared, "y", note)
-        return next(m for m in store.manifests() if m["run"] == run)
-
-    assert put("r1", 20)["later"] is None
-    assert put("r2", 30)["later"] is None, "ten labels are too few"
-    better = put("r3", 60)
-    assert (better["current"], better["later"]["than"], better["later"]["rows"]) == (True, "r2", 30)
-    assert better["later"]["change"] < 0.0
-    assert [
-        warning for text, warning in said if "on 30 rows that came after run r2, the new model's error is" in text
-    ] == [False]
-    monkeypatch.setattr("site_agent.models.store.compare", lambda *_: Later("r3", Paired(2.0, 0.5, 0.3, 40)))
-    worse = put("r4", 100)
-    assert (worse["current"], worse["later"]["worse"], store.model_of("r4").run) == (False, True, "r4")
-    assert [text for text, warning in said if warning and "So run r3 stays the current one" in text]
-    assert (store.folder / "waits" / "current").resolve().name == "r3"
+def test_an_earlier_run_becomes_the_current_one_by_the_command(store, tmp_path):
+    for run in ("r1", "r2", "r3", "r4"):
+        store.put(run)
     write(tmp_path, 'coordinator = "127.0.0.1:9"\n[data.p]\ntable = "n.csv"\ntarget = "y"\nid = "id"\n', "agent.toml")
-    listed = agent("models", "list", "--config", tmp_path / "agent.toml").stdout
-    assert "% error on 30 rows that came after run r2, against its model" in listed
     with pytest.raises(UsageError, match="no models of study 'waits' are of a run 'r9'"):
         store.use("waits", "r9")
     assert agent("models", "use", "waits", "r2", "--config", tmp_path / "agent.toml").exit_code == 0
     assert store.prune("waits", 1) == ["r1", "r3"], "the current run and the latest one are kept"
     assert (store.folder / "waits" / "current").resolve().name == "r2"
-
-
-def test_a_table_that_lost_labelled_rows_is_told_when_a_study_runs_again(tmp_path):
-    store, said = ModelStore("north", tmp_path / "models"), []
-    for run, labels in (("r1", 40), ("r2", 37), ("r3", 20)):
-        asked, result, prepared = trained(tmp_path, run, labels)
-        said.append(store.rows_gone(asked, prepared))
-        store.put_models(asked, result, prepared, "y", lambda *_, **__: None)
-    assert said[:2] == [None, None], "three of forty is no mistake"
-    assert said[2].startswith(
-        "17 of the 37 labelled rows of run r2 are not in the table any more. If this is a mistake"
-    )
-
-
-def test_the_worse_of_two_models_is_told_by_the_paired_errors():
-    better, worse = Later("r1", Paired(-1.0, 0.5, -0.1, 30)), Later("r1", Paired(1.0, 0.5, 0.1, 30))
-    assert (better.worse, worse.worse, Later("r1", Paired(0.4, 0.5, 0.01, 30)).worse) == (False, True, False)
-    assert "10.0 % smaller" in better.text
-    assert "stays the current one" in worse.text
-    assert "stays" not in better.text
-
-
-def test_the_models_are_compared_on_the_rows_that_came_later(tmp_path):
-    """By the errors themselves: wrong predictions of left-out rows make the new model worse, also of classes and of a path."""
-    store = ModelStore("north", tmp_path / "models")
-    asked, result, prepared = trained(tmp_path, "r1", 30)
-    store.put_models(asked, result, prepared, "y", lambda _: None)
-    model = store.folder / "waits" / "r1" / "model.coreg"
-    _, result, prepared = trained(tmp_path, "r2", 60)
-    y, before = prepared.data.y, load_model(model).predict(prepared.table.labelled)
-    ids = np.array([int(text[1:]) for text in prepared.table.labelled_ids])
-    later = ids >= 30
-
-    def with_errors(errors, **changes):
-        own = replace(result.additive, left_out=np.array([y - errors, y]))
-        return compare(model, replace(result, additive=own, **changes), prepared)
-
-    worse = with_errors(np.where(later, 10.0, 0.0))
-    assert (worse.worse, worse.than, worse.beside.rows) == (True, "r1", 30)
-    expected = 10.0 / np.sqrt(np.mean((y - before)[later] ** 2)) - 1.0
-    assert worse.beside.change == pytest.approx(expected)
-    assert with_errors(np.where(later, 0.0, 10.0)).beside.change == pytest.approx(-1.0)
-    halves = with_errors(np.zeros(60), probabilities=(Probability(0.0, 0.0),))
-    assert halves.beside.difference == pytest.approx(np.mean((y[later] - 0.5) ** 2) - np.mean((y - before)[later] ** 2))
-    choice = PathChoice(0, (y,), np.where(later, 10.0, 0.0))
-    assert compare(
-        model, replace(result, additive=None, choice=choice, divisor=1.0), prepared
-    ).beside.change == pytest.approx(expected)
-    # Other ids are another table, and a corrected label is no later row.
-    renamed = replace(prepared, table=replace(prepared.table, labelled_ids=tuple(f"x{i}" for i in ids)))
-    assert compare(model, result, renamed) is None
-    corrected = replace(prepared, data=replace(prepared.data, y=y + 1.0))
-    assert compare(model, result, corrected).beside.rows == 30

@@ -148,9 +148,6 @@ def test_an_alignment_that_a_data_set_does_not_use_and_another_table_are_warning
     _, found = check("--config", "agent.toml", *INSECURE)
     warned = [each["text"] for each in found if each.get("warning")]
     assert any("models/people has aligned ids, and this data set does not use them. Add shared" in w for w in warned)
-    assert any(
-        "other columns than the last model had (without w; with v). Is this the right file?" in w for w in warned
-    )
 
 
 def test_labelled_instances_among_the_shared_ones_are_a_warning(folder):

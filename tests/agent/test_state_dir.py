@@ -150,11 +150,8 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
     state.write_status({**found, "runs": {}, "troubles": {"p": "write pin = 1 (found 2026-01-03; it is read again)"}})
     state.append_history({**whole, "run": "a2", "fault": "write pin = 1 (found 2026-01-02; it is read again)"})
     assert "last run a2, t: refused: the fault of the data set above" in command(state, "status").stdout
-    state.append_history(
-        {**whole, "run": "a3", "stop": "CONVERGED", "reason": "", "fault": "", "warnings": ["rows are gone"]}
-    )
-    assert command(state, "status").stdout.endswith("last run a3, t: converged\n    rows are gone\n")
-    assert "    rows are gone\n" in command(state, "runs").stdout
+    state.append_history({**whole, "run": "a3", "stop": "CONVERGED", "reason": "", "fault": ""})
+    assert command(state, "status").stdout.endswith("last run a3, t: converged\n")
     (state.folder / "status.json").write_text("{")
     with pytest.raises(StorageError, match="Move it away"):
         state.status()

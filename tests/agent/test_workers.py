@@ -19,7 +19,6 @@ from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import Assembler
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
-from site_agent.machine import notices
 from site_agent.models.file import load_model, save_model
 from site_agent.policy.policy import Policy
 
@@ -110,7 +109,7 @@ def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(agent, tmp_p
     listed["twice"] = inputs(tmp_path / "twice.csv").model_copy(update={"target": None})
     listed |= {"patients": inputs(tmp_path / "local.csv")}
     agent.data_sets.relist(listed)
-    agent.workers.tables.read_ahead({**listed, "removed": listed["bad"]}, agent.workers.results)
+    agent.workers.tables.read_ahead({**listed, "removed": listed["bad"]})
     assert set(agent.workers.tables.troubles) == {"bad", "gone", "typo", "twice"}
     assert "line 3, column 'b': 'x' is not a finite number" in agent.workers.tables.troubles["bad"]
     assert "run the alignment first" in agent.workers.tables.troubles["typo"]
@@ -149,25 +148,6 @@ def test_a_result_that_is_here_already_is_fetched_without_work(agent, tmp_path):
     assert agent.workers.judge(plan("r1")).fetched
     assert [type(a) for a in answers(agent, plan("r1"))] == [Fetched]
     assert "data_read" not in agent.noticed
-
-
-def test_a_table_that_lost_labelled_rows_is_told_in_the_request_the_log_and_the_history(agent, monkeypatch):
-    lost = "17 of the 37 labelled rows of run r0 are not in the table any more"
-    monkeypatch.setattr(type(agent.workers.results), "rows_gone", lambda *_: lost)
-    assert agent.workers.judge(plan("r1")).about["warning"] == lost
-    assert "rows_gone" not in agent.noticed
-    assert isinstance(answers(agent, plan("r1"))[0], Offer)
-    [told] = [notice for notice in agent.notices if notice.name == "rows_gone"]
-    assert (told.text, told.warning, told.private, told.fields["run"]) == (lost, True, False, "r1")
-    over = notices.run_over(plan("r1"), "r1", Outcome.CONVERGED, "", 0)
-    assert agent.workers.history_of(over)["warnings"] == [lost]
-    assert "warnings" not in agent.workers.history_of(over), "of this run once"
-
-
-def test_the_operator_is_told_of_other_columns_with_the_request(agent, tmp_path, monkeypatch):
-    assert "warning" not in agent.workers.judge(plan("r1")).about
-    monkeypatch.setattr(type(agent.workers.results), "columns_of", lambda _, data: ("a", "weight"))
-    assert "without weight" in agent.workers.judge(plan("r1")).about["warning"]
 
 
 def test_the_operator_is_told_of_labelled_individuals_that_are_shared(agent, tmp_path):

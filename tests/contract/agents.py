@@ -38,9 +38,6 @@ class Delivered:
     def has(self, plan: Plan) -> bool:
         return False
 
-    def rows_gone(self, *_about: Any) -> None:
-        return None
-
     def put_models(self, plan: Plan, result: SiteResult, *_more: Any) -> tuple[Path, ...]:
         self._deliver(result)
         return (Path("model.coreg"),)
