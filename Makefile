@@ -104,7 +104,6 @@ papers: setup
 	$(BIN)/coreg-sim paper all --data $(DATA) --jobs $(JOBS) --out paper-out
 	$(BIN)/coreg-sim benefit --data $(DATA) --sets chosen-on,judged-on --draws 8 --jobs $(JOBS) --out paper-out
 	$(BIN)/python benchmarks/strict.py --data $(DATA) --write
-	$(BIN)/python benchmarks/doubtful_links.py --data $(DATA) --draws 4 --write
 	$(BIN)/python tools/docs.py --collect paper-out
 
 # Fresh problems with FIRST=; two processes, minutes. The result is committed: benchmarks/results/certify.json.

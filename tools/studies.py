@@ -45,13 +45,6 @@ DIFFERENCES = {
     "units50": "units that differ by a factor of 2",
     "flipped50": "the third site's sign flipped",
 }
-OVERLAPS = {
-    "M5": "100 %",
-    "known90": "90 % (all five know about 590 rows)",
-    "known70": "70 % (about 170)",
-    "known50": "50 % (about 30)",
-    "known30": "30 % (about 2)",
-}
 SHARED_SETS = {
     "m50": "50 rows",
     "m100": "100 rows",
@@ -75,10 +68,8 @@ def benefit() -> dict[str, str]:
     return {
         "answer": answer(run),
         "strict": gains(load(BENEFIT / "strict.json"), {"labels": "labels a site", "form": "trained with"}),
-        "doubtful-links": gains(load(BENEFIT / "doubtful_links.json"), {"wrong": "wrong links", "links": "they are"}),
         "yes-no": apart(run, "yes-no"),
         "differences": by_regime(run, "difference", DIFFERENCES),
-        "overlaps": by_regime(run, "known to each site", OVERLAPS),
         "shared sets": by_regime(run, "shared set", SHARED_SETS),
     }
 
@@ -110,7 +101,7 @@ def benefit_tables() -> dict[str, str]:
     groups = [name for name, sets in GROUPS.items() if set(sets) <= set(study["sets"])]
     sets = [*groups, *(name for name in study["sets"] if not any(name in GROUPS[group] for group in groups))]
     others = [each for each in run["report"]["tables"] if each["title"] not in OWN_PLACE.values()]
-    rows = (row(name, REGIMES[name].about, REGIMES[name].shared) for name in study["regimes"])
+    rows = (row(name, REGIMES[name].about, REGIMES[name].shared) for name in study["regimes"] if name in REGIMES)
     return {
         "findings": "\n".join(findings(run["report"])),
         "command": f"    coreg-sim benefit --data DIR --sets {','.join(sets)} --draws {study['draws']} --out OUT",

@@ -5,7 +5,7 @@ design, 7.1 to 7.4.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -18,7 +18,6 @@ from coreg_core.additive.model.smoother import Coupling, Grouped, Smoother
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.model.view import AdditiveView, Hyper
 from coreg_core.additive.question_types import folds_of
-from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels.leave_one_out import RIDGES, weigh
 from coreg_core.numerics.arrays import Arr, Ints
@@ -46,7 +45,7 @@ class Preparation:
     y
         labels (n,), in the site's own units.
     Z
-        shared instances (m, d), in the federation's order; with ``overlap`` those that the site knows (z, d).
+        shared instances (m, d), in the federation's order.
     terms
         of the plan.
     name
@@ -55,8 +54,6 @@ class Preparation:
         of each labelled row among the shared instances; needed by common rows.
     policy
         for its residuals.
-    overlap
-        which shared instances the site knows; None: all.
     weights
         how much each labelled row counts (n,), above 0; only their ratios matter. A row of weight ω has the noise σ²/ω. None:
         all alike.
@@ -81,7 +78,6 @@ class Preparation:
         name: str = "site",
         positions: Int64[Ints, " n"] | None = None,
         policy: ResidualPolicy | None = None,
-        overlap: Overlap | None = None,
         weights: Float64[Arr, " n"] | None = None,
     ):
         if len(X) != len(y) or len(X) + len(Z) == 0:
@@ -112,19 +108,12 @@ class Preparation:
             offset=terms.offset,
             bandwidth=None if terms.bandwidth == "loo" else float(terms.bandwidth),
         )
-        self._known: Arr | float = 1.0
-        if overlap is not None:
-            self._known, weights = overlap.spread(np.ones(len(Z))), overlap.spread(overlap.others_share)
-            self._candidates = [
-                replace(candidate, shared=overlap.spread(candidate.shared), weights=weights)
-                for candidate in self._candidates
-            ]
         self._groups: Arr | None = None
         if terms.residuals == "grouped":
             self._groups = near_groups(rows, terms.group_size)
         elif terms.residuals == "open":
             self._groups = np.eye(len(y))
-        self._n_unlabelled = len(Z) if overlap is None else len(overlap.counts)
+        self._n_unlabelled = len(Z)
         self._units = (0.0, 1.0)
         self._folds = folds_of(len(y), terms.folds, terms.seed)
         self._settings: dict[int | None, Setting] = {}
@@ -214,7 +203,7 @@ class Preparation:
         return fit_alone(labelled, self._labels()[rows], ridges, self._roots_at(rows))
 
     def _alone_on_shared(self, own: OwnFit) -> Float64[Arr, " m"]:
-        scores: Arr = own.intercept * self._known + self._candidates[own.candidate].shared @ own.w
+        scores: Arr = own.intercept + self._candidates[own.candidate].shared @ own.w
         return scores
 
     def _set_view(self, setting: Setting) -> None:

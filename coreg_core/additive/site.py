@@ -19,7 +19,7 @@ from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.hyperparameters import Traces, next_hyper, traces
 from coreg_core.additive.model.local_fit import OwnFit
 from coreg_core.additive.model.predictive_sd import Spread
-from coreg_core.additive.model.smoother import choose_smoother, smoother_at, without_level
+from coreg_core.additive.model.smoother import choose_smoother, smoother_at
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.model.view import AdditiveView, Hyper
 from coreg_core.additive.preparation import Preparation, Setting
@@ -35,7 +35,6 @@ from coreg_core.additive.question_types import (
     right_sides,
     split,
 )
-from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import UsageError
 from coreg_core.kernels.leave_one_out import leave_one_out, weigh
 from coreg_core.numerics.arrays import Arr, Ints
@@ -59,13 +58,10 @@ class AdditiveSite(Preparation):
         positions: Int64[Ints, " n"] | None = None,
         policy: ResidualPolicy | None = None,
         probe_secret: bytes = b"",
-        overlap: Overlap | None = None,
         weights: Float64[Arr, " n"] | None = None,
     ):
         self._probe_seed = (terms.seed, *(probe_secret or name.encode()))
-        super().__init__(
-            X, y, Z, terms, name=name, positions=positions, policy=policy, overlap=overlap, weights=weights
-        )
+        super().__init__(X, y, Z, terms, name=name, positions=positions, policy=policy, weights=weights)
         self._hypers: list[Hyper] = []
         self._traces: list[Traces] = []
         self._probe_sum: Arr = np.zeros((self._n_unlabelled, terms.probes))
@@ -186,7 +182,7 @@ class AdditiveSite(Preparation):
             setting.smoother = choose_smoother(self._candidates, others / weight if heard else None, default=last)
             if heard and setting.own is not None:
                 reading = self._candidates[setting.smoother.candidate]
-                apart = others if reading.weights is None else without_level(others, reading.weights)
+                apart = others
                 guess = reading.labelled[setting.rows] @ setting.smoother.coefficients(reading, apart)
                 setting.slope = slope_on(guess, self._labels()[setting.rows], self._roots_at(setting.rows))
             self._set_view(setting)

@@ -63,24 +63,15 @@ class AgreementComputation:
     iteration: Iteration
     n_sites: int
     n_unlabelled: int
-    least_known: int | None = None  # the fewest sites that know an instance; None: all sites know all of them
 
     def start(self) -> AgreementState:
         return AgreementState()
 
     # --- terms from the sums --------------------------------------------------------------------------------------
 
-    @property
-    def _stretch(self) -> float:
-        """M/k of the instance that the fewest sites know: an answer is at most so many times what a full site's is."""
-        return 1.0 if self.least_known is None else self.n_sites / self.least_known
-
     def _stays(self, state: AgreementState) -> tuple[float, ...]:
-        """At most the least eigenvalue of M I − ΣR_v of each column: Σ 1/(1 + x_v), or M/(1 + max x) where sites know parts."""
-        if self.least_known is None:
-            return state.sums[-len(self._columns(state)) :]
-        bound = largest(state.sums[0])
-        return tuple(self.n_sites / (1.0 + column.weight * bound) for column in self._columns(state))
+        """Σ 1/(1 + x_v) of each column, at most the least eigenvalue of M I − ΣR_v."""
+        return state.sums[-len(self._columns(state)) :]
 
     def _columns(self, state: AgreementState) -> tuple[Column, ...]:
         couplings = self.terms.couplings(round(state.labels), self.n_sites, self.n_unlabelled)
@@ -91,7 +82,6 @@ class AgreementComputation:
         """‖respond(0, μ)‖ ≤ ‖y‖ min(√b, 1/(2√μ)) of each column: each coordinate is s β/(1 + μs²), ‖β‖ ≤ ‖y‖ and s² ≤ b."""
         most, norm = sqrt(largest(state.sums[0])), sqrt(state.sums[1])
         weights = [column.weight for column in self._columns(state)]
-        norm *= sqrt(self._stretch)
         return [norm * (most if mu == 0.0 else min(most, 0.5 / sqrt(mu))) for mu in weights]
 
     def _schedule(self, state: AgreementState) -> Schedule[Any]:
@@ -99,7 +89,7 @@ class AgreementComputation:
         powers, norms, labels, *of_columns = state.sums
         bound = largest(powers)
         M, m, columns = self.n_sites, self.n_unlabelled, self._columns(state)
-        roundings, stretch = of_columns[: len(columns)], self._stretch
+        roundings = of_columns[: len(columns)]
         relative = relative_step(m, M)
         typical, asked = typical_size(norms, labels, m), self.iteration
         usual = asked.tolerance >= DEFAULT.tolerance and asked.prediction_tolerance >= DEFAULT.prediction_tolerance
@@ -109,12 +99,12 @@ class AgreementComputation:
             bounds=(bound,) * M if sweeps else (bound, *(0.0,) * (M - 1)),
             initial_objective=norms,
             tolerance=self.iteration.tolerance,
-            prediction_tolerance=self.iteration.prediction_tolerance * typical / stretch,
+            prediction_tolerance=self.iteration.prediction_tolerance * typical,
             max_rounds=self.iteration.max_rounds,
             roundings=tuple(map(largest, roundings)),
-            steps=(relative * stretch, relative * max(self._bounds(state)) + least_step(m)),
+            steps=(relative, relative * max(self._bounds(state)) + least_step(m)),
             stays=() if sweeps else self._stays(state),
-            rounding_limit=GOOD_END * typical / stretch if usual else 0.0,
+            rounding_limit=GOOD_END * typical if usual else 0.0,
         )
         return make_schedule(self.iteration.name, terms)
 
@@ -137,8 +127,8 @@ class AgreementComputation:
             return Round(Ask("residual", columns, models.of(0), "affine"), layout, (), all_sites, phase="certificate")
         query: Query = state.schedule.query(state.inner)
         own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
-        # ‖R p‖ ≤ ‖p‖ for a site that knows all instances, and the bound on the label-bearing part of an answer.
-        bounds = [b + self._stretch * norm for b, norm in zip(own, column_norms(query.targets).tolist(), strict=True)]
+        # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
+        bounds = [b + norm for b, norm in zip(own, column_norms(query.targets).tolist(), strict=True)]
         return Round(
             Ask("respond", columns, query.targets, query.part),
             Layout(self.n_unlabelled, len(columns), 0),
@@ -196,8 +186,6 @@ class AgreementComputation:
         progress = None if schedule is None else schedule.progress(state.inner)
         if schedule is None or progress is None:
             return progress
-        if self.least_known is not None:  # the schedule's bound is in the metric of the known rows
-            return replace(progress, prediction_bound=self._stretch * progress.prediction_bound)
         if not state.residuals or round(state.residuals[0]) < self.n_sites:
             return progress
         gaps, bounds, stops = progress.gap.copy(), progress.prediction_bound.copy(), list(progress.stops)
@@ -225,8 +213,6 @@ class AgreementComputation:
         """Whether the sites' residuals can improve the end: all sites answer one target, and rounding ended a column."""
         progress = None if state.schedule is None else state.schedule.progress(state.inner)
         sweeps = self.iteration.name == "block-coordinate-descent"
-        if self.least_known is not None:
-            return False
         return progress is not None and not sweeps and any(stop in _ENDED_BY_ROUNDING for stop in progress.stops)
 
     def outcome(self, state: AgreementState) -> tuple[Outcome, str] | None:
@@ -245,7 +231,7 @@ class AgreementComputation:
             return ""
         terms: Terms = state.schedule.terms
         below = [
-            f"λ = {coupling:g} (gap {gap:.1e}, predictions {self._stretch * bound:.1e})"
+            f"λ = {coupling:g} (gap {gap:.1e}, predictions {bound:.1e})"
             for j, coupling in enumerate(terms.coupling)
             if not terms.met_by(*(floor := terms.floor(j)))
             for gap, bound in [floor]
@@ -255,11 +241,7 @@ class AgreementComputation:
         return (
             f"the rounds can certify no smaller bounds than these, and the plan's tolerances are below them: {', '.join(below)}. "
             "There the run ends CONVERGED_TO_ROUNDING, or STAGNATED if they exceed one thousandth of a typical label"
-            + (
-                ", unless the residuals of the models allow smaller bounds at the end."
-                if self.least_known is None
-                else "."
-            )
+            ", unless the residuals of the models allow smaller bounds at the end."
         )
 
     def models(self, state: AgreementState) -> FinalTargets | None:

@@ -161,15 +161,9 @@ class AlignmentComputation:
         """Passes and blocks of the tally."""
         return state.step
 
-    def needed(self, counts: Counts) -> int:
-        """How many sites have to have a shared id. Every site has the canaries, which are none."""
-        sites = np.sort(counts.sites)[: max(len(counts.sites) - CANARIES, 0)]
-        return self.terms.needed(sites, self.n_sites)
-
     def shared(self, state: AlignmentState) -> int:
-        """Ids of the shared set."""
-        counts = state.counts
-        return 0 if counts is None else int((counts.sites >= self.needed(counts)).sum()) - CANARIES
+        """Ids that every site has. Every site has the canaries too, which are none."""
+        return 0 if state.counts is None else int((state.counts.sites == self.n_sites).sum()) - CANARIES
 
     def progress(self, state: AlignmentState) -> Progress | None:  # noqa: ARG002
         return None

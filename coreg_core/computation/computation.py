@@ -68,11 +68,11 @@ class Computation(Protocol):
         ...
 
 
-def computation_of(plan: Plan, n_sites: int, n_unlabelled: int, least_known: int | None = None) -> Computation:
-    """The computation of this plan with so many sites and shared instances; ``least_known`` as in `AgreementComputation`."""
+def computation_of(plan: Plan, n_sites: int, n_unlabelled: int) -> Computation:
+    """The computation of this plan with so many sites and shared instances."""
     match plan.objective:
         case Agreement() as terms:
-            return AgreementComputation(terms, plan.iteration, n_sites, n_unlabelled, least_known)
+            return AgreementComputation(terms, plan.iteration, n_sites, n_unlabelled)
         case Additive() as terms:
             return AdditiveComputation(terms, n_sites, n_unlabelled)
         case Alignment() as terms:

@@ -19,7 +19,6 @@ from coreg_core.agreement.objective import ScheduleName, relative_coupling
 from coreg_core.kernels.functions import KernelName
 from coreg_core.masking.tag import TAG_WORDS
 from coreg_core.masking.words import SCALAR_WORDS
-from coreg_core.numerics.arrays import Ints
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
 MOST_IDS = 5_000_000
@@ -88,23 +87,15 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which ids all sites have, or enough of them, without disclosing the others. Nothing is trained.
+    """Which ids all sites have, without disclosing the others. Nothing is trained.
 
     ``max_ids`` bounds the ids of a site. ``ids`` is the rule by which every site normalises its ids: "exact" keeps the text,
     "folded" ignores case, spaces and the form of Unicode, "numbers" also leading zeros. The shared set is the ids that all
-    sites have, if these are at least ``intersect_from``; otherwise those that ``min_overlap`` sites have.
+    sites have.
     """
 
     max_ids: Annotated[int, Ge(1), Le(MOST_IDS)] = 100_000
     ids: IdRule = "folded"
-    min_overlap: Annotated[int, Ge(2), Le(MOST_SEALED)] = 3
-    intersect_from: Natural = 200
-
-    def needed(self, counts: Ints, n_sites: int) -> int:
-        """How many sites have to have a shared id, from the number of sites that have each id."""
-        least, everywhere = min(self.min_overlap, n_sites), int((counts == n_sites).sum())
-        alike = everywhere == int((counts >= least).sum())
-        return n_sites if everywhere >= self.intersect_from or alike else least
 
 
 # Add another objective here, and in the wire's oneof of the same name. `Additive` is defined in

@@ -10,7 +10,7 @@ r"""Partition a real table over the sites of a federation: columns by site, labe
 | ids | with ``mislinked``, this share of a site's shared rows are in random order |
 | columns added | ``noise``: so many columns of noise at each site |
 | target | a number; with ``yes_no`` whether it is above the median. A target of two values becomes 0 and 1 in each regime |
-| known | each site knows this share of the shared rows, at random. The shared set follows the defaults of an alignment |
+| known | each site knows this share of the shared rows, at random. The shared set is the rows that all sites know |
 
 The columns of an attribute stay together; a nominal attribute has a column for each level. The target is centred and scaled over
 the table, and clipped at its quantiles 0.002 and 0.998, so that no single row dominates a mean of squares. Each draw has its own
@@ -26,10 +26,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_core.protocol.plan import Alignment
 from coreg_sim.papers.pool import NumericDataSet
 
 Columns: TypeAlias = Literal["dealt", "core", "adjacent"]
@@ -130,7 +128,7 @@ REGIMES: dict[str, Regime] = {
                 known=share / 100,
                 counted=False,
             )
-            for share in (90, 70, 50, 30)
+            for share in (90, 70, 50)
         ),
         *(
             _alike(
@@ -173,7 +171,7 @@ class Partition:
 
     Site v has the labels ``labels[v]`` of its ``labelled[v]`` rows. All sites list the ``shared`` rows, without labels. Shared
     and labelled rows together are the common rows. ``test`` rows only measure errors, in each site's own labels. A site with
-    shuffled labels is not ``honest``, and its errors are not counted. ``overlaps``: which shared rows each site knows; None: all.
+    shuffled labels is not ``honest``, and its errors are not counted.
     ``yes_no``: labels are 0 and 1 at every site.
     """
 
@@ -184,7 +182,6 @@ class Partition:
     test: Int64[Ints, " t"]
     y_test: Float64[Arr, "M t"]
     honest: list[bool]
-    overlaps: list[Overlap] | None = None
     yes_no: bool = False
 
 
@@ -283,7 +280,7 @@ def partition(
     if regime.flipped:
         factors[-1] = -1.0
     labels = [factor * y[each] + shift for each, factor, shift in zip(labelled, factors, shifts, strict=True)]
-    shared, overlaps = _known(shared, regime.known, M, rng)
+    shared = _known(shared, regime.known, M, rng)
     if len(shared) < LEAST_SHARED:
         return None
     honest = [True] * M
@@ -292,19 +289,12 @@ def partition(
     y_test = np.outer(factors, y[test]) + shifts[:, None]
     alike = bool((factors == 1.0).all() and (shifts == 0.0).all())
     judged = yes_no and alike and 0.0 < y_test.mean() < 1.0  # probabilities are judged on both classes
-    return Partition(columns, labelled, labels, shared, test, y_test, honest, overlaps, judged)
+    return Partition(columns, labelled, labels, shared, test, y_test, honest, judged)
 
 
-def _known(shared: Ints, share: float, sites: int, rng: np.random.Generator) -> tuple[Ints, list[Overlap] | None]:
-    """The rows that all sites know, or those that enough sites know, by the rule of `Alignment`."""
-    if share >= 1.0:
-        return shared, None
-    known, rule = rng.random((sites, len(shared))) < share, Alignment()
-    counts = known.sum(axis=0)
-    if (needed := rule.needed(counts, sites)) == sites:
-        return shared[counts == sites], None
-    kept = counts >= needed
-    return shared[kept], [Overlap(np.flatnonzero(each[kept]), counts[kept], sites) for each in known]
+def _known(shared: Ints, share: float, sites: int, rng: np.random.Generator) -> Ints:
+    """The rows that all sites know, if each site knows this share of them."""
+    return shared if share >= 1.0 else shared[(rng.random((sites, len(shared))) < share).all(axis=0)]
 
 
 def fits(table: AttributeTable, regime: Regime, most_rows: int | None = None) -> bool:

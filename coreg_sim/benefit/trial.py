@@ -34,7 +34,6 @@ from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_types import Operator
 from coreg_core.additive.reference.dense_training import DenseRun, forecast_dense, train_dense
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.alignment.overlap import Overlap
 from coreg_core.evaluation.intervals import least_rows, own_factor
 from coreg_core.evaluation.losses import Paired
 from coreg_core.evaluation.recommendation import Choice, judge
@@ -88,14 +87,13 @@ class Federation:
         return errors
 
     def _train(self, terms: Additive) -> tuple[list[AdditiveSite], DenseRun]:
-        partition, shared, where, overlaps = self.partition, self.partition.shared, None, self.partition.overlaps
+        partition, shared, where = self.partition, self.partition.shared, None
         if terms.rows == "common":
-            shared, where, overlaps = _common_rows(partition)
+            shared, where = _common_rows(partition)
         sites = [
             AdditiveSite(
-                X[rows], y, X[shared if overlaps is None else shared[overlaps[v].places]], terms, name=f"site{v}",
+                X[rows], y, X[shared], terms, name=f"site{v}",
                 positions=None if where is None else where[v], policy=_EVERYTHING,
-                overlap=None if overlaps is None else overlaps[v],
             )
             for v, (X, rows, y) in enumerate(zip(partition.columns, partition.labelled, partition.labels, strict=True))
         ]  # fmt: skip
@@ -122,16 +120,13 @@ class Federation:
     def methods(self) -> dict[str, list[float]]:
         """Mean squared errors of each method, one for each site."""
         M = len(self.partition.columns)
-        # The dense path of the agreement is over instances that all sites know.
-        agreement = self._agreement() if self.partition.overlaps is None else {}
-        out = {**agreement, **self._own_models(), **self._common()}
+        out = {**self._agreement(), **self._own_models(), **self._common()}
         labelled = self.labelled_sites
         errors = {v: fit.error for v in labelled if (fit := self.private[v].own_fit) is not None}
         best = min(errors, key=errors.__getitem__)
         mean = np.mean([self.alone_predictions[v] for v in labelled], axis=0)
         means = [float(y.mean()) if len(y) else self.mean for y in self.partition.labels]
-        if self.partition.overlaps is None:
-            out["distilled"] = self._distilled()
+        out["distilled"] = self._distilled()
         out["mean-of-labels"] = self._errors(np.array(means)[:, None])
         out["mean-of-sites"] = self._errors([mean] * M)
         out["best-site"] = self._errors([self.alone_predictions[best]] * M)
@@ -281,18 +276,11 @@ def _to_json(beside: Paired | None) -> dict[str, JSON] | None:
     return asdict(beside)
 
 
-def _common_rows(partition: Partition) -> tuple[Ints, list[Ints], list[Overlap] | None]:
-    """The shared instances and all labelled rows, each once, with the positions of each site's labelled rows. Every site knows
-    the labelled rows of the others."""
-    labelled, before, M = np.unique(np.concatenate(partition.labelled)), len(partition.shared), len(partition.columns)
-    shared, overlaps = np.concatenate([partition.shared, labelled]), None
-    if partition.overlaps is not None:
-        added = np.arange(before, len(shared))
-        overlaps = [
-            Overlap(np.concatenate([o.places, added]), np.concatenate([o.counts, np.full(len(added), M)]), M)
-            for o in partition.overlaps
-        ]
-    return shared, [before + np.searchsorted(labelled, rows) for rows in partition.labelled], overlaps
+def _common_rows(partition: Partition) -> tuple[Ints, list[Ints]]:
+    """The shared instances and all labelled rows, each once, with the positions of each site's labelled rows."""
+    labelled, before = np.unique(np.concatenate(partition.labelled)), len(partition.shared)
+    shared = np.concatenate([partition.shared, labelled])
+    return shared, [before + np.searchsorted(labelled, rows) for rows in partition.labelled]
 
 
 def _pooled_rows(partition: Partition) -> tuple[Arr, Ints, Arr]:

@@ -4,13 +4,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import BadData
 from coreg_core.protocol.plan import Alignment, IdRule, Plan
 from site_agent.data.errors import BadTable, Fault, Faults
@@ -36,18 +33,12 @@ def normalised(text: str, rule: IdRule) -> str:
 
 @dataclass(frozen=True)
 class SharedIds:
-    """The result of an alignment: this site's shared ids, normalised by ``rule``; ``own``: how many ids it had then.
-
-    ``overlap``, ``digest``: as in `Aligned`, of the ids in their order; ``sites``: those of the alignment.
-    """
+    """The result of an alignment: this site's shared ids, normalised by ``rule``; ``own``: how many ids it had then."""
 
     rule: IdRule
     ids: tuple[str, ...]
     run: str = ""
     own: int = 0
-    overlap: Overlap | None = None
-    digest: str = ""
-    sites: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> "SharedIds":
@@ -60,15 +51,7 @@ class SharedIds:
         """
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
-            found = cls(plain["rule"], tuple(map(str, plain["ids"])), str(plain["run"]), int(plain["own"]))
-            if "counts" not in plain:
-                return found
-            places, counts = np.array(plain["places"], dtype=np.int64), np.array(plain["counts"], dtype=np.int64)
-            sites = tuple(map(str, plain["sites"]))
-            if len(places) != len(found.ids):
-                raise ValueError("a place for each id")
-            overlap = Overlap(places, counts, len(sites))
-            return replace(found, overlap=overlap, digest=str(plain["digest"]), sites=sites)
+            return cls(plain["rule"], tuple(map(str, plain["ids"])), str(plain["run"]), int(plain["own"]))
         except FileNotFoundError:
             known = ", ".join(sorted(each.parts[-3] for each in Path(*path.parts[:-3]).glob(f"*/current/{FILE}")))
             there = f"The alignments here: {known}. " if known else ""
@@ -77,7 +60,7 @@ class SharedIds:
             ) from None
         except OSError as error:
             raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
-        except (BadData, ValueError, KeyError, TypeError, OverflowError):
+        except (ValueError, KeyError, TypeError):
             raise BadData(
                 f"{path}: not the result of an alignment. `shared` takes the name of the study that aligned the ids, or the file "
                 "that `coreg-agent align` wrote. A table of shared rows is `unlabelled` (--unlabelled)."
@@ -89,16 +72,11 @@ class SharedIds:
         terms = plan.objective
         if result.aligned is None or not isinstance(terms, Alignment):
             return None
-        found = result.aligned
-        sites = () if found.overlap is None else plan.sites
-        return cls(terms.ids, found.ids, plan.run, found.own, found.overlap, found.digest, sites)
+        return cls(terms.ids, result.aligned.ids, plan.run, result.aligned.own)
 
     def text(self) -> str:
         """The file's contents."""
         plain: dict[str, Any] = {"run": self.run, "rule": self.rule, "own": self.own, "ids": self.ids}
-        if self.overlap is not None:
-            plain |= {"digest": self.digest, "sites": self.sites}
-            plain |= {"places": self.overlap.places.tolist(), "counts": self.overlap.counts.tolist()}
         return json.dumps(plain, ensure_ascii=False, indent=0)
 
     def outdated(self, ids: Iterable[str]) -> str:

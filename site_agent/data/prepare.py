@@ -82,22 +82,16 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
             na_values=inputs.na_values,
         )
     found.raise_any()
-    overlap = None if aligned is None else aligned.overlap
-    digest, positions = ids_digest(table.unlabelled_ids), table.positions
-    if aligned is not None and overlap is not None:
-        digest, positions = aligned.digest, None if positions is None else overlap.places[positions]
     data = PrivateData(
         X=preprocessing.transform(table.labelled),
         y=table.y,
         Z=preprocessing.transform(table.unlabelled),
-        ids_digest=digest,
+        ids_digest=ids_digest(table.unlabelled_ids),
         salt=salt,
-        positions=positions,
+        positions=table.positions,
         row_keys=row_keys(table.labelled_ids, table.y, salt),
         instances=names_of(ids_digest(sorted(table.unlabelled_ids, key=str.encode)), salt),
         ids=table.unlabelled_ids,
-        overlap=overlap,
-        aligned_sites=() if aligned is None else aligned.sites,
         positive=inputs.positive,
         weights=table.weights,
     )

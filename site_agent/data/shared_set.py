@@ -6,14 +6,12 @@ change them.
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.protocol.plan import IdRule
 from site_agent.data.aligned import SharedIds, normalised
@@ -163,11 +161,7 @@ def load_site_tables(
         own.raise_any()
     else:
         found.add(*own)
-    # The ids in the order of their bytes, or of their places where no site has all of them.
-    place: Mapping[str, Any] = {text: text.encode() for text in ids}
-    if aligned is not None and aligned.overlap is not None:
-        place = {text: i for i, text in enumerate(aligned.ids)}
-    order = np.array(sorted(range(len(ids)), key=lambda i: place.get(ids[i], -1)), dtype=np.int64)
+    order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
     shared_ids = tuple(ids[i] for i in order)
     return SiteTable(
         labelled=table.rows(labelled).select(features),
@@ -250,17 +244,12 @@ def load_batch(
 
     Raises
     ------
-    BadData
-        the alignment found ids that only some sites know.
     BadTable
         see `read_table`; a row has no id, an id occurs twice, or a shared id is not in the table.
     """
     table = read_table(path, na_values=na_values).with_id(id_column)
     table.require([id_column], "the id column")
     if aligned is not None:
-        if aligned.overlap is not None:
-            todo = "A score needs every site. Align these records again with min_overlap = the number of sites."
-            raise BadData(f"{path}: the alignment found ids that only some sites know. {todo}")
         table = _with_shared_ids(table, id_column, aligned, complete=True)
     keys = _checked_ids(table, id_column, "exact" if aligned is None else aligned.rule)
     ids = keys if aligned is None else table.ids(id_column)

@@ -41,7 +41,6 @@ class AdditiveJob:
     """
 
     resumes = True
-    least_known: int | None = None
 
     def __init__(
         self,
@@ -87,7 +86,6 @@ class AdditiveJob:
                 positions=data.positions,
                 policy=self._policy,
                 probe_secret=_probe_secret(data, self.terms),
-                overlap=data.overlap,
                 weights=data.weights,
             )
 

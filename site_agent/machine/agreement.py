@@ -6,7 +6,7 @@ import numpy as np
 
 from coreg_core.agreement.objective import powered, stays, sweep_weight
 from coreg_core.agreement.schedules.schedule import FinalTargets
-from coreg_core.agreement.views import PartialView, Solution, View
+from coreg_core.agreement.views import Solution, View
 from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_on
 from coreg_core.agreement.views.optimality import optimality_of
 from coreg_core.computation.agreement import AgreementComputation, AgreementState
@@ -56,8 +56,6 @@ class AgreementJob:
                 "this site declares a yes/no target (positive). Use the additive objective with task = classification."
             )
         self.n_unlabelled = m = data.n_shared
-        self.least_known = None if data.overlap is None else data.overlap.least
-        self._factor_memory = factor_memory
         self._label_share_max, self._n_sites = label_share_max, len(plan.sites)
         if len(data.y) == 0:
             raise BadData(
@@ -70,7 +68,7 @@ class AgreementJob:
             raise BadData("the squares of the labels are too small for float64. Scale the labels by a power of ten.")
         try:
             with np.errstate(all="ignore"):  # an overflow raises BadData below
-                self.view: View = self._factored(None if data.overlap is None else data.overlap.share)
+                self.view: View = factor(objective, data, self._y, factor_memory)
                 self._bound, self._norm = self.view.bound("tight"), float(self._y @ self._y)
                 alone = self.view.respond(np.zeros((m, 1)), np.zeros(1))
         except MemoryError:
@@ -85,14 +83,6 @@ class AgreementJob:
             raise BadData(
                 f'kernel = "{objective.kernel}" overflows on these rows. Scale the features, or lower the degree.'
             )
-
-    def _factored(self, weights: Arr | None) -> View:
-        """The view of the shared instances, with these weights of the known ones; None: the site knows all."""
-        if weights is None or self.data.overlap is None:
-            return factor(self.objective, self.data, self._y, self._factor_memory)
-        root = np.sqrt(weights)
-        known = factor(self.objective, self.data, self._y, self._factor_memory, root)
-        return PartialView(known, self.data.overlap, root)
 
     def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:  # noqa: ARG002
         self._n_sites = len(sites)
@@ -150,8 +140,7 @@ class AgreementJob:
     def _require_hidden_labels(self, weights: Arr) -> None:
         """Check `label_share_max` before the first answer that depends on a label."""
         if self.plan.masked and self._label_share_max < 1.0:
-            among = self.least_known or self._n_sites
-            share = share_of_one_label(self.view, self.data, weights.tolist(), among)
+            share = share_of_one_label(self.view, self.data, weights.tolist(), self._n_sites)
             if share > self._label_share_max:
                 raise Refused(too_much_of_one_label(self._label_share_max))
 
@@ -195,12 +184,7 @@ class AgreementJob:
         if len(couplings) < 2 or len(self._y) < LEAST_TO_CHOOSE:
             return None
         sweeps = self.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already
-        fits, rows, overlap = [], some_rows(len(self._y)), self.data.overlap
-        # The others' mean weighs as many sites as know an instance besides this one.
-        try:
-            others = self.view if overlap is None else self._factored(overlap.others_share)
-        except (MemoryError, CoregError):  # the models are there, and none of them is chosen
-            return None
+        fits, rows = [], some_rows(len(self._y))
         # Of some rows alone, the shift stays that of all: one label moves it by 1/n.
         centred = self.objective.label_units != "raw" and len(rows) == len(self._y)
         with np.errstate(all="ignore"):
@@ -208,7 +192,7 @@ class AgreementJob:
                 t, mu, M = targets[:, j], float(models.weights[j]), self._n_sites
                 if mu > 0.0 and not sweeps:
                     t, mu = (M * t - solution.prediction) / (M - 1), sweep_weight(coupling, M)
-                r, G = others.on_labels(np.ascontiguousarray(t), mu, rows)
+                r, G = self.view.on_labels(np.ascontiguousarray(t), mu, rows)
                 fits.append(LabelledFit(r, G, self._y[rows], centred))
             choice = choose_on(fits)
         return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None

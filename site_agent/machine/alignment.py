@@ -2,13 +2,12 @@
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from coreg_core.alignment.overlap import Overlap
-from coreg_core.alignment.tally import Counts, tally
+from coreg_core.alignment.tally import tally
 from coreg_core.computation.alignment import (
     BLOCK,
     CANARIES,
@@ -56,7 +55,6 @@ class AlignmentJob:
     """
 
     resumes = False
-    least_known: int | None = None
 
     def __init__(self, plan: Plan, terms: Alignment, name: str, ids: IdList):
         self.plan, self.terms, self.name, self.list = plan, terms, name, ids
@@ -214,23 +212,7 @@ class AlignmentJob:
             return SiteResult(outcome, reason, self.plan)
         marks = {text[1:]: mark for text, mark in self._marks().items() if text.startswith("i")}
         times = state.counts.of(np.array(list(marks.values()), dtype=np.uint64)).tolist()
-        M, needed = computation.n_sites, computation.needed(state.counts)
+        M = computation.n_sites
         known_to = tuple((k, sum(count >= k for count in times)) for k in range(2, M + 1))
-        ids = tuple(sorted(text for text, count in zip(marks, times, strict=True) if count >= needed))
-        found = Aligned(ids, known_to, len(marks))
-        if needed < M:
-            found = self._partial(found, state.counts, needed, marks)
-        return SiteResult(outcome, reason, self.plan, aligned=found)
-
-    def _partial(self, found: Aligned, counts: Counts, needed: int, marks: Mapping[str, int]) -> Aligned:
-        """Places in the order of the fingerprints, which all members read."""
-        canaries = [mark for text, mark in self._marks().items() if text.startswith("c")]
-        kept = (counts.sites >= needed) & ~np.isin(counts.marks, np.array(canaries, dtype=np.uint64))
-        shared, sites = counts.marks[kept], counts.sites[kept]
-        ids = tuple(sorted(found.ids, key=marks.__getitem__))
-        places = np.searchsorted(shared, np.array([marks[text] for text in ids], dtype=np.uint64))
-        about = (
-            repr((self.plan.run, self._sites)).encode() + shared.astype("<u8").tobytes() + sites.astype("<i8").tobytes()
-        )
-        overlap = Overlap(places.astype(np.int64), sites, len(self._sites))
-        return replace(found, ids=ids, overlap=overlap, digest=hashlib.sha256(about).hexdigest())
+        ids = tuple(sorted(text for text, count in zip(marks, times, strict=True) if count == M))
+        return SiteResult(outcome, reason, self.plan, aligned=Aligned(ids, known_to, len(marks)))

@@ -86,8 +86,7 @@ def _method(plan: Plan) -> str:
             )
         case Alignment() as terms:
             return (
-                "alignment of ids: each site learns which of its own ids all sites have, or, if these are fewer than "
-                f"{terms.intersect_from}, at least {min(terms.min_overlap, len(plan.sites))} sites. At most "
+                "alignment of ids: each site learns which of its own ids all sites have, and how many sites have each. At most "
                 f"{terms.max_ids} ids at each site, normalised by the rule {terms.ids!r}"
             )
         case Scoring() as terms:

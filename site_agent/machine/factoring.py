@@ -37,9 +37,8 @@ def factor(
     data: PrivateData,
     y: Float64[Arr, " n"],
     factor_memory: float = FACTOR_MEMORY,
-    row_scale: Float64[Arr, " z"] | None = None,
 ) -> View:
-    """The site's view of its own rows and the shared ones that it knows; ``row_scale`` as in `make_view`.
+    """The site's view of its own rows and the shared ones.
 
     Raises
     ------
@@ -68,9 +67,9 @@ def factor(
         case "landmarks":
             span = Landmarks(objective.landmarks, objective.seed)
         case "linear":
-            return make_view(LinearFeatures(), Linear(), X, y, Z, ridge, row_scale=row_scale)
+            return make_view(LinearFeatures(), Linear(), X, y, Z, ridge)
     kernel = make_kernel(objective.kernel, bandwidth=bandwidth, degree=objective.degree, offset=objective.offset)
-    return make_view(span, kernel, X, y, Z, ridge, n_weights=n_weights, row_scale=row_scale)
+    return make_view(span, kernel, X, y, Z, ridge, n_weights=n_weights)
 
 
 def many_labels(objective: Agreement, n: int) -> str:

@@ -22,11 +22,6 @@ class Job(Protocol):
     def n_unlabelled(self) -> int: ...
 
     @property
-    def least_known(self) -> int | None:
-        """The fewest sites that know a shared instance; None if all sites know all of them."""
-        ...
-
-    @property
     def data_digest(self) -> str:
         """Digest of all data that the answers depend on."""
         ...

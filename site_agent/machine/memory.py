@@ -10,7 +10,6 @@ from coreg_core.additive.model.terms import Residuals
 from coreg_core.additive.site_state import SiteMemory
 from coreg_core.agreement.views import Solution
 from coreg_core.agreement.views.left_out import PathChoice
-from coreg_core.alignment.overlap import Overlap
 from coreg_core.computation.rounds import Round
 from coreg_core.evaluation.losses import Estimate
 from coreg_core.evaluation.probability import Probability
@@ -67,16 +66,11 @@ class Judged:
 class Aligned:
     """The shared ids of this site, how many of its ids at least so many sites have: (2, 940), (3, 712), and how many ids it
     has.
-
-    ``overlap``: the places of ``ids`` among all shared ids, if not every site has all of these; then ``digest`` identifies the
-    set, because no site has all of its ids.
     """
 
     ids: tuple[str, ...]
     known_to: tuple[tuple[int, int], ...]
     own: int
-    overlap: Overlap | None = None
-    digest: str = ""
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ class Replica:
 
     def _replay(self, kept: Kept) -> None:
         """Compute the state that follows from these sums."""
-        self._computation = computation_of(self.plan, len(kept.sites), self.job.n_unlabelled, self.job.least_known)
+        self._computation = computation_of(self.plan, len(kept.sites), self.job.n_unlabelled)
         self._position, self.sites = 0, kept.sites
         self.job.begin(kept.sites, kept.key)
         self.state, self.asked = self._folded(self._computation.start, "start")

@@ -77,7 +77,6 @@ class ScoringJob:
     """
 
     resumes = True
-    least_known: int | None = None
 
     def __init__(self, plan: Plan, terms: Scoring, name: str, batch: Batch, pin_threads: Callable[[int], int]):
         pin_threads(plan.iteration.threads)

@@ -156,13 +156,7 @@ def aligned(result: SiteResult) -> list[str]:
     (least, most), *rest = found.known_to
     more = "".join(f", {many} to {sites} or more" for sites, many in rest)
     told = [f"{most} of this site's ids are known to {least} or more sites{more} (this site included)."]
-    if found.overlap is None:
-        return [*told, f"the shared set: {len(found.ids)} ids that every site knows."]
-    return [
-        *told,
-        f"the shared set: {len(found.overlap.counts)} ids that at least {found.overlap.least} sites know, because fewer than the "
-        f"plan's intersect_from are known to every site. This site knows {len(found.ids)} of them.",
-    ]
+    return [*told, f"the shared set: {len(found.ids)} ids that every site knows."]
 
 
 def told(found: Mapping[str, Any], target: str) -> list[str]:

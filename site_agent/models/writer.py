@@ -110,9 +110,6 @@ class Models:
         kept, judged = Kept(mean_on_shared=0.0, joint=Joint(models.part, models.intercept)), result.judged
         if judged is not None:  # mean_on_shared is 0, as a part is centred over the shared instances
             found = findings.of_training(judged, judged.verdict.labels, classes=bool(result.probabilities))
-            data = self.prepared.data
-            if data.overlap is not None:
-                found["shared"] = [len(data.Z), data.n_shared]
             for text in findings.told(found, self.target):
                 note(text)
             kept = replace(kept, found=found, intervals=_intervals(judged))

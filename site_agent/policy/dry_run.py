@@ -85,5 +85,4 @@ def _share(plan: Plan, terms: Agreement, policy: Policy, data: PrivateData) -> f
     begun = AgreementJob(plan, terms, data, lambda threads: threads, policy.factor_memory)
     couplings = terms.couplings(len(data.y) * len(plan.sites), len(plan.sites), max(data.n_shared, 1))
     weights = [weight_of(plan.iteration.name, c, len(plan.sites)) for c in couplings]
-    among = begun.least_known or plan.membership.min_sites
-    return share_of_one_label(begun.view, data, weights, among if plan.masked else 1)
+    return share_of_one_label(begun.view, data, weights, plan.membership.min_sites if plan.masked else 1)

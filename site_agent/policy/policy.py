@@ -170,28 +170,17 @@ class Policy(BaseModel):
                     ],
                 )
             case Alignment() as terms:
-                name, max_rounds, own = self.objectives[0], 1, self._alignment(plan, terms)
+                name, max_rounds, own = self.objectives[0], 1, self._alignment(terms)
             case _:
                 assert_never(plan.objective)
         checks = [*self._of_every_plan(plan, max_rounds, name), *self._of_sums(plan), *own]
         one_operator = against_one_operator(plan, data) if plan.masked and self.members_may_learn == "sums" else []
-        if data is not None and data.overlap is not None:
-            least = data.overlap.least
-            checks.append(
-                (
-                    least < self.min_sites or self.members_may_learn == "sums",
-                    f"some shared instances are known to {least} of {len(plan.sites)} sites; align with min_overlap = "
-                    f"{len(plan.sites)} ({self._overlap_key(least)})",
-                )
-            )
         if not isinstance(plan.objective, Scoring | Alignment):
             checks += self._of_functions(plan.objective)
             checks += [] if data is None else self._of_scale(plan.objective, data)
         return [*one_operator, *(text for is_broken, text in checks if is_broken)]
 
-    def _alignment(self, plan: Plan, terms: Alignment) -> list[tuple[bool, str]]:
-        sites = len(plan.sites)
-        least = min(terms.min_overlap, sites) if terms.intersect_from else sites
+    def _alignment(self, terms: Alignment) -> list[tuple[bool, str]]:
         return [
             (
                 not self.alignment,
@@ -202,18 +191,7 @@ class Policy(BaseModel):
                 f"max_ids = {terms.max_ids} is above max_alignment_ids = {self.max_alignment_ids}: each id that a site lists "
                 "tests whether all others have it",
             ),
-            (
-                least < self.min_sites or (self.members_may_learn == "sums" and least < sites),
-                f"min_overlap = {least} of {sites} sites could make a shared set that not all sites know; set min_overlap = "
-                f"{sites} ({self._overlap_key(least)})",
-            ),
         ]
-
-    def _overlap_key(self, least: int) -> str:
-        """The key that forbids sums of so few sites at an instance."""
-        if least < self.min_sites:
-            return f"this policy has min_sites = {self.min_sites}"
-        return 'this policy has members_may_learn = "sums", under which every sum is over the same sites'
 
     def _of_every_plan(self, plan: Plan, max_rounds: int, objective: str) -> list[tuple[bool, str]]:
         return [

@@ -322,9 +322,7 @@ def check(
 
 def shared_rows(prepared: Prepared) -> str:
     """How many shared instances this site knows, and of how many."""
-    data = prepared.data
-    of_all = f" (of {data.n_shared} that at least {data.overlap.least} sites know)" if data.overlap is not None else ""
-    return f"{len(data.Z)} shared{of_all}"
+    return f"{len(prepared.data.Z)} shared"
 
 
 def policy_summary(policy: Policy) -> str:

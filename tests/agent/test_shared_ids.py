@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import BadData, UsageError
 from coreg_core.protocol.plan import Alignment, Membership, Plan
 from site_agent.alignment.curve import ORDER, A, P, exponents, multiplied, point_of, points_of
@@ -207,52 +206,6 @@ def test_training_takes_the_rows_with_shared_ids(tmp_path: Path) -> None:
         ),
         "run-1",
     )
-
-
-def test_a_partial_shared_set_keeps_its_places_and_its_digest(tmp_path: Path) -> None:
-    """Rows stand in the order of the places, which is not that of the ids."""
-    own, file = table(tmp_path, "id,x,y\na,1,2\nb,3,\nC,5,4\nd,7,9\n"), tmp_path / "shared.json"
-    overlap = Overlap(np.array([0, 2]), np.array([3, 2, 2]), 3)
-    shared = SharedIds("folded", ("c", "a"), "run-1", 4, overlap, "digest", ("x", "y", "z"))
-    file.write_text(shared.text())
-    again = SharedIds.read(file)
-    assert (again.ids, again.digest, again.sites) == (shared.ids, shared.digest, shared.sites)
-    data = prepare(Inputs(table=own, target="y", id="id", shared=str(file))).data
-    assert (data.ids, data.ids_digest, data.n_shared, data.aligned_sites) == (("c", "a"), "digest", 3, ("x", "y", "z"))
-    assert (data.Z[0] > data.Z[1]).all(), "x of C is above x of a"
-    assert data.overlap is not None
-    assert data.overlap.places.tolist() == [0, 2]
-    for damage in (
-        {"places": [0]},
-        {"places": [2, 0]},
-        {"counts": [3, 1, 2]},
-        {"sites": ["x"]},
-        {"places": ["a", "b"]},
-    ):
-        file.write_text(json.dumps(json.loads(shared.text()) | damage))
-        with pytest.raises(BadData, match="not the result of an alignment"):
-            SharedIds.read(file)
-
-
-def test_the_ledger_names_the_same_ids_alike_after_another_alignment(tmp_path: Path) -> None:
-    own, file = table(tmp_path, "id,x,y\na,1,2\nb,3,\nc,5,4\n"), tmp_path / "shared.json"
-    names = []
-    for ids, places, digest in ((("c", "a"), [0, 2], "one"), (("a", "c"), [1, 2], "two")):
-        overlap = Overlap(np.array(places), np.array([3, 2, 2]), 3)
-        file.write_text(SharedIds("folded", ids, digest, 3, overlap, digest, ("x", "y", "z")).text())
-        data = prepare(Inputs(table=own, target="y", id="id", shared=str(file)), b"salt").data
-        assert data.ids_digest == digest
-        names.append(data.instances)
-    assert names[0] == names[1]
-
-
-def test_labelled_rows_that_are_shared_stand_at_their_places(tmp_path: Path) -> None:
-    own, file = table(tmp_path, "id,x,y\na,1,2\nb,3,\nC,5,4\n"), tmp_path / "shared.json"
-    overlap = Overlap(np.array([1, 2, 4]), np.array([3, 2, 2, 2, 3]), 3)
-    file.write_text(SharedIds("folded", ("c", "a", "b"), "run-1", 3, overlap, "digest", ("x", "y", "z")).text())
-    data = prepare(Inputs(table=own, target="y", id="id", shared=str(file))).data
-    assert data.positions is not None
-    assert data.positions.tolist() == [2, 1]
 
 
 def test_shared_ids_that_are_gone_are_named(tmp_path: Path) -> None:

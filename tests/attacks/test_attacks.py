@@ -49,15 +49,6 @@ def test_a_member_takes_two_operators_apart_and_of_one_there_are_others_with_the
     assert other["distance of R_b"] > 0.5
 
 
-def test_a_member_finds_which_instances_each_other_site_knows_unless_a_policy_refuses_partial_overlap() -> None:
-    found = attack("partial_overlap")
-    assert found["known instances found"] == 1.0
-    assert found["sites found"] == [2, 2, 2], "both features of each hidden site"
-    assert found["by guessing"] < 0.8
-    for refusal in ("refused under sums", "refused by min_sites"):
-        assert "some shared instances are known to 3 of 4 sites" in found[refusal]
-
-
 def test_a_second_operator_on_the_same_instances_is_refused_before_it_is_summed() -> None:
     found = attack("second_operator")
     assert found["range missed"] < 1e-10

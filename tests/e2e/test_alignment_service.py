@@ -25,15 +25,14 @@ def leave_out(fed, v, site):
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("least", [3, 2], ids=["ids of all sites", "ids of two sites"])
-def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path, least):
+def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path):
     policy = 'objectives = ["agreement"]\nalignment = true\nmembers_may_learn = "operators"'
     with federation(tmp_path, policy) as fed:
         ids = {site: leave_out(fed, v, site) for v, site in enumerate(SITES)}
         times = Counter(text for known in ids.values() for text in known)
-        shared = {text for text, k in times.items() if k >= least}
-        assert (min(times[text] for text in shared) < 3) == (least == 2)
-        fed.study("people", f"{ALIGN}min_overlap = {least}\n")
+        shared = {text for text, k in times.items() if k == 3}
+        assert 0 < len(shared) < len(times)
+        fed.study("people", ALIGN)
         fed.study("waiting", STUDY)
         coordinator, stay = fed.serve(), {"data": 'shared = "people"\n'}
         agents = {site: fed.stays(site, **({} if site == "north" else stay)) for site in SITES}
@@ -49,14 +48,14 @@ def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path, 
         assert fed.run_of(run)["stop"] == "CONVERGED", fed.last()
         for site in SITES:
             file = tmp_path / f"{site}-models" / "people" / "current" / "aligned.json"
-            assert set(json.loads(file.read_text())["ids"]) == shared & ids[site]
+            assert set(json.loads(file.read_text())["ids"]) == shared
             assert file.stat().st_mode & 0o777 == 0o600
             ledger = (tmp_path / site / "ledger.jsonl").read_text()
             assert "sealed for the next site" in ledger
             assert not any(text in ledger for text in ("p12", "P12")), "no id is in the ledger"
 
         [told] = fed.events("north", "aligned")
-        assert told["ids"] == len(shared & ids["north"])
+        assert told["ids"] == len(shared)
         assert fed.events("west", "aligned") == []
         agents["north"].kill()
         fed.stays("north", **stay)

@@ -28,7 +28,7 @@ IDS = {
 
 
 def plan_of(sites: str = "abc", **changes: Any) -> Plan:
-    terms = replace(Alignment(max_ids=200, min_overlap=4), **changes)
+    terms = replace(Alignment(max_ids=200), **changes)
     return Plan("align-1", "tiny", Membership(tuple(sites), len(sites)), terms, privacy=Privacy())
 
 

@@ -64,22 +64,16 @@ class CentredFeatures:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Centred features of one width, on the labelled rows and on the shared instances.
-
-    ``weights``: the share of the other sites that know each shared instance, 0 where this site does not know it; None if all
-    sites know all of them.
-    """
+    """Centred features of one width, on the labelled rows and on the shared instances."""
 
     features: CentredFeatures
     labelled: Float64[Arr, "n r"]
     shared: Float64[Arr, "m r"]
-    weights: Float64[Arr, " m"] | None = None
 
     @cached_property
     def spectrum(self) -> tuple[Arr, Arr]:
-        """Eigenvalues and eigenvectors of ZᵀWZ, once: a smoother is chosen again in every fold, O(m r²) each time."""
-        weighted = self.shared if self.weights is None else self.weights[:, None] * self.shared
-        values, V = np.linalg.eigh(self.shared.T @ weighted)
+        """Eigenvalues and eigenvectors of ZᵀZ, once: a smoother is chosen again in every fold, O(m r²) each time."""
+        values, V = np.linalg.eigh(self.shared.T @ self.shared)
         return np.maximum(values, 0.0), V
 
 

@@ -2,13 +2,11 @@ r"""The operator S_v that maps the others' sum from Z to a site's labelled rows,
 
 | rows, residuals | S_v | disclosed by Sᵀα |
 |---|---|---|
-| private or common, smoothed | Φ'_v (Z'_vᵀW_vZ'_v + ηI)⁻¹ Z'_vᵀ | smooth vectors on Z; no labelled id |
+| private or common, smoothed | Φ'_v (Z'_vᵀZ'_v + ηI)⁻¹ Z'_vᵀ | smooth vectors on Z; no labelled id |
 | common, open | the selection of own labelled rows | every label, and which ids are labelled |
 | common, grouped | means over groups of k of these | means over k labels, ids and groups |
 
-W_v is I if all sites know all instances. Otherwise it is (k_i − 1)/(M − 1) at the instances that the site knows, and
-Z'_v is 0 at the others: least squares over the pairs of an instance and another site that knows it
-(docs/research/mathematics.md, "Partial overlap"). Source: design, sections 7.1 and 7.4.
+Source: design, sections 7.1 and 7.4.
 """
 
 from dataclasses import dataclass
@@ -49,7 +47,7 @@ class Coupling(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    r"""$S = \Phi'(Z'^\top W Z' + \eta I)^{-1} Z'^\top$ as ``left`` (n, d') times ``shared``ᵀ (d', m); S 1 = 0, O((n + m) d')."""
+    r"""$S = \Phi'(Z'^\top Z' + \eta I)^{-1} Z'^\top$ as ``left`` (n, d') times ``shared``ᵀ (d', m); S 1 = 0, O((n + m) d')."""
 
     left: Float64[Arr, "n d"]
     shared: Float64[Arr, "m d"]
@@ -150,23 +148,20 @@ def choose_smoother(
     default
         which candidate without a score.
     """
-    if score is None or len(score) == 0 or (features[0].weights is not None and not features[0].weights.any()):
+    if score is None or len(score) == 0:
         return Smoother(default, 1.0, 0.0, _filter(*features[default].spectrum, 1.0))
-    # Rows in units of √w: a score that misses sites is scaled up to all of them, and weighs less.
-    w = features[0].weights if features[0].weights is not None else np.ones(len(score))
-    missed, root, count = without_level(score, w), np.sqrt(w), float(w.sum())
-    t = np.divide(missed, root, out=np.zeros_like(missed), where=root > 0.0)
+    t, count = score - score.mean(), len(score)
     best: tuple[float, int, int] | None = None
     spectra = [candidate.spectrum for candidate in features]
     for j, (candidate, (values, V)) in enumerate(zip(features, spectra, strict=True)):
         weights = 1.0 / (values[:, None] + etas)
-        beta = weights * (V.T @ (candidate.shared.T @ missed))[:, None]
+        beta = weights * (V.T @ (candidate.shared.T @ t))[:, None]
         squares = np.zeros(len(etas))
         step = block_rows(candidate.shared.shape[1])
         for start in range(0, len(score), step):
             part = slice(start, start + step)
-            rows = (candidate.shared[part] @ V) * root[part, None]
-            leverage = (rows * rows) @ weights + w[part, None] / count
+            rows = candidate.shared[part] @ V
+            leverage = (rows * rows) @ weights + 1.0 / count
             errors = (t[part, None] - rows @ beta) / np.maximum(1.0 - leverage, _LEAST_FREEDOM)
             squares += (errors * errors).sum(axis=0)
         i = int(squares.argmin())
@@ -176,13 +171,6 @@ def choose_smoother(
     total = max(float(t @ t), 1e-12 * count)
     values, V = spectra[best[1]]
     return Smoother(best[1], float(etas[best[2]]), 1.0 - best[0] / total, _filter(values, V, float(etas[best[2]])))
-
-
-def without_level(score: Float64[Arr, " m"], weights: Float64[Arr, " m"]) -> Float64[Arr, " m"]:
-    """The score less its level, which counts at each instance as many times as sites are in it; 0 where this site knows none."""
-    known = weights > 0.0
-    level = float(score[known].sum()) / max(float(weights.sum()), 1e-300)
-    return np.where(known, score - weights * level, 0.0)
 
 
 def smoother_at(features: list[Candidate], candidate: int, eta: float, r2: float) -> Smoother:

@@ -9,7 +9,6 @@ from jaxtyping import Float64
 
 from coreg_core.agreement.views.distance import energy_distance, local_objective, values_precisely
 from coreg_core.agreement.views.function_space import FunctionSpaceView, positive_factor
-from coreg_core.agreement.views.partial import PartialView
 from coreg_core.agreement.views.spectral import SpectralView
 from coreg_core.agreement.views.view import BoundRule, KernelExpansion, Part, Solution, View
 from coreg_core.errors import UsageError
@@ -22,7 +21,6 @@ __all__ = [
     "FunctionSpaceView",
     "KernelExpansion",
     "Part",
-    "PartialView",
     "Solution",
     "SpectralView",
     "View",
@@ -47,7 +45,6 @@ def make_view(
     *,
     rank_tolerance: float = SPAN_TOLERANCE,
     n_weights: int = 1,
-    row_scale: Float64[Arr, " m"] | None = None,
 ) -> View:
     """Factor a site's data once.
 
@@ -69,17 +66,15 @@ def make_view(
         relative pivot at or below which a direction of a finite span is cut.
     n_weights
         number of weights in turn (a λ path): the exact form keeps a factor of (m, m) for each.
-    row_scale
-        factors √c of the unlabelled rows: targets and answers are √c f(Z), and the disagreement is weighted by c.
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a finite number above 0.")
     if not isinstance(span, EveryPoint):
-        return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge, row_scale=row_scale)
+        return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge)
     size = float(kernel.diagonal(X).sum() + kernel.diagonal(Z).sum()) if isinstance(kernel, Linear) else 0.0
     if size > _HALF_OF_THE_DIGITS * ridge:
         # Every linear function is in the exact span, so that d coordinates hold the same optimum. K of size Σ‖x‖² loses a
         # small ridge where features do not: they are used where K would leave fewer than half of the digits.
         basis = make_basis(LinearFeatures(), kernel, X, Z)
-        return SpectralView(basis, X, y, Z, ridge, exact_span=True, row_scale=row_scale)
-    return FunctionSpaceView(kernel, X, y, Z, ridge, n_weights=n_weights, row_scale=row_scale)
+        return SpectralView(basis, X, y, Z, ridge, exact_span=True)
+    return FunctionSpaceView(kernel, X, y, Z, ridge, n_weights=n_weights)

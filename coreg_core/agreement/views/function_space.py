@@ -62,11 +62,9 @@ class FunctionSpaceView:
         ridge: float,
         *,
         n_weights: int = 1,
-        row_scale: Float64[Arr, " m"] | None = None,
     ):
-        scale = self._scale = np.ones(len(Z)) if row_scale is None else row_scale
         self._kernel, self._X, self._y, self._Z, self._ridge = kernel, X, y, Z, ridge
-        diagonal_X, diagonal_Z = kernel.diagonal(X), kernel.diagonal(Z) * scale**2 if len(Z) else np.zeros(0)
+        diagonal_X, diagonal_Z = kernel.diagonal(X), kernel.diagonal(Z) if len(Z) else np.zeros(0)
         self._diagonal_bound = float(diagonal_Z.max(initial=0.0))
         entry = entry_rounding(kernel, X.shape[1])
         K_XX = kernel(X, X)
@@ -85,7 +83,7 @@ class FunctionSpaceView:
         # H = L⁻¹ K_XZ with K_XX + νI = L Lᵀ: Σ = K_ZZ − HᵀH is symmetric by construction, and stays so in rounding.
         # m₀ and c_X go through the same H, as in one Cholesky factor of all rows: through (K_XX + νI)⁻¹ they would carry its
         # rounding times ½√(‖K_ZZ‖/ν).
-        H = solve_triangular(self._factor_X[0], kernel(X, Z) * scale, lower=True, check_finite=False)
+        H = solve_triangular(self._factor_X[0], kernel(X, Z), lower=True, check_finite=False)
         self._H, self._whitened_y = H, solve_triangular(self._factor_X[0], y, lower=True, check_finite=False)
         self.posterior_covariance: Arr = np.empty((m, m))
         step = block_rows(m)
@@ -94,8 +92,6 @@ class FunctionSpaceView:
         for start in range(0, m, step):
             rows = slice(start, start + step)
             block = kernel(Z[rows], Z)
-            if row_scale is not None:
-                block *= scale[rows, None] * scale
             row_sum = max(row_sum, float(((np.abs(block) if signed else block) @ ones).max()))
             squares += float(np.vdot(block, block))
             block -= H[:, rows].T @ H
@@ -270,9 +266,7 @@ class FunctionSpaceView:
         if weight == 0.0:  # coefficients on unlabelled points vanish: one RLSR solution on X alone
             function = KernelExpansion(self._kernel, self._X, c_X)
         else:
-            function = KernelExpansion(
-                self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, self._scale * c_Z])
-            )
+            function = KernelExpansion(self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, c_Z]))
         return Solution(function, prediction, float(residual @ residual + self._ridge * norm))
 
 

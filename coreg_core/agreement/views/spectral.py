@@ -58,12 +58,10 @@ class SpectralView:
         ridge: float,
         *,
         exact_span: bool = False,
-        row_scale: Float64[Arr, " m"] | None = None,
     ):
         self._basis, self._y, self._ridge = basis, y, ridge
         self.exact_span = exact_span  # the same optimum as over X ∪ Z: the closed form mixes it with exact views
         diagonal_Z = basis.kernel.diagonal(Z) if len(Z) else np.zeros(0)
-        diagonal_Z = diagonal_Z if row_scale is None else diagonal_Z * row_scale**2
         self._diagonal_bound = float(diagonal_Z.max(initial=0.0))
         r, root = basis.rank, float(np.sqrt(ridge))
         features = self._features_of(len(X) + len(Z))
@@ -88,8 +86,6 @@ class SpectralView:
         for start in range(0, len(Z), step):
             rows = slice(start, start + step)
             block, left = features(Z[rows])
-            if row_scale is not None:
-                block, left = block * row_scale[rows, None], left * row_scale[rows] ** 2
             if not block.flags.c_contiguous or np.may_share_memory(block, Z):
                 block = np.array(block, order="C")
             # P R = Φ_Z, in place: the transpose of a block is column-major, as BLAS has it.

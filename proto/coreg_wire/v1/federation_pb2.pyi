@@ -329,16 +329,12 @@ class Scoring(_message.Message):
     def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., missing_instances: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ..., batches: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Alignment(_message.Message):
-    __slots__ = ("max_ids", "ids", "min_overlap", "intersect_from")
+    __slots__ = ("max_ids", "ids")
     MAX_IDS_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
-    MIN_OVERLAP_FIELD_NUMBER: _ClassVar[int]
-    INTERSECT_FROM_FIELD_NUMBER: _ClassVar[int]
     max_ids: int
     ids: str
-    min_overlap: int
-    intersect_from: int
-    def __init__(self, max_ids: _Optional[int] = ..., ids: _Optional[str] = ..., min_overlap: _Optional[int] = ..., intersect_from: _Optional[int] = ...) -> None: ...
+    def __init__(self, max_ids: _Optional[int] = ..., ids: _Optional[str] = ...) -> None: ...
 
 class Additive(_message.Message):
     __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "forecast", "operator_norm_bound", "random_intercept", "aim", "task")
