@@ -32,7 +32,7 @@ def used(process):
 def soak(place, runs, kills, minutes):
     samples, killed = [], 0
     # An agent limits its answers to one plan on one data set; here each plan comes a hundred times.
-    limits = "max_questions = 1000000\nmax_runs_per_day = 1000000\nmax_questions_per_day = 100000000"
+    limits = "max_questions = 1000000"
     with federation(place, f"{limits}\naggregation = 'plaintext'") as fed:
         serving = {"coordinator": fed.serve(), **{site: fed.stays(site) for site in SITES}}
         for number in range(STUDIES):

@@ -18,13 +18,11 @@ _LABELS = {
     "in the scalars": "computed from labels too (sums)",
     "in the vectors": "computed from labels too",
 }
-_NOT_SHOWN = ("at", "kind", "run", "step", "previous", "certificate", "carried", "signature", "chain")
+_NOT_SHOWN = ("at", "kind", "run", "step", "previous", "certificate", "signature", "chain")
 
 
 def ledger(
-    path: Annotated[Path, typer.Argument(help="The ledger. Rotated files are found beside it.")] = Path(
-        "identity/ledger.jsonl"
-    ),
+    path: Annotated[Path, typer.Argument(help="The ledger.")] = Path("identity/ledger.jsonl"),
     verify: Annotated[
         bool, typer.Option("--verify", help="Verify its signatures. Exit code 8 if one does not match.")
     ] = False,
@@ -59,15 +57,15 @@ def _show(path: Path, *, as_json: bool) -> None:
     from site_agent.ledger.files import read_lines
 
     _must_exist(path)
-    count = 0
+    count, end = 0, 0
     for line in read_lines(path):
-        count += 1
+        count, end = line.number, line.end
         if as_json:
             print_json(line.entry)
-        elif line.torn:
-            typer.echo(f"line {line.number}: TORN ({line.entry['text']}); the chain goes on from it", err=True)
         else:
             typer.echo(shown(line.entry))
+    if cut := path.stat().st_size - end:
+        typer.echo(f"the last {cut} bytes are no whole line: an agent writes it now, or a crash cut it", err=True)
     if not as_json:
         typer.echo(
             f"{count} entries, times in UTC; the chain is whole up to the last line. Removed last lines do not show: use "
@@ -97,8 +95,6 @@ def shown(entry: Mapping[str, Any]) -> str:
             said = f"received: the coordinator signed the ledger's first {entry['head']['lines']} lines"
         case "Approval":
             said = "the site's operator approved" if entry.get("given") else "waits for the site's operator"
-        case "Continued":
-            said = f"continues {entry.get('after')}"
         case _:
             said = ", ".join(f"{key}: {value}" for key, value in entry.items() if key not in _NOT_SHOWN)
     run = f"  run {entry['run']}" if "run" in entry else ""
@@ -160,9 +156,7 @@ def _name(path: Path) -> str:
 
 def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
     """The result of a verification in sentences."""
-    said = [f"{path}: {found.lines} lines in {found.files} file{'s' * (found.files != 1)}, the chain is whole"]
-    if found.torn:
-        said.append(f"torn by a crash or a full disk, and passed: line {', '.join(map(str, found.torn))}")
+    said = [f"{path}: {found.lines} lines, the chain is whole"]
     if found.both is None:
         said.append("no line of it is signed by both sides yet: that comes at the end of a run")
     else:

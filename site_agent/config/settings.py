@@ -47,7 +47,6 @@ class AgentSettings(BaseModel):
     # Of an agent that serves; they have no option.
     models: PathField = Path("models")
     state: PathField | None = None
-    ledger_max_bytes: Annotated[int, Field(ge=4096)] = 1 << 26
     approval: Literal["policy", "ask"] = "policy"
     keep_models: Annotated[int, Field(ge=1)] | None = None
     data: dict[str, Inputs] = Field(default_factory=dict)

@@ -11,7 +11,7 @@ from site_agent.data.aligned import SharedIds
 from site_agent.data.errors import Faults, some
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables, names_of
+from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables, own_name
 from site_agent.machine.site_data import PrivateData, row_keys
 
 
@@ -90,7 +90,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         salt=salt,
         positions=table.positions,
         row_keys=row_keys(table.labelled_ids, table.y, salt),
-        instances=names_of(ids_digest(sorted(table.unlabelled_ids, key=str.encode)), salt),
+        instances=own_name(ids_digest(sorted(table.unlabelled_ids, key=str.encode)), salt),
         ids=table.unlabelled_ids,
         positive=inputs.positive,
         weights=table.weights,

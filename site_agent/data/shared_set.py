@@ -335,12 +335,9 @@ def ids_digest(ids: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def names_of(digest: str, salt: bytes) -> tuple[str, ...]:
-    """The two names of a set of instances in this site's ledger: the current one, and the one of earlier releases.
-
-    The first is keyed by the site's own secret, so a change of `ids_secret` does not change it.
-    """
-    return hmac.new(salt, b"instances " + digest.encode(), hashlib.sha256).hexdigest(), digest
+def own_name(digest: str, salt: bytes) -> str:
+    """The name of a set of instances in this site's ledger, keyed by its own secret: a change of `ids_secret` keeps it."""
+    return hmac.new(salt, b"instances " + digest.encode(), hashlib.sha256).hexdigest()
 
 
 def keyed(digest: str, secret: str) -> str:

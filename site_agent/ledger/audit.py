@@ -1,6 +1,6 @@
 """Verify a ledger against its signatures: one party alone cannot rewrite lines that both sides signed.
 
-The audit reads the chain of all files. It checks every head against its line, the site's certificate beside it and the
+The audit reads the chain. It checks every head against its line, the site's certificate beside it and the
 federation's authority, and every countersignature in the same way. It also checks the heads that the coordinator kept,
 if they are given.
 """
@@ -21,8 +21,7 @@ from coreg_core.protocol.messages import Countersigned, LedgerHead
 from coreg_wire.identity.checkpoints import coordinator_fault, site_fault
 from coreg_wire.identity.names import certificate_name
 from coreg_wire.identity.signatures import from_hex
-from site_agent.ledger.files import CONTINUED, Line, read_lines, readable
-from site_agent.ledger.replay import Memory
+from site_agent.ledger.files import Line, read_lines
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,7 @@ class Audited:
     the lines after that one, by kind. ``compared`` counts the heads of the coordinator's own record; all of them match.
     """
 
-    files: int
     lines: int
-    torn: tuple[int, ...]
     heads: tuple[SignedHead, ...]
     own: SignedHead | None
     both: SignedHead | None
@@ -63,7 +60,7 @@ def audit(
     Parameters
     ----------
     path
-        the current file of the ledger; its archives are found beside it.
+        of the ledger.
     authorities
         the trusted authorities: the federation's, and its earlier ones.
     site
@@ -109,44 +106,22 @@ class _Reading:
 
     def __init__(self, path: Path, authorities: Sequence[x509.Certificate], site: str | None, wanted: set[int]):
         self._path, self._authorities, self._site, self._wanted = path, authorities, site, wanted
-        self._files: set[Path] = set()
-        self._torn: list[int] = []
         self._lines, self._last, self._unsigned = 0, "", 0
         self._heads: list[SignedHead] = []
         self._receipts: dict[tuple[str, int], Countersigned] = {}
         self._hashes: dict[int, str] = {}  # of the lines that the record names
         self._kinds: list[str] = []
-        self._memory = Memory()
 
     def read(self, line: Line) -> None:
-        if not self._lines and line.since != 1:
-            raise self._damaged(
-                f"lines 1 to {line.since - 1} are missing: they are in archives older than {line.path.name}. Put these files "
-                "back beside it"
-            )
         kind = intern(str(line.entry["kind"]))
-        if line.torn:
-            self._torn.append(line.since)
-        elif kind == CONTINUED:
-            self._held_to_memory(line)
-        elif kind == "Fetched":
+        if kind == "Fetched":
             self._signed(line)
         elif kind == "Countersigned":
             self._countersigned(line)
-        if not line.torn:
-            with readable(line.path, line.number):
-                self._memory.add(line.entry)
-        self._lines, self._last = line.since, line.sha256
-        self._files.add(line.path)
+        self._lines, self._last = line.number, line.sha256
         self._kinds.append(kind)
-        if line.since in self._wanted:
-            self._hashes[line.since] = line.sha256
-
-    def _held_to_memory(self, line: Line) -> None:
-        carried = line.entry.get("carried")
-        known = json.loads(json.dumps(self._memory.to_json()))
-        if isinstance(carried, dict) and carried.get("version") == known["version"] and carried != known:
-            raise self._damaged("its summary of the earlier files does not match those files", line)
+        if line.number in self._wanted:
+            self._hashes[line.number] = line.sha256
 
     def _signed(self, line: Line) -> None:
         if "signature" not in line.entry:
@@ -220,10 +195,10 @@ class _Reading:
         signed = 0 if both is None else both.head.lines
         after = Counter(self._kinds[signed:])
         own = heads[-1] if heads else None
-        return Audited(len(self._files), self._lines, tuple(self._torn), tuple(heads), own, both, dict(after), compared)
+        return Audited(self._lines, tuple(heads), own, both, dict(after), compared)
 
     def _damaged(self, what: str, line: Line | None = None) -> StorageError:
-        where = self._path if line is None else f"{line.path}, line {line.number}"
+        where = self._path if line is None else f"{self._path}, line {line.number}"
         return StorageError(
             f"{where}: {what}. The ledger was changed, or parts of it are missing. Do not "
             "start the agent; look for the missing lines in backups, and tell the coordinator's operator."

@@ -34,7 +34,7 @@ class IdList:
     ids: tuple[str, ...]
     ids_digest: str
     salt: bytes = b""
-    instances: tuple[str, ...] = ()
+    instances: str = ""
 
     @property
     def Z(self) -> Arr:

@@ -51,7 +51,7 @@ class Batch:
     sites: tuple[str, ...]
     ids_digest: str
     salt: bytes = b""
-    instances: tuple[str, ...] = ()
+    instances: str = ""
     ids: tuple[str, ...] = ()
 
     @property

@@ -96,8 +96,6 @@ class Rules:
         GiB of factors that a path of couplings can keep in the exact form.
     label_share_max
         the largest share of one label of this site in a sum at one instance (`leverage`).
-    rationed
-        the reason against answers to any run for now (the quota), or None.
     promises
         the sets of sites reserved by open runs; one object for all runs of a process.
     admit
@@ -117,7 +115,6 @@ class Rules:
     summed_with: Callable[[str], frozenset[SummedWith]] = lambda ids_digest: frozenset()  # noqa: ARG005
     membership_changes: bool = False
     label_share_max: float = 1.0
-    rationed: Callable[[], str | None] = lambda: None
     promises: Promises = field(default_factory=Promises)
     admit: Callable[[Plan, tuple[str, ...]], str | None] = lambda plan, sites: None  # noqa: ARG005
     exact_report: bool = False
@@ -299,8 +296,6 @@ class Site:
     def _may_answer(self, asked: Round) -> None:
         assert self.plan is not None
         assert self._replica is not None
-        if (reason := self._rules.rationed()) is not None:
-            raise Refused(f"against this site's policy: {reason}")
         most = self._rules.max_questions(self.plan)
         if self._remembered.answered + self._answered >= most:
             raise Refused(

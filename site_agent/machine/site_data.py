@@ -17,7 +17,7 @@ class PrivateData:
 
     ``positions``: the index of each labelled row among the shared instances, for common rows.
     ``row_keys``: a name for each label, by which the ledger recognises it (`row_keys`); empty without a ledger.
-    ``ids``: of the unlabelled rows, in their order. ``instances``: their names in this site's ledger, which are independent of
+    ``ids``: of the unlabelled rows, in their order. ``instances``: their name in this site's ledger, which is independent of
     the digest that leaves the site. ``positive``: the value of a yes/no target that ``y`` has as 1; "" for numbers.
     ``weights``: how much each labelled row counts; None: all alike.
     """
@@ -29,7 +29,7 @@ class PrivateData:
     salt: bytes = b""  # a secret of the site, so that its data digest confirms no guess
     positions: Int64[Ints, " n"] | None = None
     row_keys: tuple[str, ...] = ()
-    instances: tuple[str, ...] = ()
+    instances: str = ""
     ids: tuple[str, ...] = ()
     positive: str = ""
     weights: Float64[Arr, " n"] | None = None

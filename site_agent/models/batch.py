@@ -14,7 +14,7 @@ from coreg_core.numerics.arrays import Arr
 from site_agent.data.aligned import SharedIds
 from site_agent.data.drift import look
 from site_agent.data.inputs import Inputs
-from site_agent.data.shared_set import ids_digest, load_batch, names_of
+from site_agent.data.shared_set import ids_digest, load_batch, own_name
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import SiteModel
 from site_agent.models.predictions import write_predictions
@@ -72,7 +72,7 @@ def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tup
         sites=tuple(plan["membership"]["sites"]),
         ids_digest=digest,
         salt=salt,
-        instances=names_of(digest, salt),
+        instances=own_name(digest, salt),
         ids=tuple(name for each in ids.values() for name in each),
     )
     return batch, Scored(ids, columns, tuple(notes), model.probability)

@@ -10,8 +10,7 @@ from pathlib import Path
 from coreg_core.agreement.question_rules import weight_of
 from coreg_core.errors import CoregError
 from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
-from coreg_wire.clock import utc_now
-from site_agent.ledger import operators_of, quota_of, remember
+from site_agent.ledger import operators_of, remember
 from site_agent.machine.additive import task_fault
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.factoring import many_labels
@@ -40,7 +39,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     """
     reasons, told = list[str](), list[str]()
     if not isinstance(plan.objective, Scoring | Alignment):  # a scoring is about a batch, not about these rows
-        memory, known_as = remember(ledger), (*data.instances, data.ids_digest)
+        (memory, _), known_as = remember(ledger), data.instances or data.ids_digest
         given, most = memory.recall(plan, known_as).answered, policy.questions(plan)
         told.append(f"{given} of at most {most} answers to this plan on these instances are given (max_questions)")
         if given >= most:
@@ -54,9 +53,6 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     if isinstance(plan.objective, Additive):
         faults.append(task_fault(plan.objective, data))
     reasons += [fault for fault in faults if fault is not None]
-    now = utc_now()
-    if (rationed := quota_of(ledger, now).run_objection(plan.run, policy.max_runs_per_day, now)) is not None:
-        reasons.append(rationed)
     if not isinstance(plan.objective, Scoring | Alignment):
         here = scaled(plan.objective, data)
         told += [

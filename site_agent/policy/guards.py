@@ -26,8 +26,6 @@ def rules_of(
 
     def objection(plan: Plan) -> str | None:
         found = [policy.objection(plan, rows), None if rows is None else rows.plan_fault(plan)]
-        if (rationed := ledger.objection(plan.run, policy.max_runs_per_day)) is not None:
-            found.append(f"against this site's policy: {rationed}")
         if data is not None:
             found.append(
                 against_ledger(policy, plan, data, ledger.summed_with(data.ids_digest), ledger.operators.objection)
@@ -51,7 +49,6 @@ def rules_of(
         ledger.summed_with,
         policy.membership_changes,
         policy.label_share_max,
-        lambda: ledger.objection(None, policy.max_questions_per_day),
         ledger.promises,
         admit,
         policy.convergence_report == "exact",

@@ -79,9 +79,6 @@ class Policy(BaseModel):
     ridge_max: float = Field(default=1.0, gt=0)
     # Largest share of one label of this site in the variance of a sum at one shared instance (site_agent/machine/leverage.py).
     label_share_max: float = Field(default=0.95, gt=0, le=1)
-    # Runs and answers of this site in any 24 hours, over all plans. The ledger counts them.
-    max_runs_per_day: int = Field(default=100, ge=1)
-    max_questions_per_day: int = Field(default=100_000, ge=1)
     # "secure": the coordinator receives encrypted sums. "plaintext": it receives each answer of this site.
     aggregation: Aggregation = "secure"
     # Members read the sums. "sums": one operator for each set of instances, so that no algebra separates the sums.

@@ -218,14 +218,7 @@ def _models_of(settings: AgentSettings, name: str) -> ModelStore:
     return ModelStore(name, settings.models, settings.keep_models)
 
 
-AT_RESTART = (
-    "identity",
-    "ledger",
-    "state",
-    "name",
-    "connect_timeout",
-    "ledger_max_bytes",
-)  # by a restart
+AT_RESTART = ("identity", "ledger", "state", "name", "connect_timeout")  # by a restart
 
 
 class _Running:
@@ -250,7 +243,7 @@ class _Running:
             settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)  # --insecure: no enrolment made it
             state.open()
         signer = None if identity is None else HeadSigner(identity)
-        self.ledger = Ledger(settings.ledger_path, signer, settings.ledger_max_bytes)
+        self.ledger = Ledger(settings.ledger_path, signer)
         try:
             keys = None if identity is None else run_keys(identity, policy.peers)
             data_sets = DataSets(settings.data, site_salt(settings.identity / "salt", settings.ledger_path))
@@ -296,6 +289,10 @@ class _Running:
         if self.ledger.new:
             text = f"{self.ledger.path}: a new ledger. This agent remembers no answers of earlier runs."
             self._observer(Notice("ledger_is_new", text))
+        if self.ledger.torn:
+            cut = f"a last line that a crash cut was removed ({self.ledger.torn} bytes)"
+            text = f"{self.ledger.path}: {cut}. Its message was not sent."
+            self._observer(Notice("ledger_cut", text))
         self._look_ahead(settings)
         stop_metrics = self._metrics()
         warning = None if identity is None or self._once else asyncio.create_task(identity.warn_daily())

@@ -12,7 +12,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.registry import Collector
 
 from site_agent.ledger import Ledger
-from site_agent.ledger.files import archives
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.state_dir import StateDir
 
@@ -39,7 +38,7 @@ class AgentMetrics(Collector):
         yield _gauge("approvals_waiting", "Plans that wait for the operator", len(self._state.pending()))
         problems = len(service.workers.tables.troubles) + len(service.unresolved)
         yield _gauge("problems", "Problems that `coreg-agent status` lists, such as an unusable data set", problems)
-        yield _gauge("ledger_bytes", "Size of the ledger and its archives", self._ledger_bytes())
+        yield _gauge("ledger_bytes", "Size of the ledger", self._ledger.path.stat().st_size)
         yield _gauge(
             "ledger_free_bytes", "Free space on the ledger's disk", shutil.disk_usage(self._ledger.path.parent).free
         )
@@ -59,10 +58,6 @@ class AgentMetrics(Collector):
         yield _counter(
             "numbers", "Numbers in them that depend on the table", "kind", {k: d.numbers for k, d in sent.items()}
         )
-
-    def _ledger_bytes(self) -> int:
-        files = [self._ledger.path, *archives(self._ledger.path).values()]
-        return sum(path.stat().st_size for path in files if path.exists())
 
 
 def _gauge(name: str, told: str, value: float) -> GaugeMetricFamily:

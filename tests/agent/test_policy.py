@@ -53,7 +53,6 @@ ELSEWHERE = {
     *("aggregation", "peers", "membership_changes", "max_questions"),  # below
     *("scoring", "disclose_forecast", "ids_secret", "factor_memory"),  # tests/machine, test_replay.py
     *("alignment", "max_alignment_ids"),  # test_shared_ids.py
-    *("max_runs_per_day", "max_questions_per_day"),  # test_quota.py
     "members_may_learn",  # below
     "label_share_max",  # test_leverage.py, tests/attacks
 }
@@ -86,7 +85,7 @@ def test_every_broken_key_is_named_at_once_by_the_defaults_too():
     assert all(key in objection for key in ("max_rounds", "max_threads", "coupling_max", "min_sites"))
 
 
-def test_the_number_of_questions_is_no_objection_but_a_quota():
+def test_the_number_of_questions_is_a_limit_and_no_objection():
     plan = make_plan(max_rounds=7)
     assert plain().questions(plan) == max_questions(7) == 18
     few = plain(max_questions=3)

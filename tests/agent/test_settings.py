@@ -98,7 +98,6 @@ def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt
         ("connect_timeout = 0", ["connect_timeout"]),
         ("insecure = true", ["insecure: only for a command line, as --insecure"]),
         ('name = "n"', ["name: only for a command line, as --name"]),
-        ("ledger_max_bytes = 1", ["ledger_max_bytes"]),
     ],
 )
 def test_every_fault_of_the_file_is_named(tmp_path, text, named):

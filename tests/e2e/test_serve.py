@@ -164,11 +164,10 @@ def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_undisturbed
         "sweeps": {"schedule": "block-coordinate-descent", "aggregation": "plaintext"},
         "last": {"coupling": 0.02}, "left": LONG | {"coupling": 2.0}, "right": LONG | {"coupling": 4.0},
     }  # fmt: skip
-    small = {"west": "ledger_max_bytes = 15000"}  # its ledger is put aside in the middle of runs
     with federation(tmp_path) as fed:
 
         def started(name):
-            return fed.serve() if name == "coordinator" else fed.stays(name, more=small.get(name, ""))
+            return fed.serve() if name == "coordinator" else fed.stays(name)
 
         def killed(name):
             serving[name].kill()

@@ -81,16 +81,14 @@ def test_a_link_is_pointed_elsewhere_at_one_instant_and_a_left_over_is_no_harm(t
     assert [p.name for p in tmp_path.iterdir()] == ["current"]
 
 
-def test_links_moves_and_removals(tmp_path):
+def test_moves_and_removals(tmp_path):
     disk, first = Disk(), tmp_path / "l"
     first.write_text("1")
-    disk.link(first, tmp_path / "l-1")
-    assert (tmp_path / "l-1").samefile(first)
     disk.replace(first, tmp_path / "m")
-    assert (tmp_path / "m").samefile(tmp_path / "l-1")
+    assert (tmp_path / "m").read_text() == "1"
     for name in ("l", "m"):
         disk.remove(tmp_path / name)
     disk.make_folder(tmp_path / "tree" / "under")
     for _ in range(2):  # what is not there is no error
         disk.remove_tree(tmp_path / "tree")
-    assert [p.name for p in tmp_path.iterdir()] == ["l-1"]
+    assert list(tmp_path.iterdir()) == []

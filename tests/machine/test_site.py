@@ -130,23 +130,6 @@ def test_no_more_questions_are_answered_than_the_operator_grants_over_restarts_t
     assert sum(site._answered for site in (pump.sites["b"], sites["b"])) <= 6
 
 
-@pytest.mark.parametrize("secure", [False, True])
-def test_a_site_whose_ration_is_used_up_says_so_and_answers_nothing(secure: bool) -> None:
-    plan = make_plan(min_sites=3)
-    left = [3]
-
-    def rationed() -> str | None:
-        left[0] -= 1
-        return "max_questions_per_day" if left[0] < 0 else None
-
-    pump = (
-        Pump(sealed(plan) if secure else plan, make_sites("ac") | {"b": make_site("b", rationed=rationed)}).join().run()
-    )
-    assert pump.outcome is Outcome.REFUSED
-    assert "against this site's policy: max_questions_per_day" in pump.end.reason
-    assert pump.sites["b"]._answered == 3
-
-
 def test_what_an_answer_tells_is_there_for_the_ledger_where_it_has_words_and_only_then() -> None:
     plan, told = sealed(make_plan(min_sites=3)), []
     sites = make_sites("abc")

@@ -10,7 +10,7 @@ from coreg_wire.files.files import sync_folder, write_whole
 
 
 class AppendFile:
-    """A file that only grows."""
+    """A file to append to."""
 
     def __init__(self, path: Path):
         self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab", buffering=0)
@@ -19,6 +19,11 @@ class AppendFile:
         """Append all bytes and sync them to disk. Raises `OSError`, also if the disk is full and accepts only a part."""
         if self._file.write(data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(self._file.fileno())
+
+    def truncate(self, size: int) -> None:
+        """Remove what follows the first `size` bytes, and sync."""
+        self._file.truncate(size)
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -46,9 +51,6 @@ class Disk:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in missing:
             self.sync_folder(folder.parent)
-
-    def link(self, path: Path, name: Path) -> None:
-        name.hardlink_to(path)
 
     def replace(self, path: Path, name: Path) -> None:
         path.replace(name)
