@@ -1,4 +1,4 @@
-"""plan, submit, cancel, repeats, runs, show: studies and their runs. They read and write the run store."""
+"""plan, submit, cancel, runs, show: studies and their runs. They read and write the run store."""
 
 import dataclasses
 import json
@@ -50,14 +50,10 @@ def submit(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Queue a run of a study, and again at each date of its key `repeat`. A coordinator that serves the store starts it.
-
-    The coordinator need not run yet. Without the key `repeat`, the study does not repeat any more.
-    """
+    """Queue a run of a study. A coordinator that serves the store starts it; it need not run yet."""
     from coordinator.config.federation_toml import with_service
-    from coordinator.config.study_toml import read_study
-    from coordinator.store.repeats import Repeats
-    from coreg_wire.clock import timestamp, utc_now
+    from coordinator.store.queue import Queue
+    from coreg_wire.clock import timestamp
 
     if not federation.exists():
         raise UsageError(f"{federation}: no such file. Name the federation: --federation FOLDER/federation.toml.")
@@ -67,23 +63,14 @@ def submit(
         raise UsageError(f"{path.parent}: no such folder for the run store; give --store.")
     plan = planned(configuration, study)
     warn_of_unsigned(plan.sites, configuration.service.identity)
-    queue, every, following = Repeats(path), read_study(study).study.repeat_seconds, None
+    queue = Queue(path)
     before = queue.submit(plan, timestamp())
-    ended = every is None and queue.end_repeat(plan.study)
-    if every is not None:
-        following = queue.repeat(plan, every, utc_now()).next
     queue.close()
     up = _ring(path)
     if as_json:
-        output.print_json(
-            {"run": plan.run, "study": plan.study, "before": before, "serving": up, "next": following, "ended": ended}
-        )
+        output.print_json({"run": plan.run, "study": plan.study, "before": before, "serving": up})
     else:
         typer.echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
-        if following is not None:
-            typer.echo(f"it repeats: the next run is queued at {following}")
-        if ended:
-            typer.echo(f"{plan.study} does not repeat any more: {study} has no `repeat`")
         if not up:
             typer.echo(f"no coordinator serves {path}: start one with `coreg-coordinator serve {federation}`", err=True)
     if wait:
@@ -137,33 +124,6 @@ def cancel(
     queue.close()
     when = "now" if _ring(store) else "when a coordinator serves again"
     typer.echo(f"run {whole} {'ends ' + when if begun else 'will not begin'}")
-
-
-def repeats(
-    store: StoreOption = Path("runs.sqlite"),
-    end: Annotated[str | None, typer.Option("--end", help="Study that does not repeat any more.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the studies that repeat, with the date of the next run. With --end, end the repetition of a study."""
-    from coordinator.config.study_toml import spoken
-    from coordinator.store.repeats import Repeats
-
-    opened = Repeats(existing(store), read_only=end is None)
-    if end is not None and not opened.end_repeat(end):
-        known = ", ".join(each.study for each in opened.repeats()) or "none"
-        raise UsageError(f"study {end!r} does not repeat (studies that repeat: {known}).")
-    found = opened.repeats()
-    opened.close()
-    if as_json:
-        for each in found:
-            output.print_json(dataclasses.asdict(each))
-        return
-    for each in found:
-        typer.echo(f"{each.study}  every {spoken(each.seconds)}  next {each.next}")
-    if end is not None:
-        typer.echo(f"{end} does not repeat any more")
-    elif not found:
-        typer.echo("no study repeats")
 
 
 def _ring(store: Path) -> bool:
@@ -273,4 +233,4 @@ def _worst(values: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (plan, submit, cancel, repeats, runs, show)
+COMMANDS: tuple[Callable[..., None], ...] = (plan, submit, cancel, runs, show)

@@ -14,15 +14,6 @@ from coreg_core.protocol.plan import Alignment, DropoutPolicy, Iteration, Plan, 
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.names import check_study_name
 
-UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}  # of `repeat`, in seconds
-
-
-def spoken(seconds: float) -> str:
-    """A repetition as in `repeat`, in the largest unit that divides it."""
-    unit = next((name for name, size in reversed(UNITS.items()) if seconds % size == 0), "minute")
-    count = seconds / UNITS[unit]
-    return f"{count:g} {unit}{'s' * (count != 1)}"
-
 
 @dataclass(frozen=True)
 class Trained:
@@ -42,30 +33,11 @@ class StudySection(Section):
     min_sites: int | None = Field(default=None, ge=1)
     on_dropout: DropoutPolicy | None = None
     max_rejoins: int | None = Field(default=None, ge=0, le=1000)
-    repeat: str = ""
 
     @field_validator("name")
     @classmethod
     def _name(cls, name: str) -> str:
         return check_study_name(name, "study")
-
-    @property
-    def repeat_seconds(self) -> float | None:
-        """Seconds between two runs of the study; None if it does not repeat."""
-        if not self.repeat:
-            return None
-        number, unit = self.repeat.split()
-        return float(number) * UNITS[unit.removesuffix("s")]
-
-    @field_validator("repeat")
-    @classmethod
-    def _repeat(cls, repeat: str) -> str:
-        if not repeat:
-            return repeat
-        number, _, unit = repeat.partition(" ")
-        if not number.isdecimal() or not 1 <= int(number) <= 1000 or unit.removesuffix("s") not in UNITS:
-            raise ValueError(f'{repeat!r}: give a number from 1 to 1000 and {", ".join(UNITS)} (for example "1 week")')
-        return repeat
 
     @field_validator("data")
     @classmethod
@@ -81,8 +53,6 @@ class Study(Computed):
     @model_validator(mode="after")
     def _chosen(self) -> Self:
         self.check_model()
-        if self.study.repeat and isinstance(self.objective, Scoring | Alignment):
-            raise ValueError("repeat: only a study that trains models repeats; start this one from cron")
         return self
 
     def plan(self, federation: FederationSection, trained: "Callable[[str], Trained] | None" = None) -> Plan:

@@ -216,14 +216,6 @@ class RunDamaged:
 
 
 @dataclass(frozen=True)
-class NotRepeated:
-    """A date of a study that repeats came, and no run was queued."""
-
-    study: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class RunEnded:
     """How the run ended; delivery follows."""
 
@@ -330,7 +322,6 @@ Notice: TypeAlias = (
     | LedgerDoubtful
     | NotFetched
     | RunDamaged
-    | NotRepeated
     | RunEnded
 )
 _BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Notice)}

@@ -17,7 +17,6 @@ _GRAVE = (
     n.LedgerDoubtful,
     n.NotFetched,
     n.RunDamaged,
-    n.NotRepeated,
     n.StillWaiting,
     n.CertificateExpires,
     n.NotReloaded,
@@ -95,8 +94,6 @@ def message_for(notice: n.Notice) -> str:
             return f"draining{': ' * bool(runs)}{', '.join(runs)}"
         case n.RunDamaged(run=run, reason=reason):
             return f"run {run} is damaged and was closed; the other runs continue. {reason}"
-        case n.NotRepeated(study=study, reason=reason):
-            return f"study {study}: no new run, because {reason}"
         case n.RunEnded(outcome=outcome, reason=reason):
             return told(outcome, reason)
         case _:

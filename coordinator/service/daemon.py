@@ -32,13 +32,13 @@ from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
 from coordinator.service.deadlines import Deadlines
 from coordinator.store.history import History, HistoryRecorder
-from coordinator.store.repeats import Repeats
+from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
 from coreg_core.errors import CoregError, StorageError
 from coreg_core.protocol.messages import Countersigned, Fetched
 from coreg_core.protocol.plan import Plan
-from coreg_wire.clock import timestamp, utc_now
+from coreg_wire.clock import timestamp
 from coreg_wire.files.wake_up import WakeUp
 from coreg_wire.terminal.signals import on_signals
 from coreg_wire.transport.release import release
@@ -69,8 +69,8 @@ class FanOut:
             observer.notice(notice, measured)
 
 
-class StoredRuns(RunStore, Repeats):
-    """The runs, the queue and the studies that repeat, over one connection."""
+class StoredRuns(RunStore, Queue):
+    """The runs and the queue, over one connection."""
 
 
 def serve(
@@ -296,16 +296,9 @@ class Daemon:
                 self._notify(notices.CertificateExpires(warning))
             for reminder in self._deadlines.reminders(self._federation, now):
                 self._notify(reminder)
-            for study, reason in await asyncio.to_thread(self._queue_due):
-                self._notify(notices.NotRepeated(study, reason))
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._rung()  # for processes whose wake-up does not arrive, on another host or in another container
-
-    def _queue_due(self) -> list[tuple[str, str]]:
-        assert self._federation.scheduler is not None
-        starts_none = self._draining or self._federation.scheduler.exit_when_idle
-        return [] if starts_none else list(self._store.queue_due(utc_now()))
 
     def _rung(self) -> None:
         if self._access.list_changed():

@@ -61,9 +61,6 @@ def _verify_values(db: sqlite3.Connection) -> int:
         for row in db.execute(f"select run, {column} as value from {table} where {column} is not null"):  # noqa: S608
             _checked(f"{table} of run {row['run']}", verify_json_checksum, row["value"])
             values += 1
-    for row in db.execute("select study, plan from repeats"):
-        _checked(f"the plan of study {row['study']}, which repeats", verify_json_checksum, row["plan"])
-        values += 1
     for row in db.execute("select * from rounds"):
         if row_checksum(row[name] for name in ROUND_COLUMNS) != row["checksum"]:
             raise Damaged(f"step {row['number']} of run {row['run']}: a checksum does not match")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from coreg_core.errors import StorageError
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 _UNREACHED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")  # errors of permissions and paths
 BUSY_SECONDS = 60.0  # timeout of a writer for another one: `prune` and `backup` hold the file for seconds
 SCHEMA = """
@@ -55,7 +55,6 @@ create table rounds (
 create table queue (
     number integer primary key, run text not null unique, plan text not null, submitted text not null
 );
-create table repeats (study text primary key, plan text not null, seconds real not null, next text not null);
 create table cancellations (run text primary key, at text not null, reason text not null);
 create table sites (
     site text primary key, since text, ended text, release text not null, until text not null, refusal text, refused text

@@ -12,7 +12,7 @@ from typing import Any
 from coordinator.machine.wording import is_warning, message_for
 from coordinator.observers.rows import Phases
 from coordinator.store.history import Disclosed, History, NoticeRow
-from coordinator.store.repeats import Repeats
+from coordinator.store.queue import Queue
 from coordinator.store.status import SiteStatus, Status, waits_in
 from coordinator.store.summaries import RunSummary, Summaries
 from coordinator.web import charts
@@ -79,7 +79,7 @@ class Row:
 @contextmanager
 def _opened(path: Path) -> Iterator[SimpleNamespace]:
     """The tables of the store, and the status of the coordinator."""
-    tables = {"queue": Repeats, "status": Status, "runs": Summaries, "history": History}
+    tables = {"queue": Queue, "status": Status, "runs": Summaries, "history": History}
     with ExitStack() as stack:
         db = SimpleNamespace(
             **{n: stack.enter_context(closing(table(path, read_only=True))) for n, table in tables.items()}
@@ -209,7 +209,6 @@ def study(path: Path, name: str) -> dict[str, Any]:
         return {
             "service": db.service,
             "name": name,
-            "next": next((each.next for each in db.queue.repeats() if each.study == name), None),
             "rows": [_progressed(db, row, earlier) for row in rows[:LATEST]],
             "found": len(rows),
             "drawn": [

@@ -243,33 +243,6 @@ def test_an_interrupt_while_a_command_imports_its_modules_ends_with_one_line(pro
     assert "KeyboardInterrupt" in done.stderr, "another program keeps its own handler"
 
 
-def test_a_study_repeats_from_its_submission_until_it_is_ended(command, tmp_path):
-    (tmp_path / "federation.toml").write_text(
-        '[federation]\nname = "f"\nsites = ["a", "b", "c"]\n[model]\nobjective = "additive"\n'
-    )
-
-    def submitted(repeat, name="weekly", model='objective = "additive"'):
-        text = f'[study]\nname = "{name}"\n{repeat}\n[model]\n{model}\n'
-        (tmp_path / "study.toml").write_text(text)
-        return command("coreg-coordinator", "submit", tmp_path / "study.toml", "--federation", "federation.toml")
-
-    code, out, _ = submitted('repeat = "2 weeks"')
-    assert (code, "it repeats: the next run is queued at 20" in out) == (0, True)
-    store = ("--store", "runs.sqlite")
-    assert command("coreg-coordinator", "repeats", *store)[1].startswith("weekly  every 2 weeks  next 20")
-    code, _, err = command("coreg-coordinator", "repeats", "--end", "wekly", *store)
-    assert (code, "'wekly' does not repeat (studies that repeat: weekly)" in err) == (2, True)
-    assert command("coreg-coordinator", "repeats", "--end", "weekly", *store)[1] == "weekly does not repeat any more\n"
-    submitted('repeat = "1 day"')
-    code, out, _ = submitted("")
-    assert (code, "weekly does not repeat any more: " in out) == (0, True)
-    for wrong in ("weekly", "0 days", "1.5 weeks", "2 months", "week"):
-        code, _, err = submitted(f'repeat = "{wrong}"')
-        assert (code, "give a number from 1 to 1000 and minute, hour, day, week" in err) == (2, True), err
-    code, _, err = submitted('repeat = "1 week"', model='objective = "alignment"')
-    assert (code, "only a study that trains models repeats" in err) == (2, True), err
-
-
 def test_init_writes_the_name_and_the_sites(command, tmp_path):
     assert (
         command(
