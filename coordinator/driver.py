@@ -31,13 +31,12 @@ from coordinator.machine.events import (
     Send,
     SetDeadline,
     Submitted,
-    Unusable,
 )
 from coordinator.machine.federation import Federation, handle
 from coordinator.machine.notices import Notice, StepAnswered
 from coordinator.machine.records import HeadSigned, Record, StepDone
 from coordinator.transports import Traffic, Transport
-from coreg_core.errors import CoregError, StorageError
+from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Answer, Fetched, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -83,9 +82,7 @@ class RunQueue(Protocol):
 
     def begin(self, plan: Plan, at: str) -> None: ...
 
-    def records(self, run: str) -> list[Record]:
-        """The records of a run; `StorageError` if they are damaged."""
-        ...
+    def records(self, run: str) -> list[Record]: ...
 
     def close_run(self, plan: Plan, outcome: Outcome, reason: str, at: str) -> None: ...
 
@@ -262,10 +259,7 @@ class _Driver:
                 self._queue.begin(plan, self._now())
                 return Submitted(plan)
             case LoadRun(plan, on_demand):
-                try:
-                    return Submitted(plan, tuple(self._queue.records(plan.run)), on_demand)
-                except StorageError as error:
-                    return Unusable(plan.run, str(error))
+                return Submitted(plan, tuple(self._queue.records(plan.run)), on_demand)
             case CloseRun(plan, outcome, reason):
                 self._queue.close_run(plan, outcome, reason, self._now())
                 return None

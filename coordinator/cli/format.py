@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from coordinator.machine.records import HeadSigned
 from coordinator.store.summaries import RunSummary
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -33,29 +34,27 @@ def queued_line(plan: Plan, submitted: str, state: str = "queued") -> str:
 
 def _of(plan: dict[str, Any]) -> str:
     """Study or federation, objective, couplings, sites."""
-    if not plan:
-        return "(its plan is damaged)"
     objective = plan["objective"]
     couplings = objective.get("coupling")
     kind = objective["name"] if couplings is None else f"coupling {', '.join(f'{c:g}' for c in couplings)}"
     return f"{plan['study'] or plan['federation']} ({kind}; {len(plan['membership']['sites'])} sites)"
 
 
-def checkpoint_line(told: dict[str, Any]) -> str:
-    """A line for where a site's ledger stood, as `Summaries.checkpoints` reads it."""
-    receipt, site = told["receipt"], told["site"]
-    head = receipt["head"]
+def checkpoint_line(signed: HeadSigned) -> str:
+    """A line for where a site's ledger stood."""
+    receipt, site = signed.receipt, signed.site
+    head = receipt.head
     return (
-        f"ledger of {site}: {head['lines']} lines up to {head['last'][:16]}…, signed by {site} {head['at']}, "
-        f"countersigned {receipt['at']}, run {receipt['run']}"
+        f"ledger of {site}: {head.lines} lines up to {head.last[:16]}…, signed by {site} {head.at}, "
+        f"countersigned {receipt.at}, run {receipt.run}"
     )
 
 
-def went_back(heads: Sequence[dict[str, Any]]) -> Iterator[str]:
+def went_back(heads: Sequence[HeadSigned]) -> Iterator[str]:
     """A warning for each ledger that has fewer lines than at the end of an earlier run: ledgers only grow."""
     most: dict[str, tuple[int, str]] = {}
-    for told in heads:
-        site, lines, run = told["site"], told["receipt"]["head"]["lines"], told["receipt"]["run"]
+    for signed in heads:
+        site, lines, run = signed.site, signed.receipt.head.lines, signed.receipt.run
         before, then = most.get(site, (0, ""))
         if lines < before:
             yield (

@@ -187,7 +187,11 @@ def show(
     checkpoints = opened.checkpoints(run=summary.run)
     waiting = still_waiting(summary, waits_now(store))
     if as_json:
-        told = {"rounds": rounds, "checkpoints": checkpoints, "waiting": waiting and dataclasses.asdict(waiting)}
+        told = {
+            "rounds": rounds,
+            "checkpoints": [dataclasses.asdict(each) for each in checkpoints],
+            "waiting": waiting and dataclasses.asdict(waiting),
+        }
         output.print_json({**dataclasses.asdict(summary), **told})
         return
     typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")

@@ -121,14 +121,6 @@ class Submitted:
 
 
 @dataclass(frozen=True)
-class Unusable:
-    """The records of this run cannot be read: it is closed as damaged."""
-
-    run: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Cancelled:
     """The operator cancelled this run; the service continues."""
 
@@ -155,16 +147,7 @@ class Reconfigured:
 # Events of one run. The rows of its dispatch table are these classes and the classes of the messages in `Received`.
 RunEvent: TypeAlias = SiteJoined | SiteLost | Breached | DeadlinePassed | Interrupted | Cancelled | HeadCountersigned
 Event: TypeAlias = (
-    RunEvent
-    | Received[Any]
-    | AccessRefused
-    | Draining
-    | QueueChanged
-    | QueueRead
-    | Submitted
-    | Unusable
-    | Revoked
-    | Reconfigured
+    RunEvent | Received[Any] | AccessRefused | Draining | QueueChanged | QueueRead | Submitted | Revoked | Reconfigured
 )
 
 
@@ -242,7 +225,7 @@ class BeginRun:
 
 @dataclass(frozen=True)
 class LoadRun:
-    """Read the records of a run; `Submitted` or `Unusable` follows."""
+    """Read the records of a run; `Submitted` follows."""
 
     plan: Plan
     on_demand: bool = False

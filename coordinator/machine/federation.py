@@ -15,7 +15,6 @@ from coordinator.machine.events import (
     Action,
     Breached,
     Cancelled,
-    CloseRun,
     DeadlinePassed,
     Draining,
     Event,
@@ -35,7 +34,6 @@ from coordinator.machine.events import (
     SiteJoined,
     SiteLost,
     Submitted,
-    Unusable,
 )
 from coordinator.machine.phases import Phase, Timeouts
 from coordinator.machine.run import Run
@@ -120,8 +118,6 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
             if federation.stopping:
                 return federation, []  # it is on record: the next process resumes it
             return _put_in(federation, resume(plan, records), on_demand=on_demand)
-        case Unusable(run, reason):
-            return _unusable(federation, run, reason)
         case Cancelled(run, reason):
             return _cancelled(federation, {run: reason})
         case HeadCountersigned(run):
@@ -181,13 +177,6 @@ def _cancelled(federation: Federation, reasons: Mapping[str, str]) -> tuple[Fede
         federation, more = _tell(federation, [run], Cancelled(run, reasons[run]))
         actions += more
     return federation, actions
-
-
-def _unusable(federation: Federation, run: str, reason: str) -> tuple[Federation, list[Action]]:
-    assert federation.scheduler is not None
-    damaged = federation.scheduler.starting[run]
-    federation = _scheduled(federation, lambda plan: scheduler.started(plan, run))
-    return federation, [Notify(notices.RunDamaged(run, reason)), CloseRun(damaged, Outcome.DAMAGED, reason)]
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------

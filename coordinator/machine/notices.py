@@ -208,14 +208,6 @@ class NotFetched:
 
 
 @dataclass(frozen=True)
-class RunDamaged:
-    """The records of this run cannot be read. It was closed; other runs continue."""
-
-    run: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class RunEnded:
     """How the run ended; delivery follows."""
 
@@ -321,7 +313,6 @@ Notice: TypeAlias = (
     | StepAnswered
     | LedgerDoubtful
     | NotFetched
-    | RunDamaged
     | RunEnded
 )
 _BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Notice)}

@@ -114,7 +114,7 @@ def _enough(plan: Plan, connected: Collection[str]) -> bool:
 
 
 def started(scheduler: Scheduler, run: str) -> Scheduler:
-    """The store has answered: the run is active, or cannot be started."""
+    """The store has answered: the run is active."""
     return replace(scheduler, starting={name: plan for name, plan in scheduler.starting.items() if name != run})
 
 

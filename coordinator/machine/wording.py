@@ -16,7 +16,6 @@ _GRAVE = (
     n.Stalled,
     n.LedgerDoubtful,
     n.NotFetched,
-    n.RunDamaged,
     n.StillWaiting,
     n.CertificateExpires,
     n.NotReloaded,
@@ -92,8 +91,6 @@ def message_for(notice: n.Notice) -> str:
             return f"configuration not reloaded: {reason}"
         case n.ServiceDraining(runs=runs):
             return f"draining{': ' * bool(runs)}{', '.join(runs)}"
-        case n.RunDamaged(run=run, reason=reason):
-            return f"run {run} is damaged and was closed; the other runs continue. {reason}"
         case n.RunEnded(outcome=outcome, reason=reason):
             return told(outcome, reason)
         case _:

@@ -150,10 +150,9 @@ class Daemon:
 
     async def drive(self, only: Plan | None) -> Finish | None:
         service = self._configuration.service
-        unfinished, damaged = await asyncio.to_thread(self._store.unfinished, timestamp())
+        unfinished = await asyncio.to_thread(self._store.unfinished)
         if only is not None:
             unfinished = [plan for plan in unfinished if plan.run == only.run]
-        damaged += await asyncio.to_thread(self._store.remove_damaged)
         waiting = (await asyncio.to_thread(self._store.read)).waiting
         scheduler = Scheduler(
             service.max_concurrent_runs,
@@ -169,8 +168,6 @@ class Daemon:
         last = (await asyncio.to_thread(self._status.service)).get("updated_at", self._started)
         await asyncio.to_thread(self._status.all_ended, last)
         await asyncio.to_thread(self._set_status, "starting")
-        for run, reason in damaged:
-            self._notify(notices.RunDamaged(run, reason))
         bells = {folder / BELL for folder in (service.store.parent, service.identity) if folder.is_dir()}
         wake_up, tasks = WakeUp(bells, self._rung), list[asyncio.Task[None]]()
 

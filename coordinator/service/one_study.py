@@ -61,7 +61,7 @@ def run(
 
 
 def _on_record(store: Path, run: str) -> Finish:
-    """The end of a run that was interrupted, or was closed without being active (damaged, cancelled)."""
+    """The end of a run that was interrupted, or was cancelled without being active."""
     summaries = Summaries(store, read_only=True)
     try:
         summary = summaries.find(run)
@@ -82,12 +82,12 @@ def choose_run(store: Summaries, queue: Queue, plan: Plan, *, new: bool) -> Plan
         a run of another plan is unfinished, and ``new`` was not given.
     """
     if not new:
-        if (summary := store.latest(plan.digest)) is not None and summary.plan:
+        if (summary := store.latest(plan.digest)) is not None:
             return dataclasses.replace(plan, run=summary.run)
         if queued := [waiting for waiting, _ in queue.waiting() if waiting.digest == plan.digest]:
             return queued[0]
     for summary in store.runs():
-        if summary.closed is None and summary.plan:  # a damaged one is closed when the service starts
+        if summary.closed is None:
             # A run without an attempt has nothing to lose and nothing to resume.
             if not new and store.has_begun(summary.run):
                 raise UsageError(_unfinished(store, summary))
@@ -123,7 +123,7 @@ def trained_run(store: Path, run: str) -> Trained:
     try:
         candidates = [summaries.find(run)] if run else summaries.runs()
         for summary in candidates:
-            if summary.ended is None or not summary.plan or summary.plan["objective"]["name"] not in TRAININGS:
+            if summary.ended is None or summary.plan["objective"]["name"] not in TRAININGS:
                 continue  # a scoring and an alignment have results, and no model
             records = summaries.records(summary.run)
             sites = [record.participants for record in records if isinstance(record, AttemptBegan)]

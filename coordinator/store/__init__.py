@@ -1,1 +1,1 @@
-"""The run store: SQLite tables, checksums, maintenance."""
+"""The run store: SQLite tables and their maintenance."""

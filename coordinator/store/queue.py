@@ -1,9 +1,8 @@
 """The queue: runs that were submitted, and runs to cancel. Other processes write it; the coordinator reads it."""
 
-from contextlib import suppress
+import json
 
 from coordinator.machine.events import QueueRead
-from coordinator.store.checksums import UNREADABLE, add_json_checksum, verify_json_checksum
 from coordinator.store.schema import Tables
 from coreg_core.errors import UsageError
 from coreg_core.protocol.plan import Plan, plan_from_dict
@@ -20,12 +19,12 @@ class Queue(Tables):
             ).fetchone()
             self._db.execute(
                 "insert into queue (run, plan, submitted) values (?, ?, ?)",
-                (plan.run, add_json_checksum(plan.to_dict()), at),
+                (plan.run, json.dumps(plan.to_dict()), at),
             )
         return int(before)
 
     def waiting(self) -> list[tuple[Plan, str]]:
-        """The runs that will begin, in order, with the time of submission; without damaged and cancelled ones."""
+        """The runs that will begin, in order, with the time of submission; without cancelled ones."""
         return self._waiting("where run not in (select run from cancellations)")
 
     def cancelled(self) -> list[tuple[Plan, str]]:
@@ -35,25 +34,7 @@ class Queue(Tables):
     def _waiting(self, which: str = "") -> list[tuple[Plan, str]]:
         with self.reading():
             rows = self._db.execute(f"select plan, submitted from queue {which} order by number").fetchall()  # noqa: S608 - constant
-        found = list[tuple[Plan, str]]()
-        for row in rows:
-            with suppress(*UNREADABLE):
-                found.append((plan_from_dict(verify_json_checksum(row["plan"])), row["submitted"]))
-        return found
-
-    def remove_damaged(self) -> list[tuple[str, str]]:
-        """Remove the runs whose plan cannot be read; return their names and the reasons."""
-        with self.reading():
-            rows = self._db.execute("select run, plan from queue order by number").fetchall()
-        damaged = list[tuple[str, str]]()
-        for row in rows:
-            try:
-                plan_from_dict(verify_json_checksum(row["plan"]))
-            except UNREADABLE as error:
-                damaged.append((row["run"], f"Its plan in the queue cannot be read ({error}). Submit the study again."))
-                with self.transaction():
-                    self._db.execute("delete from queue where run = ?", (row["run"],))
-        return damaged
+            return [(plan_from_dict(json.loads(row["plan"])), row["submitted"]) for row in rows]
 
     def read(self) -> QueueRead:
         """The runs that wait, and the runs to cancel that have not ended."""

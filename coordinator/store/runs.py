@@ -21,14 +21,12 @@ from coordinator.machine.records import (
     StepDone,
 )
 from coordinator.machine.scheduler import Undelivered
-from coordinator.store.checksums import UNREADABLE, add_json_checksum, row_checksum, verify_json_checksum
 from coordinator.store.schema import Tables
-from coreg_core.errors import StorageError
 from coreg_core.protocol.messages import Countersigned, Head, LedgerHead
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_from_dict
 
-# The columns of a row of `rounds`, in the order of its checksum.
+# The columns of `rounds`, in order.
 ROUND_COLUMNS = (
     "run", "number", "attempt", "answered", "round", "phase", "verified", "level", "residual", "gap", "bound", "seconds",
     "bytes_sent", "bytes_received", "at",
@@ -77,17 +75,16 @@ class RunStore(Tables):
                 case AttemptBegan():
                     self._db.execute(
                         "insert or replace into attempts values (?, ?, ?)",
-                        (run, record.attempt, add_json_checksum(asdict(record))),
+                        (run, record.attempt, json.dumps(asdict(record))),
                     )
                 case StepDone():
                     self._write_step(run, record, measured, at)
                 case Ended():
                     self._write_end(run, record, at)
                 case HeadSigned():
-                    plain, lines = asdict(record), record.receipt.head.lines
                     self._db.execute(
                         "insert or replace into checkpoints values (?, ?, ?, ?)",
-                        (run, record.site, lines, add_json_checksum(plain)),
+                        (run, record.site, record.receipt.head.lines, json.dumps(asdict(record))),
                     )
                 case Delivered():
                     self._db.execute("insert or replace into deliveries values (?, ?, ?)", (run, record.site, at))
@@ -100,16 +97,14 @@ class RunStore(Tables):
                 self._db.execute("pragma wal_checkpoint(passive)")
 
     def last_checkpoint(self, site: str) -> Countersigned | None:
-        """The last receipt for a head of this site's ledger; None if it is damaged, which `verify` reports."""
+        """The last receipt for a head of this site's ledger."""
         with self.reading():
             row = self._db.execute(
                 "select checkpoint from checkpoints where site = ? order by rowid desc limit 1", (site,)
             ).fetchone()
-        try:
-            receipt = verify_json_checksum(row["checkpoint"])["receipt"]
-            return Countersigned(**{**receipt, "head": LedgerHead(**receipt["head"])})
-        except (ValueError, LookupError, TypeError):  # no row, or a damaged one
-            return None
+            if row is None:
+                return None
+            return signed_head(row["checkpoint"]).receipt
 
     def _write_step(self, run: str, step: StepDone, measured: Timing, at: str) -> None:
         report = step.report
@@ -125,8 +120,8 @@ class RunStore(Tables):
         values += [json.dumps(told) for told in (report.level, report.residual, report.gap, report.bound)]
         values += [measured.seconds, measured.bytes_sent, measured.bytes_received, at]
         self._db.execute(
-            f"insert or replace into rounds values ({', '.join('?' * (len(values) + 1))})",  # noqa: S608 - signs alone
-            (*values, row_checksum(values)),
+            f"insert or replace into rounds values ({', '.join('?' * len(values))})",  # noqa: S608 - signs alone
+            values,
         )
         shown = report if report.verified else None
         known = [[x for x in told if x >= 0.0] for told in (report.gap, report.bound)]  # -1 means none
@@ -138,7 +133,7 @@ class RunStore(Tables):
         )
 
     def _write_end(self, run: str, end: Ended, at: str) -> None:
-        heads = add_json_checksum({"heads": [asdict(head) for head in end.heads]})
+        heads = json.dumps([asdict(head) for head in end.heads])
         self._db.execute(
             "update runs set ended = ?, stop = ?, reason = ?, heads = ? where run = ?",
             (at, end.outcome.name, end.reason, heads, run),
@@ -152,44 +147,20 @@ class RunStore(Tables):
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def unfinished(self, at: str) -> tuple[list[Plan], list[tuple[str, str]]]:
-        """The plans of the runs that are not closed, in order of their beginning.
-
-        Runs whose plan cannot be read are closed as damaged; the second list has their names and the reasons.
-        """
+    def unfinished(self) -> list[Plan]:
+        """The plans of the runs that are not closed, in order of their beginning."""
         with self.reading():
-            query = "select run, plan, plan_digest from runs where closed is null order by started, rowid"
-            rows = self._db.execute(query).fetchall()
-        plans, damaged = list[Plan](), list[tuple[str, str]]()
-        for row in rows:
-            try:
-                plan = _plan(row["plan"])
-                if (plan.run, plan.digest) != (row["run"], row["plan_digest"]):
-                    raise ValueError("it differs from the written plan")
-                plans.append(plan)
-            except UNREADABLE as error:
-                damaged.append((row["run"], f"Its plan cannot be read ({error})."))
-        for run, reason in damaged:
-            with self.transaction():
-                self._db.execute(
-                    "update runs set ended = coalesce(ended, ?1), stop = ?2, reason = ?3, closed = ?1 where run = ?4",
-                    (at, Outcome.DAMAGED.name, reason, run),
-                )
-        return plans, damaged
+            rows = self._db.execute("select plan from runs where closed is null order by started, rowid")
+            return [_plan(row["plan"]) for row in rows.fetchall()]
 
     def undelivered(self) -> dict[str, Undelivered]:
-        """The closed runs that some site has not fetched, by name; without runs whose plan cannot be read."""
+        """The closed runs that some site has not fetched, by name."""
         with self.reading():
             rows = self._db.execute(
-                "select plan, group_concat(site) as sites from deliveries d join runs r on r.run = d.run "
+                "select d.run, plan, group_concat(site) as sites from deliveries d join runs r on r.run = d.run "
                 "where d.at is null and r.closed is not null group by d.run order by r.started"
             ).fetchall()
-        found = dict[str, Undelivered]()
-        for row in rows:
-            with suppress(*UNREADABLE):
-                plan = _plan(row["plan"])
-                found[plan.run] = Undelivered(plan, frozenset(row["sites"].split(",")))
-        return found
+            return {row["run"]: Undelivered(_plan(row["plan"]), frozenset(row["sites"].split(","))) for row in rows}
 
     def has_begun(self, run: str) -> bool:
         """Whether an attempt of the run has begun."""
@@ -197,37 +168,23 @@ class RunStore(Tables):
             return self._db.execute("select 1 from attempts where run = ?", (run,)).fetchone() is not None
 
     def records(self, run: str) -> list[Record]:
-        """The records of this run that `state.resume` needs, in order.
-
-        Raises
-        ------
-        StorageError
-            a record is damaged.
-        """
-        try:
-            with self._in_turn:
-                return self._records(run)
-        except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError) as error:
-            message = (
-                f"{self.path}: the records of run {run} cannot be read ({error}). Restore the store from a backup."
-            )
-            raise StorageError(message) from None
+        """The records of this run that `state.resume` needs, in order."""
+        with self.reading():
+            return self._records(run)
 
     def _records(self, run: str) -> list[Record]:
         [summary] = self._rows("select * from runs where run = ?", run)
-        if (plan := _plan(summary["plan"])).digest != summary["plan_digest"] or plan.run != run:
-            raise ValueError("the plan differs from the written one")
         records: list[Record] = [
             SiteExcluded(row["site"], Outcome[row["outcome"]], row["reason"])
             for row in self._rows("select * from exclusions where run = ? order by site", run)
         ]
         attempts = self._rows("select * from attempts where run = ? order by attempt desc limit 1", run)
         if attempts:
-            plain = verify_json_checksum(attempts[0]["began"])
+            plain = json.loads(attempts[0]["began"])
             steps = max(plain["steps"], summary["steps"])
             records.append(AttemptBegan(**plain | {"participants": tuple(plain["participants"]), "steps": steps}))
         if summary["ended"] is not None:
-            heads = [] if summary["heads"] is None else verify_json_checksum(summary["heads"])["heads"]
+            heads = json.loads(summary["heads"] or "[]")
             records.append(Ended(Outcome[summary["stop"]], summary["reason"], tuple(Head(**head) for head in heads)))
         delivered = self._rows("select site from deliveries where run = ? and at is not null order by site", run)
         records += [Delivered(row["site"]) for row in delivered]
@@ -237,6 +194,13 @@ class RunStore(Tables):
 
     def _rows(self, query: str, run: str) -> list[sqlite3.Row]:
         return self._db.execute(query, (run,)).fetchall()
+
+
+def signed_head(text: str) -> HeadSigned:
+    """A row of `checkpoints`."""
+    plain = json.loads(text)
+    receipt = plain["receipt"]
+    return HeadSigned(**{**plain, "receipt": Countersigned(**{**receipt, "head": LedgerHead(**receipt["head"])})})
 
 
 def _plan(text: str) -> Plan:

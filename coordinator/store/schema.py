@@ -13,6 +13,7 @@ from coreg_core.errors import StorageError
 
 SCHEMA_VERSION = 10
 _UNREACHED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")  # errors of permissions and paths
+RESTORE = "Stop the coordinator, check the disk, and restore the newest backup (docs/how-to/back-up-and-restore.md)."
 BUSY_SECONDS = 60.0  # timeout of a writer for another one: `prune` and `backup` hold the file for seconds
 SCHEMA = """
 create table runs (
@@ -50,7 +51,7 @@ create table rounds (
     round integer not null, phase text not null, verified integer not null, level text not null, residual text not null,
     gap text not null, bound text not null,
     seconds real not null, bytes_sent integer not null, bytes_received integer not null, at text not null,
-    checksum text not null, primary key (run, number)
+    primary key (run, number)
 );
 create table queue (
     number integer primary key, run text not null unique, plan text not null, submitted text not null
@@ -124,6 +125,11 @@ def open_database(path: Path) -> sqlite3.Connection:
     return db
 
 
+def damaged(path: Path, error: Exception) -> StorageError:
+    """The error of a store that cannot be read: its file, SQLite's reason, and what to do."""
+    return StorageError(f"{path}: the run store cannot be read ({error}). {_todo(error)}")
+
+
 def _todo(error: Exception) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_FULL"):
@@ -132,7 +138,7 @@ def _todo(error: Exception) -> str:
         return "The store is unharmed: correct the path, or the owner or mode of the file and its folder."
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")):
         return "Another process holds it: try again."
-    return "Check the disk, or restore a backup."
+    return RESTORE
 
 
 def _denied(path: Path, error: Exception) -> PermissionError | None:
@@ -201,7 +207,7 @@ class Tables:
             with self._in_turn:
                 yield
         except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise StorageError(f"{self.path}: cannot be read ({error}). Restore it from a backup.") from None
+            raise damaged(self.path, error) from None
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[None]:

@@ -5,16 +5,17 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.store.checksums import UNREADABLE, verify_json_checksum
-from coordinator.store.runs import ROUND_COLUMNS, RunStore
+from coordinator.machine.records import HeadSigned
+from coordinator.store.runs import ROUND_COLUMNS, RunStore, signed_head
 from coreg_core.errors import UsageError
+from coreg_core.protocol.plan import plan_from_dict
 
 
 @dataclass(frozen=True)
 class RunSummary:
     """A summary of a run.
 
-    ``plan`` is empty if it cannot be read. ``closed`` is the time from which no site was awaited. ``rounds`` counts complete
+    ``closed`` is the time from which no site was awaited. ``rounds`` counts complete
     rounds, sweeps included. ``level``, ``gap`` and ``bound`` are those of the last verified round, for the worst column:
     ``level`` is the number of halvings of the gap until the tolerance; the others need exact reports. ``pruned`` is the
     time at which its rounds were removed.
@@ -88,7 +89,7 @@ class Summaries(RunStore):
                 shown.append(plain)
         return found, shown
 
-    def checkpoints(self, *, run: str | None = None, site: str | None = None) -> list[dict[str, Any]]:
+    def checkpoints(self, *, run: str | None = None, site: str | None = None) -> list[HeadSigned]:
         """The heads of sites' ledgers at the ends of runs, signed by both sides, in order of receipt."""
         with self.reading():
             rows = self._db.execute(
@@ -96,14 +97,11 @@ class Summaries(RunStore):
                 "order by rowid",
                 (run, site),
             )
-            return [verify_json_checksum(row["checkpoint"]) for row in rows.fetchall()]
+            return [signed_head(row["checkpoint"]) for row in rows.fetchall()]
 
 
 def _summary(row: sqlite3.Row) -> RunSummary:
-    try:
-        plan = json.loads(row["plan"])
-        federation, _, _ = plan["federation"], plan["objective"]["name"], plan["membership"]["sites"]
-    except UNREADABLE:  # a damaged plan must not hide the other runs
-        plan, federation = {}, ""
+    plan = json.loads(row["plan"])
+    plan_from_dict(plan)  # a damaged plan is an error here, not where it is shown
     plain = {name: row[name] for name in row.keys() if name not in ("plan", "plan_digest", "heads")}  # noqa: SIM118 - a Row iterates values
-    return RunSummary(federation=federation, plan=plan, **plain)
+    return RunSummary(federation=plan["federation"], plan=plan, **plain)

@@ -103,7 +103,7 @@ def _row(db: SimpleNamespace, run: RunSummary) -> Row:
     # The status has waits of runs that ended since it was written.
     text = db.waits[run.run].text if run.run in db.waits and (run.ended or "") <= db.at else ""
     state = state_of(run, text, parked=run.run in db.service.get("parked", ()), up=db.up)
-    return Row(run.run, run.plan.get("study") or run.federation or "(damaged plan)", run.plan, run.started, state, run)
+    return Row(run.run, run.plan["study"] or run.federation, run.plan, run.started, state, run)
 
 
 def _progressed(db: SimpleNamespace, row: Row, earlier: Iterable[RunSummary]) -> Row:

@@ -22,7 +22,7 @@ class Outcome(Enum):
     SITE_FAULT = "A site sent an answer that cannot be used."
     INTERRUPTED = "Interrupted by the operator."
     CANCELLED = "Cancelled by the operator."
-    DAMAGED = "The coordinator's records of this run are damaged, or older than the sites'."
+    DAMAGED = "The coordinator's records of this run are older than the sites'."
 
     @property
     def good(self) -> bool:

@@ -234,7 +234,7 @@ def test_a_record_without_a_head_of_the_site_is_no_evidence(home):
         home.audit(home.record([dataclasses.replace(kept, receipt=receipt)]))
 
 
-def test_the_coordinator_keeps_checkpoints_with_a_checksum_and_names_a_ledger_that_went_back(home, tmp_path):
+def test_the_coordinator_keeps_checkpoints_and_names_a_ledger_that_went_back(home, tmp_path):
     kept, backup = home.serve("r-one"), home.path.read_bytes()
     kept += home.serve("r-two")
     path = tmp_path / "runs.sqlite"
@@ -251,9 +251,8 @@ def test_the_coordinator_keeps_checkpoints_with_a_checksum_and_names_a_ledger_th
     for signed in kept:
         write(signed)
     assert store.records("r-one") == [], "nothing is decided by it"
-    plain = json.loads(json.dumps([dataclasses.asdict(signed) for signed in kept]))
-    assert store.checkpoints(site="north") == plain
-    assert store.checkpoints(run="r-two") == plain[1:]
+    assert store.checkpoints(site="north") == kept
+    assert store.checkpoints(run="r-two") == kept[1:]
     assert store.checkpoints(site="south") == []
     shown = command("ledger-checkpoints", "--site", "north")
     assert shown.stdout.startswith("ledger of north: 5 lines up to ")
@@ -265,9 +264,6 @@ def test_the_coordinator_keeps_checkpoints_with_a_checksum_and_names_a_ledger_th
     write(home.serve("r-four")[0])
     warning = command("ledger-checkpoints").stderr
     assert warning.startswith("north: its ledger had 13 lines at the end of run r-two, and 7 at that of r-four")
-    store._db.execute("update checkpoints set checkpoint = replace(checkpoint, '\"lines\": 5', '\"lines\": 6')")
-    with pytest.raises(StorageError, match="checksum"):
-        store.checkpoints()
     store.close()
 
 

@@ -6,7 +6,6 @@ import re
 import socket
 import sqlite3
 import urllib.request
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -194,14 +193,6 @@ def test_a_run_is_shown_with_its_convergence_and_the_sites_that_it_waits_for(sho
         assert words in over
     for words in ("Certified gap", "Prediction bound"):
         assert (words in over, words in text) == (True, False), "shown where the sites' operators agreed to tell it"
-
-
-def test_a_run_with_a_damaged_plan_has_a_page(store):
-    for run in ("live", "over"):
-        with closing(sqlite3.connect(store)) as db, db:
-            db.execute("update runs set plan = '{' where run = ?", (run,))
-            db.execute("delete from rounds where run = ? and number > 1", (run,))
-        assert "Convergence" in get(store, f"/run/{run}")
 
 
 def test_notices_answer_times_and_disclosures_stand_beside_a_run(store):

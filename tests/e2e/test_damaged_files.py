@@ -54,7 +54,7 @@ COMMANDS = {
     "agreement.coreg": [(AGENT, "predict", *MODEL), (AGENT, "evaluate", *MODEL)],
     "additive.coreg": [(AGENT, "predict", *MODEL), (AGENT, "report", "--model", "FILE"), (AGENT, "evaluate", *MODEL)],
     "runs.sqlite": [
-        *((COORDINATOR, name) for name in ("runs", "verify", "sites", "status", "ledger-checkpoints")),
+        *((COORDINATOR, name) for name in ("runs", "sites", "status", "ledger-checkpoints")),
         (COORDINATOR, "show", "RUN"),
         (COORDINATOR, "show", "RUN", "--json"),
         (COORDINATOR, "backup", "copy.sqlite"),

@@ -68,7 +68,7 @@ class AgentOfRuns:
 class Service:
     """The federation and its agents, wired by a queue of events; actions of the store are carried out at once.
 
-    ``deaf`` are agents to which nothing arrives; ``damaged`` runs have records that cannot be read.
+    ``deaf`` are agents to which nothing arrives.
     """
 
     def __init__(self, *, max_concurrent_runs: int = 4, **scheduler: Any):
@@ -77,7 +77,7 @@ class Service:
         self.events: deque[e.Event] = deque()
         self.queue: list[Plan] = []
         self.records: dict[str, list[Record]] = {}
-        self.damaged, self.deaf = set[str](), set[str]()
+        self.deaf = set[str]()
         self.closed: dict[str, e.CloseRun] = {}
         self.finished: dict[str, e.Finish] = {}
         self.models: dict[tuple[str, str], Finished] = {}  # the last end that each was sent
@@ -120,18 +120,13 @@ class Service:
                 self.queue.remove(plan)
                 self.events.append(e.Submitted(plan))
             case e.LoadRun(plan, on_demand):
-                self.events.append(self.loaded(plan, on_demand=on_demand))
+                self.events.append(e.Submitted(plan, tuple(self.records.get(plan.run, ())), on_demand))
             case e.CloseRun(plan):
                 self.closed[plan.run] = action
             case e.Countersign(name, fetched):
                 receipt = Countersigned(fetched.run, fetched.head, "now", "05", "06")
                 signed = HeadSigned(name, fetched.signature, "04", receipt)
                 self.events.append(e.HeadCountersigned(fetched.run, signed))
-
-    def loaded(self, plan: Plan, *, on_demand: bool) -> e.Event:
-        if plan.run in self.damaged:
-            return e.Unusable(plan.run, "the state is missing")
-        return e.Submitted(plan, tuple(self.records.get(plan.run, ())), on_demand)
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
@@ -151,7 +146,7 @@ class Service:
     def restarted(self, plans: Iterable[Plan], **scheduler: Any) -> "Service":
         """Another process on the same store; agents are who they are, and not connected."""
         again = Service(unfinished=tuple(plans), **scheduler)
-        again.agents, again.records, again.damaged = self.agents, self.records, self.damaged
+        again.agents, again.records = self.agents, self.records
         return again
 
     def bits(self, run: str) -> dict[str, Any]:

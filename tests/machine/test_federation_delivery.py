@@ -1,11 +1,10 @@
-"""coordinator/machine/federation.py: ends that are delivered on demand, stores that are older than the sites, damaged runs."""
+"""coordinator/machine/federation.py: ends that are delivered on demand, stores that are older than the sites."""
 
 import pytest
 from machine.service import SITES, AgentOfRuns, Service, holding_back, until_answered, without
 from machine.tiny import make_plan, undisturbed
 
 from coordinator.machine import events as e
-from coordinator.machine import notices as n
 from coordinator.machine.phases import Phase
 from coordinator.machine.records import Delivered
 from coordinator.machine.scheduler import Undelivered
@@ -149,20 +148,6 @@ def test_a_late_word_about_an_earlier_end_does_not_damage_a_run_that_was_resumed
     del service.agents["c"].handle
     service.joined("c")
     assert service.finished["run-1"].outcome is Outcome.CONVERGED
-
-
-# --- one damaged run (4) ------------------------------------------------------------------------------------------
-
-
-def test_a_run_whose_records_cannot_be_read_is_closed_and_the_others_go_on() -> None:
-    plans = [make_plan(run="broken"), make_plan(run="whole")]
-    service = Service(unfinished=tuple(plans), max_concurrent_runs=1)
-    service.damaged.add("broken")
-    service.submit().joined()
-    assert service.closed == {"broken": e.CloseRun(plans[0], Outcome.DAMAGED, "the state is missing")}
-    assert n.RunDamaged("broken", "the state is missing") in service.notices
-    assert service.finished["whole"].outcome is Outcome.CONVERGED
-    assert service.federation.scheduler.idle
 
 
 # --- countersigning (7) -------------------------------------------------------------------------------------------

@@ -56,7 +56,6 @@ WARNINGS: dict[n.Notice, list[str]] = {
     n.Stalled(RUN, (), 4.0): ["waiting for enough sites", "timeout 4 s"],
     n.LedgerDoubtful(RUN, "a", "a: the head is another's"): ["a: the head is another's"],
     n.NotFetched(RUN, ("a", "b")): ["a, b did not fetch the result in time", "when the site connects again"],
-    n.RunDamaged(RUN, "The state is missing."): ["run run-1 is damaged", "the other runs continue", "is missing."],
 }
 EVERY = LINES | WARNINGS
 

@@ -112,8 +112,6 @@ def test_models_score_together_that_were_trained_together(store: Summaries) -> N
     )  # its results are lists of ids: no model to score with
     store.begin(aligned, NOW)
     write(store, aligned, RECORDS)
-    begun(store, RECORDS, run="broken")
-    store._db.execute("update runs set plan = '{' where run = 'broken'")
     found = trained_run(store.path, "")
     assert (found.run, found.objective, found.sites) == ("new", "agreement", ("a", "b", "c"))
     assert trained_run(store.path, "ol").run == "old"
@@ -163,31 +161,13 @@ def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) 
     store.close()
 
 
-def test_a_damaged_run_is_named_and_closed_and_the_study_is_carried_out(path: Path) -> None:
-    store = Summaries(read_configuration(path).service.store)
-    begun(store, RECORDS[:3], run="no-plan")
-    begun(store, RECORDS, run="fetched-late")
-    store._db.execute("update deliveries set at = null")
-    store._db.execute("update runs set plan = '{' where run <> 'x'")
-    Queue(store.path).submit(OTHER, NOW)
-    store._db.execute("update queue set plan = '{}'")
-    end, notices, _ = carried_out(path)
-    assert end.outcome is Outcome.TOO_FEW_SITES
-    assert [x.run for x in notices if isinstance(x, n.RunDamaged)] == ["no-plan", NEXT]
-    assert store.find("no-plan").stop == "DAMAGED"
-    store.close()
-
-
-def test_records_that_are_damaged_end_their_run_with_its_own_outcome(path: Path) -> None:
+def test_a_damaged_store_is_one_error_that_says_what_to_do(path: Path) -> None:
     store = Summaries(read_configuration(path).service.store)
     begun(store, RECORDS[:6])
     store._db.execute("update attempts set began = '{}'")
     store.close()
-    end, notices, _ = carried_out(path, make_plan(run=NEXT))
-    assert end.outcome is Outcome.DAMAGED
-    assert end.run == RUN
-    [damaged] = [x for x in notices if isinstance(x, n.RunDamaged)]
-    assert "records of run run-1 cannot be read" in damaged.reason
+    with pytest.raises(StorageError, match=r"runs.sqlite: the run store cannot be read.*restore the newest backup"):
+        carried_out(path, make_plan(run=NEXT))
 
 
 def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(path: Path, monkeypatch: Any) -> None:

@@ -92,16 +92,6 @@ Sessions._converse = _converse
 """,
         1,
     ),
-    "a store with a damaged run stops the service": (
-        """
-from coordinator.store.runs import RunStore
-from coreg_core.errors import StorageError
-def unfinished(self, at):
-    raise StorageError("damaged")
-RunStore.unfinished = unfinished
-""",
-        0,
-    ),
 }
 
 

@@ -48,17 +48,6 @@ def test_a_run_is_cancelled_by_a_beginning_of_its_name_until_it_has_ended(store:
             queue.cancel(name, "", NOW)
 
 
-def test_a_queued_run_whose_plan_is_damaged_is_removed_and_named(queue: Queue) -> None:
-    for plan in (ONE, TWO):
-        queue.submit(plan, NOW)
-    queue._db.execute("update queue set plan = replace(plan, 'tiny', 'other') where run = 'one'")
-    assert queue.waiting() == [(TWO, NOW)], "it delays no other run"
-    [(run, reason)] = queue.remove_damaged()
-    assert (run, "checksum does not match" in reason) == ("one", True)
-    assert queue.read() == QueueRead((TWO,), {})
-    assert queue.remove_damaged() == []
-
-
 def test_the_status_of_sites_and_of_the_service_is_read_by_other_processes(tmp_path: Path) -> None:
     status = Status(tmp_path / "runs.sqlite")
     status.opened("b", "0.2.0", "2027", "2026-01-01")
