@@ -6,7 +6,7 @@ r"""Partition a real table over the sites of a federation: columns by site, labe
 | rows | own labelled rows for each site, or the same ones everywhere |
 | twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
 | labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last site's sign flipped |
-| shared rows | real; "synthetic": drawn from the columns' ranges as `coreg-agent synthesize` does; "leaning": along a column |
+| shared rows | real; "synthetic": drawn from the columns' ranges; "leaning": along a column |
 | ids | with ``mislinked``, this share of a site's shared rows are in random order |
 | columns added | ``noise``: so many columns of noise at each site |
 | target | a number; with ``yes_no`` whether it is above the median. A target of two values becomes 0 and 1 in each regime |

@@ -257,24 +257,6 @@ def align_command(
     raise typer.Exit(exit_code(joined.outcome))
 
 
-@app.command("synthesize")
-def synthesize_command(
-    definitions: Annotated[Path, typer.Argument(help="A TOML file: name, rows, and a distribution for each column.")],
-    output: Annotated[Path, typer.Argument(help="The table to write, for --unlabelled.")],
-) -> None:
-    """Draw a synthetic shared set from published ranges. Every site gets the same rows, and no table is read.
-
-    It serves sites without common individuals whose columns all sites understand.
-    """
-    from site_agent.data.synthetic import Definitions
-
-    read = Definitions.read(definitions)
-    read.write(output)
-    typer.echo(
-        f"{read.rows} synthetic instances in {output} (definitions {read.digest}: compare it with the other sites)"
-    )
-
-
 def main() -> None:
     """The console script."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our notices report failed connections

@@ -44,7 +44,6 @@ COMMANDS = {
     "plan.json": [(*CHECK, "--plan", "FILE")],
     "north.toml": [CHECK, (AGENT, "runs", *CONFIG), (AGENT, "status", *CONFIG)],
     "policy.toml": [CHECK, (*PEERS, "--policy", "FILE", "co/south.pem")],
-    "drawn.toml": [(AGENT, "synthesize", "FILE", "drawn.csv")],
     "north.csv": [
         CHECK,
         (AGENT, "predict", "--model", "agreement.coreg", "--data", "FILE"),
@@ -67,15 +66,6 @@ COMMANDS = {
 UNREACHABLE = 7  # no coordinator is there: the last line of `check`, and what `status` says
 # Values of another type in a manifest and in checkpoints; damaged keys in a certificate and a request; a schema that is no text.
 FOUND = (282, 309, 914, 3242, 24427, 24752, 26786)
-DEFINITIONS = """
-name = "drawn"
-rows = 20
-id = "id"
-[columns]
-a = { range = [0, 1], mean = 0.5, sd = 0.1 }
-b = { range = [1, 90], whole = true }
-c = { values = ["x", "y"] }
-"""
 ODD = [
     None,
     True,
@@ -117,7 +107,6 @@ def home(tmp_path_factory):
     keep(folder / "north" / "checkpoints.json", run(COORDINATOR, "ledger-checkpoints", "--json", cwd=folder))
     run(AGENT, "enroll", "--renew", "--identity", "north", cwd=folder)
     shutil.copy(folder / "north" / "site.csr", folder / "north" / "renewal.csr")
-    (folder / "drawn.toml").write_text(DEFINITIONS)
     import polars as pl
 
     pl.read_csv(folder / "north.csv").write_parquet(folder / "north.parquet")
