@@ -68,7 +68,9 @@ def agreement(deal: Partition, alone: list[float]) -> list[float]:
             data[f"site-{v}"] = PrivateData(scaled[rows], y, scaled[deal.shared], "shared")
             means[f"site-{v}"] = scaled[deal.test]
     problem = Problem(data, (), np.empty(0))
-    terms = Agreement(bandwidth="loo", ridge="loo", coupling=(0.0, 0.1, 0.3, 1.0, 3.0), relative=True)
+    weight = sum(map(len, deal.labelled)) / (2 * len(deal.columns) ** 2 * len(deal.shared))  # of a label, on average
+    path = tuple(weight * share for share in (0.0, 0.1, 0.3, 1.0, 3.0))
+    terms = Agreement(bandwidth="loo", ridge="loo", coupling=path)
     run = simulate(problem, plan_for(problem, terms, Iteration(tolerance=1e-8, prediction_tolerance=1e-4)))
     errors = list(alone)
     for name, result in zip(sorted(data), run.results, strict=True):

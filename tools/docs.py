@@ -169,7 +169,7 @@ def key_rows(schema: dict[str, Any], fields: dict[str, Any], explained: str, pre
         default = "required" if field.is_required() else f"`{said}`"
         values = allowed(shape := schema["properties"][name])
         if any(isinstance(rule, BeforeValidator) for rule in field.metadata):  # a single value is a list of one
-            values = f"{allowed(shape['items'])} or {values}, or `{{ relative = … }}` of either"
+            values = f"{allowed(shape['items'])} or {values}"
         rows.append(f"| `{prefix}{name}` | {default} | {values} | {schemas.explanation(explained, name)} |")
     return rows
 

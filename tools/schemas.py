@@ -19,17 +19,15 @@ from site_agent.policy.policy import Policy
 
 FOLDER = ROOT / "docs" / "reference" / "schemas"
 EXPLAINED: dict[str, dict[str, str]] = tomllib.loads((ROOT / "tools" / "keys.toml").read_text(encoding="utf-8"))
-HIDDEN = frozenset({"relative", "trained"})  # terms of a plan that no file has
+HIDDEN = frozenset({"trained"})  # terms of a plan that no file has
 # The table of keys.toml for each section's class; other sections have their class's name in lower case.
 SECTIONS = {"AgreementSection": "model", "IterationSection": "schedule", "TimeoutSection": "timeouts"}
 NUMBER = {"type": "number", "minimum": 0}
 SEVERAL = {"type": "array", "items": NUMBER, "minItems": 1, "maxItems": MOST_COLUMNS}
-RELATIVE = {"relative": {"anyOf": [NUMBER, SEVERAL]}}
 COUPLING = {
     "anyOf": [
         NUMBER,
         SEVERAL,
-        {"type": "object", "properties": RELATIVE, "required": ["relative"], "additionalProperties": False},
     ],
     "default": 0.01,
     "description": EXPLAINED["model"]["coupling"],

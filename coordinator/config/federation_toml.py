@@ -72,23 +72,12 @@ def _section(terms: type, before: Callable[[Any], Any] | None = None, **changed:
     return made
 
 
-def _coupling_said(section: Any) -> Any:
-    """Convert ``coupling = {relative = …}`` to the plan's terms, and add 0 (each site alone) to every path."""
-    if not isinstance(section, dict):
-        return section
-    if "relative" in section:
-        raise ValueError("relative: write coupling = { relative = … }")
-    if "coupling" not in section:
-        return section
-    said = section["coupling"]
-    units = {}
-    if isinstance(said, dict):
-        if set(said) != {"relative"}:
-            raise ValueError("coupling: a number, a list of numbers, or { relative = a number or a list }")
-        said, units = said["relative"], {"relative": True}
+def _with_zero(section: Any) -> Any:
+    """Add 0 (each site alone) to every path of couplings."""
+    said = section.get("coupling") if isinstance(section, dict) else None
     if isinstance(said, list | tuple) and len(said) > 1 and 0 not in said:
-        said = [0.0, *said]
-    return {**section, "coupling": said, **units}
+        return {**section, "coupling": [0.0, *said]}
+    return section
 
 
 def _objective_said(section: dict[str, Any]) -> str | None:
@@ -115,7 +104,7 @@ else:
     _couplings = (Annotated[_hints["coupling"], BeforeValidator(_one_or_several)], Agreement().coupling)
     AgreementSection = _section(
         Agreement,
-        _coupling_said,
+        _with_zero,
         objective=(Literal["agreement"], "agreement"),
         coupling=_couplings,
     )

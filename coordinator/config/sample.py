@@ -33,12 +33,12 @@ forecast = true
 # The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together.
 # Both policy presets allow it.
 # objective = "agreement"
-# "exact" (up to about 10 000 shared instances), "semi-parametric" (up to millions), "landmarks" or "linear".
+# "exact" (up to about 10 000 shared instances), "semi-parametric" (up to millions) or "linear".
 # form = "exact"
 # kernel = "gaussian"
 # Strength of the agreement. 0 trains every site alone. A list, as [0.001, 0.01], trains several at once, 0 included.
 # coupling = 0.01
-# Units of the labels at each site: "centred", "standardised" or "raw".
+# Units of the labels at each site: "centred" or "standardised".
 # label_units = "centred"
 
 # Only for the agreement:

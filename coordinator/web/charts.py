@@ -69,8 +69,7 @@ class Bar:
 def columns_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of a run's columns: its couplings λ, or one column without a name."""
     couplings = plan.get("objective", {}).get("coupling")
-    unit = " (relative)" if plan.get("objective", {}).get("relative") else ""
-    return tuple(f"λ = {c:.3g}{unit}" for c in couplings) if couplings else ("",)
+    return tuple(f"λ = {c:.3g}" for c in couplings) if couplings else ("",)
 
 
 def convergence(plan: Mapping[str, Any], rounds: list[dict[str, Any]]) -> list[Chart]:

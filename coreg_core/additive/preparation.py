@@ -104,8 +104,6 @@ class Preparation:
             kernel=terms.kernel,
             landmarks=terms.landmarks,
             seed=terms.seed,
-            degree=terms.degree,
-            offset=terms.offset,
             bandwidth=None if terms.bandwidth == "loo" else float(terms.bandwidth),
         )
         self._groups: Arr | None = None

@@ -62,22 +62,6 @@ def consensus_weight(coupling: float, n_views: int) -> float:
     return 2.0 * coupling * n_views if n_views > 1 else 0.0
 
 
-def relative_coupling(relative: float, n_labels: int, n_views: int, n_unlabelled: int) -> float:
-    """λ = ρ Σ_v n_v / (2M²m): at ρ = 1 all shared instances together weigh as much as a site's labels, on average.
-
-    The weight on the shared instances is μ = 2λM, so that mμ = ρ Σ_v n_v / M: one number means the same for 3 sites and 100,
-    and for 250 shared instances and 10⁶.
-
-    Raises
-    ------
-    UsageError
-        no site, or no shared instance.
-    """
-    if n_views < 1 or n_unlabelled < 1:
-        raise UsageError(f"a relative coupling needs sites and shared instances, not {n_views} and {n_unlabelled}.")
-    return relative * (n_labels / (2.0 * n_views * n_views * n_unlabelled))
-
-
 def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Certificate:
     """Q − Q* ≤ ¼ Σ_v b_v ‖g_v‖² = gap, and ‖ŷ_v − ŷ_v*‖ ≤ √(b_v · gap), the largest over v."""
     gap = 0.25 * float(bounds @ np.einsum("vm,vm->v", gradient, gradient))

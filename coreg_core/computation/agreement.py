@@ -1,6 +1,6 @@
 r"""The paper's objective as a federation computes it: a schedule of `coreg_core.agreement.schedules` over sums of answers.
 
-    labels (of relative couplings) → sizes → the schedule's questions → residual, if rounding ended it
+    sizes → the schedule's questions → residual, if rounding ended it
 
 Only sums over the sites are known. Of b_v and ρ_v the largest counts: their eighth powers are summed, which tells the largest
 to within a factor M^⅛ (`objective.largest`).
@@ -42,13 +42,12 @@ _ENDED_BY_ROUNDING = (Stop.CONVERGED_TO_ROUNDING, Stop.STAGNATED)
 
 @dataclass(frozen=True, eq=False)
 class AgreementState:
-    """``labels`` is Σ n_v once it is known, ``sums`` those of `SIZES`, ``residuals`` those of `residual`; ``inner`` is the
+    """``sums`` are those of `SIZES`, ``residuals`` those of `residual`; ``inner`` is the
     schedule's own state.
 
     The schedule follows from the sums. It is kept because its terms have M numbers, and M sites ask for it in every round.
     """
 
-    labels: float = 0.0
     sums: tuple[float, ...] = ()
     residuals: tuple[float, ...] = ()
     schedule: Schedule[Any] | None = None
@@ -71,24 +70,23 @@ class AgreementComputation:
 
     def _stays(self, state: AgreementState) -> tuple[float, ...]:
         """Σ 1/(1 + x_v) of each column, at most the least eigenvalue of M I − ΣR_v."""
-        return state.sums[-len(self._columns(state)) :]
+        return state.sums[-len(self._columns()) :]
 
-    def _columns(self, state: AgreementState) -> tuple[Column, ...]:
-        couplings = self.terms.couplings(round(state.labels), self.n_sites, self.n_unlabelled)
+    def _columns(self) -> tuple[Column, ...]:
         weight = sweep_weight if self.iteration.name == "block-coordinate-descent" else consensus_weight
-        return tuple(Column(coupling, weight(coupling, self.n_sites)) for coupling in couplings)
+        return tuple(Column(coupling, weight(coupling, self.n_sites)) for coupling in self.terms.coupling)
 
     def _bounds(self, state: AgreementState) -> list[float]:
         """‖respond(0, μ)‖ ≤ ‖y‖ min(√b, 1/(2√μ)) of each column: each coordinate is s β/(1 + μs²), ‖β‖ ≤ ‖y‖ and s² ≤ b."""
         most, norm = sqrt(largest(state.sums[0])), sqrt(state.sums[1])
-        weights = [column.weight for column in self._columns(state)]
+        weights = [column.weight for column in self._columns()]
         return [norm * (most if mu == 0.0 else min(most, 0.5 / sqrt(mu))) for mu in weights]
 
     def _schedule(self, state: AgreementState) -> Schedule[Any]:
         """The schedule of the plan and the sums."""
         powers, norms, labels, *of_columns = state.sums
         bound = largest(powers)
-        M, m, columns = self.n_sites, self.n_unlabelled, self._columns(state)
+        M, m, columns = self.n_sites, self.n_unlabelled, self._columns()
         roundings = of_columns[: len(columns)]
         relative = relative_step(m, M)
         typical, asked = typical_size(norms, labels, m), self.iteration
@@ -113,9 +111,7 @@ class AgreementComputation:
     def round(self, state: AgreementState) -> Round:
         """The next question to the sites."""
         all_sites = tuple(range(self.n_sites))
-        if self.terms.relative and not state.labels:
-            return Round(Ask("labels"), Layout(0, 0, 1), (), all_sites, phase="preliminary")
-        columns = self._columns(state)
+        columns = self._columns()
         if not state.sums:
             layout = Layout(0, 0, SIZES + 2 * len(columns))
             return Round(Ask("sizes", columns), layout, (), all_sites, phase="preliminary")
@@ -143,15 +139,11 @@ class AgreementComputation:
         Raises
         ------
         BadData
-            no site has a label, or honest sites cannot give this sum.
+            honest sites cannot give this sum.
         """
         question = asked.question
         assert isinstance(question, Ask)
         match question.stage:
-            case "labels":
-                if not scalars[0] >= 1.0:
-                    raise BadData("no site of this federation has a label. At least one site needs labelled rows.")
-                return replace(state, labels=scalars[0])
             case "sizes":
                 if not all(np.isfinite(x) and x >= 0.0 for x in scalars) or scalars[2] < 1.0:
                     raise BadData(SOME_SITE.format("has a size below zero, or one that is not finite"))
@@ -248,9 +240,9 @@ class AgreementComputation:
         """The targets of the sites' models; None if no round was verified."""
         return None if state.schedule is None else state.schedule.models(state.inner)
 
-    def columns(self, state: AgreementState) -> tuple[Column, ...]:
+    def columns(self, state: AgreementState) -> tuple[Column, ...]:  # noqa: ARG002
         """λ and μ of each model."""
-        return self._columns(state)
+        return self._columns()
 
     def distance(self, state: AgreementState) -> tuple[float, ...]:
         """Each column's gap over its tolerance."""

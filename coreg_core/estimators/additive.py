@@ -48,8 +48,6 @@ class AdditiveViews(ViewTables, Estimator):
         kernel: str = "gaussian",
         bandwidth: str | float = "loo",
         ridge: str | float = "loo",
-        degree: int = 3,
-        offset: float = 1.0,
         landmarks: int = 100,
         rows: str = "private",
         residuals: str = "smoothed",
@@ -66,7 +64,7 @@ class AdditiveViews(ViewTables, Estimator):
         random_state: Any = 0,
     ):
         self.views, self.kernel, self.bandwidth, self.ridge = views, kernel, bandwidth, ridge
-        self.degree, self.offset, self.landmarks = degree, offset, landmarks
+        self.landmarks = landmarks
         self.rows, self.residuals, self.group_size = rows, residuals, group_size
         self.random_intercept, self.aim = random_intercept, aim
         self.tuning_steps, self.probes, self.tol, self.tuning_tol = tuning_steps, probes, tol, tuning_tol
@@ -149,8 +147,6 @@ class AdditiveViews(ViewTables, Estimator):
             kernel=self.kernel,  # type: ignore[arg-type]  # checked just above
             bandwidth=self.bandwidth if isinstance(self.bandwidth, str) else float(self.bandwidth),  # type: ignore[arg-type]
             ridge=self.ridge if isinstance(self.ridge, str) else float(self.ridge),  # type: ignore[arg-type]
-            degree=self.degree,
-            offset=float(self.offset),
             landmarks=self.landmarks,
             seed=int(generator(self.random_state).integers(2**31 - 1)),
             rows=self.rows,  # type: ignore[arg-type]
@@ -263,10 +259,6 @@ class AdditiveRegressor(ViewsRegressor, AdditiveViews):
         (leave-one-out on a view's own labels chooses between two widths, by the distances of its rows).
     ridge
         penalty ν (scikit-learn's alpha) at the start of tuning: "loo" or a positive number.
-    degree
-        degree of the polynomial kernel.
-    offset
-        constant in the polynomial kernel.
     landmarks
         maximum number of landmarks (random rows that carry the kernel) of each view.
     rows

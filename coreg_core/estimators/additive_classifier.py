@@ -18,7 +18,7 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
 
     Parameters
     ----------
-    views, kernel, bandwidth, ridge, degree, offset, landmarks, rows, residuals, group_size, random_intercept, aim
+    views, kernel, bandwidth, ridge, landmarks, rows, residuals, group_size, random_intercept, aim
         those of `AdditiveRegressor`, as are tuning_steps, probes, tol, tuning_tol, folds, max_rounds, forecast, random_state.
 
     Attributes

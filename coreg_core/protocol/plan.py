@@ -15,16 +15,16 @@ from annotated_types import Ge, Gt, Le, Len
 
 from coreg_core.additive.model.terms import Additive as Additive
 from coreg_core.additive.model.terms import vectors_of
-from coreg_core.agreement.objective import ScheduleName, relative_coupling
-from coreg_core.kernels.functions import KernelName
+from coreg_core.agreement.objective import ScheduleName
 from coreg_core.masking.tag import TAG_WORDS
 from coreg_core.masking.words import SCALAR_WORDS
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
 MOST_IDS = 5_000_000
 MOST_POINTS = 50_000_000  # on the way in one alignment: an hour, and 3 GB of a run log
-Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
-LabelUnits: TypeAlias = Literal["centred", "raw", "standardised"]
+Form: TypeAlias = Literal["exact", "semi-parametric", "linear"]
+PlanKernel: TypeAlias = Literal["gaussian", "laplacian", "linear"]
+LabelUnits: TypeAlias = Literal["centred", "standardised"]
 DropoutPolicy: TypeAlias = Literal["wait", "continue"]
 Aggregation: TypeAlias = Literal["secure", "plaintext"]
 ConvergenceReport: TypeAlias = Literal["coarse", "exact"]
@@ -44,28 +44,19 @@ class Agreement:
     """The paper's objective, coRLSR: the sites' functions are pulled together on the shared instances.
 
     ``form`` is the span of each f_v, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
-    rows, or a number), ``degree`` and ``offset`` (polynomial), ``ridge`` ν; ``landmarks`` basis points drawn with ``seed``.
-    ``coupling`` is λ, one for each column; ``relative`` that it is in units of Σn_v/(2M²m), for which each site tells how many
-    labels it has; ``label_units`` how each site transforms its label column before it trains.
+    rows, or a number), ``ridge`` ν. "semi-parametric" is spanned by all labelled rows up to ``landmarks``, and beyond that by so
+    many rows, drawn with ``seed``. ``coupling`` is λ, one for each column; ``label_units`` how each site transforms its label
+    column before it trains.
     """
 
     form: Form = "exact"
-    kernel: KernelName = "gaussian"
+    kernel: PlanKernel = "gaussian"
     bandwidth: Literal["paper", "median", "loo"] | Positive = "paper"
     ridge: Literal["paper", "loo"] | Positive = "paper"
-    degree: Count = 3
-    offset: NotNegative = 1.0
-    landmarks: Count = 100
+    landmarks: Count = 1000
     seed: Natural = 0
     coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
     label_units: LabelUnits = "centred"
-    relative: bool = False
-
-    def couplings(self, n_labels: int, n_views: int, n_unlabelled: int) -> tuple[float, ...]:
-        """λ of each column, where these sites take part."""
-        if not self.relative:
-            return self.coupling
-        return tuple(relative_coupling(rho, n_labels, n_views, n_unlabelled) for rho in self.coupling)
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,7 @@ class AgreementJob:
         except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
             raise BadData(f'these rows cannot be factored under kernel = "{objective.kernel}" ({error}).') from None
         if not (np.isfinite([self._bound, self._norm]).all() and np.isfinite(alone).all()):
-            raise BadData(
-                f'kernel = "{objective.kernel}" overflows on these rows. Scale the features, or lower the degree.'
-            )
+            raise BadData(f'kernel = "{objective.kernel}" overflows on these rows. Scale the features.')
 
     def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:  # noqa: ARG002
         self._n_sites = len(sites)
@@ -94,8 +92,6 @@ class AgreementJob:
             raise Refused("a question of the additive objective.")
         weights = np.array([column.weight for column in question.columns])
         match question.stage:
-            case "labels":
-                return _NONE, (float(len(self.data.y)),)
             case "sizes":
                 self._require_hidden_labels(weights)
                 rounding = [powered(self.view.response_error(weight)) for weight in weights.tolist()]
@@ -186,7 +182,7 @@ class AgreementJob:
         sweeps = self.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already
         fits, rows = [], some_rows(len(self._y))
         # Of some rows alone, the shift stays that of all: one label moves it by 1/n.
-        centred = self.objective.label_units != "raw" and len(rows) == len(self._y)
+        centred = len(rows) == len(self._y)
         with np.errstate(all="ignore"):
             for j, (coupling, solution) in enumerate(zip(couplings, solutions, strict=True)):
                 t, mu, M = targets[:, j], float(models.weights[j]), self._n_sites

@@ -9,7 +9,7 @@ from coreg_core.agreement.views import View, make_view
 from coreg_core.errors import BadData
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
 from coreg_core.kernels.functions import Linear, make_kernel
-from coreg_core.kernels.leave_one_out import MANY, kernel_rule
+from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.plan import Agreement, LabelUnits
 from site_agent.machine.site_data import PrivateData
@@ -18,16 +18,12 @@ from site_agent.machine.site_data import PrivateData
 def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
     """Shift and divisor: the run sees (y − shift) / divisor."""
     match rule:
-        case "raw":
-            return 0.0, 1.0
         case "centred":
             return float(y.mean()), 1.0
         case "standardised":  # the computed standard deviation of equal targets is a rounding error, not zero
             return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
 
 
-# Landmarks of a site with `MANY` labelled rows in the semi-parametric form: the span of all rows would need n² numbers.
-MANY_LANDMARKS = 1000
 # GiB of factors that an agent keeps in the exact form, if policy.toml has no other limit.
 FACTOR_MEMORY = 4.0
 
@@ -53,32 +49,28 @@ def factor(
     if objective.form == "exact":
         _require_room(n_weights, len(X), len(Z), factor_memory)
     kind = "linear" if objective.form == "linear" else objective.kernel
-    bandwidth, ridge = kernel_rule(
-        X, y, kind, objective.bandwidth, objective.ridge, degree=objective.degree, offset=objective.offset
-    )
+    bandwidth, ridge = kernel_rule(X, y, kind, objective.bandwidth, objective.ridge)
     span: Span
     match objective.form:
         case "exact":
             span = EveryPoint()
-        case "semi-parametric" if len(X) < MANY:
+        case "semi-parametric" if len(X) <= objective.landmarks:
             span = LabelledPoints()
         case "semi-parametric":
-            span = Landmarks(MANY_LANDMARKS, objective.seed)
-        case "landmarks":
             span = Landmarks(objective.landmarks, objective.seed)
         case "linear":
             return make_view(LinearFeatures(), Linear(), X, y, Z, ridge)
-    kernel = make_kernel(objective.kernel, bandwidth=bandwidth, degree=objective.degree, offset=objective.offset)
+    kernel = make_kernel(objective.kernel, bandwidth=bandwidth)
     return make_view(span, kernel, X, y, Z, ridge, n_weights=n_weights)
 
 
 def many_labels(objective: Agreement, n: int) -> str:
     """A sentence where a site's rows are too many for the span of all of them; "" where they are not."""
-    if objective.form != "semi-parametric" or n < MANY:
+    if objective.form != "semi-parametric" or n <= objective.landmarks:
         return ""
     return (
-        f"this site has {n} labelled rows: from {MANY} on its function uses {MANY_LANDMARKS} landmarks, drawn from the labelled "
-        "and the shared rows, instead of all labelled rows"
+        f"this site has {n} labelled rows, more than landmarks = {objective.landmarks}: its function uses so many points, drawn "
+        "from the labelled and the shared rows, instead of all labelled rows"
     )
 
 
@@ -90,7 +82,7 @@ def _require_room(n_weights: int, n: int, m: int, factor_memory: float) -> None:
         return
     parts = [f"{each:,.3g} GiB for each of {factors} couplings with {m} unlabelled instances"]
     parts += [f"{labelled:,.3g} GiB for {n} labelled rows"] * (labelled > 0.01 * needed)
-    serves = ['form = "semi-parametric"', 'form = "landmarks"']
+    serves = ['form = "semi-parametric"']
     if 0 < (fit := int((factor_memory - labelled) / each) if each else 0) < factors:
         serves.append(f"at most {fit} coupling{'s' * (fit > 1)} in a run")
     raise BadData(

@@ -18,7 +18,6 @@ from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation.losses import estimate
 from coreg_core.evaluation.probability import Probability
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.plan import Agreement
 from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import Judged, SiteResult
 from site_agent.models import findings
@@ -74,10 +73,9 @@ class Models:
             return self._write_additive(result, result.additive, note)
         if result.plan is None or not result.solutions:
             return ()
-        planned = result.plan.couplings  # as in the plan; relative couplings are not λ
-        couplings = result.couplings or planned
-        short = [f"{coupling:g}" for coupling in planned]  # two couplings can have the same six digits
-        labels = short if len(set(short)) == len(set(planned)) else [repr(coupling) for coupling in planned]
+        couplings = result.plan.couplings
+        short = [f"{coupling:g}" for coupling in couplings]  # two couplings can have the same six digits
+        labels = short if len(set(short)) == len(set(couplings)) else [repr(coupling) for coupling in couplings]
         own = None if result.choice is None else result.choice.chosen
         found = _of_path(result)
         for text in [*findings_of(result, labels), *([] if found is None else findings.recommended(found))]:
@@ -190,13 +188,10 @@ def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:
     choice = result.choice
     if choice is None:
         return ()
-    assert result.plan is not None
-    relative = isinstance(result.plan.objective, Agreement) and result.plan.objective.relative
-    name = "relative coupling" if relative else "coupling"
     errors = [estimate(errors).rmse * result.divisor for errors in choice.left_out]
     listed = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
     found = [
-        f"{name} {labels[choice.chosen]} has the least error on this site's own labels, each left out in turn "
+        f"coupling {labels[choice.chosen]} has the least error on this site's own labels, each left out in turn "
         f"(root mean square errors: {listed})"
     ]
     chosen = result.couplings[choice.chosen] if result.couplings else None

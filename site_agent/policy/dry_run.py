@@ -79,6 +79,5 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
 
 def _share(plan: Plan, terms: Agreement, policy: Policy, data: PrivateData) -> float:
     begun = AgreementJob(plan, terms, data, lambda threads: threads, policy.factor_memory)
-    couplings = terms.couplings(len(data.y) * len(plan.sites), len(plan.sites), max(data.n_shared, 1))
-    weights = [weight_of(plan.iteration.name, c, len(plan.sites)) for c in couplings]
+    weights = [weight_of(plan.iteration.name, c, len(plan.sites)) for c in terms.coupling]
     return share_of_one_label(begun.view, data, weights, plan.membership.min_sites if plan.masked else 1)

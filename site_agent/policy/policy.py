@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Targets
 from coreg_core.agreement.objective import ScheduleName
-from coreg_core.kernels.functions import KernelName
 from coreg_core.protocol.plan import (
     Additive,
     Aggregation,
@@ -21,8 +20,8 @@ from coreg_core.protocol.plan import (
     Alignment,
     ConvergenceReport,
     Form,
-    LabelUnits,
     Plan,
+    PlanKernel,
     Scoring,
 )
 from coreg_wire.files.toml_file import file_faults, read_toml, toml
@@ -50,25 +49,19 @@ class Policy(BaseModel):
     coupling_min: float = Field(default=0.0, ge=0)
     coupling_max: float = Field(default=100.0, ge=0)
     # For couplings in units of Σn_v/(2M²m); the two keys above do not apply to them.
-    relative_coupling_max: float = Field(default=100.0, ge=0)
     max_couplings: int = Field(default=64, ge=1)
     max_threads: int = Field(default=64, ge=1)
     # GiB of Cholesky factors, one for each coupling of a path in the exact form. One factor is always allowed.
     factor_memory: float = Field(default=FACTOR_MEMORY, gt=0)
     # Answers to one plan on one set of instances, over all its runs. The default is 2 (max_rounds + 2) of the plan.
     max_questions: int | None = Field(default=None, ge=1)
-    # Forms and kernels of the functions. The polynomial kernel must be listed: no rule's ridge bounds its diagonal, so its models
-    # pass through every label.
-    forms: tuple[Form, ...] = Field(
-        default=("exact", "semi-parametric", "landmarks", "linear"), min_length=1, strict=False
-    )
-    kernels: tuple[KernelName, ...] = Field(default=("gaussian", "laplacian", "linear"), min_length=1, strict=False)
-    degree_max: int = Field(default=3, ge=1)
+    # Forms and kernels of the functions.
+    forms: tuple[Form, ...] = Field(default=("exact", "semi-parametric", "linear"), min_length=1, strict=False)
+    kernels: tuple[PlanKernel, ...] = Field(default=("gaussian", "laplacian", "linear"), min_length=1, strict=False)
     schedules: tuple[ScheduleName, ...] = Field(
         default=("conjugate-gradients", "block-coordinate-descent"), min_length=1, strict=False
     )
     # label_units: of the agreement; "raw" also reveals the level of the labels. targets: of the additive objective.
-    label_units: tuple[LabelUnits, ...] = Field(default=("centred", "standardised"), min_length=1, strict=False)
     targets: tuple[Targets, ...] = Field(default=("federation", "raw"), min_length=1, strict=False)
     # Limits in units of this site's labelled rows (site_agent/policy/units.py). bandwidth: times their median distance.
     bandwidth_min: float = Field(default=0.5, gt=0)
@@ -243,11 +236,6 @@ class Policy(BaseModel):
                 kernel not in self.kernels,
                 f"kernel = {toml(kernel)} is not in kernels = {toml(self.kernels)}{_TELLS.get(kernel, '')}",
             ),
-            (
-                kernel == "polynomial" and terms.degree > self.degree_max,
-                f"degree = {terms.degree} is above degree_max = {self.degree_max}: rows would be similar only to themselves, and "
-                "each answer would reveal one label",
-            ),
         ]
 
     def _of_scale(self, terms: Agreement | Additive, data: PrivateData) -> list[tuple[bool, str]]:
@@ -305,20 +293,10 @@ class Policy(BaseModel):
 
     def _agreement(self, plan: Plan, terms: Agreement) -> list[tuple[bool, str]]:
         couplings, schedule = plan.couplings, plan.iteration.name
-        relative = [rho for rho in couplings if terms.relative and rho > self.relative_coupling_max]
-        coupled = [c for c in couplings if not (terms.relative or self.coupling_min <= c <= self.coupling_max)]
+        coupled = [c for c in couplings if not self.coupling_min <= c <= self.coupling_max]
         return [
             (terms.form not in self.forms, f"form = {toml(terms.form)} is not in forms = {toml(self.forms)}"),
             (schedule not in self.schedules, f'schedule "{schedule}" is not in schedules = {toml(self.schedules)}'),
-            (
-                terms.label_units not in self.label_units,
-                f"label_units = {toml(terms.label_units)} is not in label_units = {toml(self.label_units)}: answers would reveal "
-                "the level of the labels, not only their differences",
-            ),
-            (
-                bool(relative),
-                f"relative coupling = {relative} is above relative_coupling_max = {self.relative_coupling_max}",
-            ),
             (
                 bool(coupled),
                 f"coupling = {coupled} is outside coupling_min = {self.coupling_min} to coupling_max = {self.coupling_max}",

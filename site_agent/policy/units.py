@@ -8,8 +8,7 @@ are multiples of the site's own scale:
     ridge / Σ k(x, x): how many times all labels together
 
 Rules ("paper", "median", "loo") are evaluated on the site's own rows. They cannot be chosen against the site and are not
-checked, except under the polynomial kernel: its diagonal grows with a power of the features' norm, and the rules' ridge
-does not.
+checked.
 """
 
 from dataclasses import dataclass
@@ -21,8 +20,7 @@ from scipy.spatial.distance import pdist
 from coreg_core.additive.model.features import Standardiser
 from coreg_core.additive.model.terms import NOISE_GRID, PRIOR_GRID, Additive, tries_grid
 from coreg_core.errors import UsageError
-from coreg_core.kernels.functions import Linear, Polynomial, resolve_ridge
-from coreg_core.kernels.leave_one_out import RIDGES
+from coreg_core.kernels.functions import Linear, resolve_ridge
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.plan import Agreement
 from site_agent.machine.site_data import PrivateData
@@ -57,11 +55,11 @@ def scaled(terms: Trained, data: PrivateData) -> Scaled:
     if kernel in ("gaussian", "laplacian") and not isinstance(terms.bandwidth, str):
         unit = _distance(rows, kernel) or _distance(np.concatenate([rows, others]), kernel)
         bandwidth = None if unit is None else terms.bandwidth / unit
-    if isinstance(terms.ridge, str) and kernel != "polynomial":
+    if isinstance(terms.ridge, str):
         return Scaled(bandwidth, None, None)
     try:
         least, most = _ridges(terms, rows)
-        size = float(_diagonal(terms, kernel, rows).sum())
+        size = float(Linear().diagonal(rows).sum()) if kernel == "linear" else float(len(rows))
     except UsageError:  # factoring reports the fault of such rows
         return Scaled(bandwidth, None, None)
     if not (np.isfinite(size) and size > 0.0):
@@ -85,21 +83,8 @@ def _distance(rows: Arr, kernel: str) -> float | None:
 
 
 def _ridges(terms: Trained, rows: Arr) -> tuple[float, float]:
-    """The smallest and the largest ridge that the training can choose, from the candidates of a rule and every grid point."""
-    if terms.ridge == "loo":
-        least, most = float(RIDGES.min()), float(RIDGES.max())
-    else:
-        least = most = resolve_ridge(terms.ridge, rows)
+    """The smallest and the largest ridge that the training can choose, from every grid point."""
+    least = most = resolve_ridge(terms.ridge, rows)
     if isinstance(terms, Additive) and tries_grid(terms):  # σ²/τ² times every noise over every prior
         return least * min(NOISE_GRID) / max(PRIOR_GRID), most * max(NOISE_GRID) / min(PRIOR_GRID)
     return least, most
-
-
-def _diagonal(terms: Trained, kernel: str, rows: Arr) -> Arr:
-    if kernel == "linear":
-        return Linear().diagonal(rows)
-    if kernel != "polynomial":
-        return np.ones(len(rows))
-    sigma = 1.0 if isinstance(terms.bandwidth, str) else terms.bandwidth
-    with np.errstate(over="ignore"):
-        return Polynomial(terms.degree, terms.offset, sigma).diagonal(rows)

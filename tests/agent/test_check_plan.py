@@ -88,11 +88,11 @@ def test_a_plan_for_a_data_set_of_another_name_says_so(folder):
 
 
 def test_all_reasons_against_a_plan_are_given_at_once(folder):
-    write(folder, 'aggregation = "secure"\nforms = ["landmarks"]\nmax_rounds = 7\n', "policy.toml")
+    write(folder, 'aggregation = "secure"\nforms = ["linear"]\nmax_rounds = 7\n', "policy.toml")
     plan = planned(folder)
     plan["membership"]["sites"] = ["east", "south"]
     _, _, wrong = judged(folder, {"asked": "today", "plan": plan})  # as `pending --json` has it
-    words = ("does not list north", "max_rounds = 7", 'aggregation = "plaintext"', 'forms = ["landmarks"]')
+    words = ("does not list north", "max_rounds = 7", 'aggregation = "plaintext"', 'forms = ["linear"]')
     assert [word in text for word, text in zip(words, wrong, strict=True)] == [True] * 4
 
 

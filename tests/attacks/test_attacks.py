@@ -102,7 +102,7 @@ def test_a_plan_chosen_against_a_site_is_refused_by_the_numbers_key() -> None:
         assert found[answers]["narrow"]["off"] < 1e-9
         assert found[answers]["strong"]["off"] < 0.1
         refused = found[answers]["narrow, policy"]["refused"]
-        assert all(key in refused for key in ("bandwidth_min = 0.5", "ridge_min = 0.01", "label_units"))
+        assert all(key in refused for key in ("bandwidth_min = 0.5", "ridge_min = 0.01"))
         assert found[answers]["flat"]["off"] < 1e-3
         assert "ridge_max = 1" in found[answers]["flat, policy"]["refused"]
         assert found[answers]["flat, border"]["off"] > 0.5

@@ -114,7 +114,7 @@ def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path
     left_out = {"ids_secret": every.ids_secret, "grouped_at_least": every.grouped_at_least}
     assert every == chosen.model_copy(update=left_out), "a commented key with another value than its default"
     said = {line.partition(" ")[0] for line in policy.replace("# ", "").splitlines()}
-    assert set(Policy.model_fields) - said == {"peers", "relative_coupling_max", "factor_memory", "max_questions"}
+    assert set(Policy.model_fields) - said == {"peers", "factor_memory", "max_questions"}
 
 
 def test_the_starter_file_of_a_service_has_a_section_for_a_data_set(tmp_path):

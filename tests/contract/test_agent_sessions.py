@@ -4,7 +4,6 @@ import asyncio
 import threading
 import tracemalloc
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from contract.agents import RunningAgent, Scripted, Workers, dialler_of
 from contract.harness import Events, Frames, Home, Watching, step, within
-from machine.tiny import make_plan, private_data
+from machine.tiny import make_plan
 
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import load_server
@@ -384,18 +383,3 @@ async def test_an_answer_that_is_not_finite_ends_the_run_at_once_though_lost_sit
     assert a.outcome is c.outcome is Outcome.SITE_FAULT
     assert isinstance(b, BadData)
     assert agents["b"].kinds.count("Fault") == 1, "it was said once, and not asked again"
-
-
-@within(30)
-async def test_a_kernel_that_overflows_refuses_the_plan_in_words(tmp_path: Path) -> None:
-    data, frames = private_data("a"), list[pb.SiteFrame]()
-
-    async def script(coordinator: Scripted) -> None:
-        await coordinator.says(m.Proposal("run-1", 0, make_plan(kernel="polynomial", degree=400)))
-        frames.append(pb.SiteFrame.FromString(await coordinator.pipe.read()))
-        await coordinator.says(m.Finished("run-1", Outcome.REFUSED, "a refused the plan"))
-
-    agent = RunningAgent(tmp_path / "ledger.jsonl", data=replace(data, X=50.0 * data.X, Z=50.0 * data.Z))
-    end = await agent.live(Scripted(script).dialler)
-    assert end.outcome is Outcome.REFUSED
-    assert 'kernel = "polynomial"' in frames[0].message.plan_refused.reason

@@ -70,7 +70,7 @@ def answers_of(views, sites, *, tells=True):
 
 def agreement(problem, name="conjugate-gradients", coupling=None, **changes):
     views = problem.views()
-    terms = Agreement(coupling=coupling or (problem.coupling,), relative=changes.pop("relative", False))
+    terms = Agreement(coupling=coupling or (problem.coupling,))
     iteration = Iteration(
         **({"name": name, "tolerance": 1e-14, "prediction_tolerance": 1e-7, "max_rounds": 20_000} | changes)
     )
@@ -163,13 +163,6 @@ def test_a_step_changes_nothing_that_it_is_given_and_is_the_same_bits_again():
     assert len(set(asked)) == len(asked), "no two questions of a run are alike"
 
 
-def test_relative_couplings_follow_from_the_labels_that_are_counted_first():
-    computation, _, answer = agreement(small(), coupling=(0.5, 2.0), relative=True)
-    states = carried_out(computation, answer)
-    found = [column.coupling for column in computation.columns(states[-1])]
-    assert found == pytest.approx([rho * 15 / (2 * 9 * 7) for rho in (0.5, 2.0)])
-
-
 # --- sums that are none of honest sites ---------------------------------------------------------------------------
 
 
@@ -185,7 +178,6 @@ def spoilt(stage, change):
 
 
 NO_SUMS = {
-    "no labels": ("labels", lambda v, s: (v, (0.0,)), "no site of this federation has a label"),
     "a size below zero": ("sizes", lambda v, s: (v, (-1.0, *s[1:])), "a size below zero"),
     "a size that overflows": ("sizes", lambda v, s: (v, (s[0], float("inf"), *s[2:])), "not finite"),
     "the other direction": ("respond", lambda v, s: (-v, s), "points away"),
@@ -196,7 +188,7 @@ NO_SUMS = {
 @pytest.mark.parametrize("what", NO_SUMS)
 def test_a_sum_of_no_honest_sites_ends_an_agreement_and_names_nobody(what):
     stage, change, words = NO_SUMS[what]
-    computation, _, answer = agreement(small(), relative=True)
+    computation, _, answer = agreement(small())
     with pytest.raises(BadData, match=words):
         carried_out(computation, answer, spoilt(stage, change))
 

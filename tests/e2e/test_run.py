@@ -133,7 +133,7 @@ def test_a_killed_run_of_fifty_thousand_instances_resumes_to_the_same_bits_on_tw
     with federation(tmp_path, "ridge_min = 0.0\nlabel_share_max = 1.0") as fed:
         write_tables(tmp_path, np.random.default_rng(1), 50_000)
         steep = {"coupling": 10.0, "tolerance": 0.0, "prediction_tolerance": 0.0, "max_rounds": 40}
-        fed.study("large", model='form = "landmarks"\nlandmarks = 40\nridge = 0.001', threads=2, **steep)
+        fed.study("large", model='form = "semi-parametric"\nlandmarks = 40\nridge = 0.001', threads=2, **steep)
         coordinator, agents = fed.run("large"), fed.all_join()
         until(lambda: fed.answered() >= 10)
         coordinator.kill()

@@ -60,8 +60,9 @@ def test_sealed_runs_end_on_the_60_digit_solutions(name: str, form: str, monkeyp
     # Each site of these cases has a width and a ridge of its own, which no rule of a plan gives.
     views = {site.y.tobytes(): site.view() for site in problem.sites}
     monkeypatch.setattr("site_agent.machine.agreement.factor", lambda _terms, _data, y, *_: views[y.tobytes()])
+    monkeypatch.setattr("site_agent.machine.agreement.units", lambda *_: (0.0, 1.0))  # labels as they are
     numbers = {"coupling": (problem.coupling,), "tolerance": 1e-26, "prediction_tolerance": 1e-10}
-    plan = sealed(make_plan(sites=names, min_sites=len(names), form=form, label_units="raw", **numbers))
+    plan = sealed(make_plan(sites=names, min_sites=len(names), form=form, **numbers))
     sites = {
         s: site_with(s, PrivateData(d.X, d.y, d.Z, "ids", s.encode()))
         for s, d in zip(names, problem.sites, strict=True)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from coreg_core.additive.model.terms import Additive
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
-from coreg_core.kernels.functions import KernelName
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.messages import FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome
@@ -25,6 +24,7 @@ from coreg_core.protocol.plan import (
     LabelUnits,
     Membership,
     Plan,
+    PlanKernel,
     Privacy,
     Scoring,
 )
@@ -68,16 +68,13 @@ def some(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 agreements = made_later(
     Agreement,
     form=st.sampled_from(get_args(Form)),
-    kernel=st.sampled_from(get_args(KernelName)),
+    kernel=st.sampled_from(get_args(PlanKernel)),
     bandwidth=st.sampled_from(["paper", "median", "loo"]) | positive,
     ridge=st.sampled_from(["paper", "loo"]) | positive,
-    degree=counts,
-    offset=not_negative,
     landmarks=counts,
     seed=uint31,
     coupling=st.lists(not_negative, min_size=1, max_size=MOST_COLUMNS).map(tuple),
     label_units=st.sampled_from(get_args(LabelUnits)),
-    relative=st.booleans(),
 )
 iterations = st.builds(
     Iteration,
@@ -103,11 +100,9 @@ def plan(run: str, federation: str, membership: Made, objective: Made, iteration
 positive_finite = st.floats(1e-300, 1e300)
 additives = made_later(
     Additive,
-    kernel=st.sampled_from(get_args(KernelName)),
+    kernel=st.sampled_from(get_args(PlanKernel)),
     bandwidth=st.just("loo") | positive,
     ridge=st.just("loo") | positive,
-    degree=counts,
-    offset=not_negative,
     landmarks=counts,
     seed=uint31,
     targets=st.sampled_from(["federation", "raw"]),

@@ -98,8 +98,6 @@ def candidates(
     kernel: str = "gaussian",
     landmarks: int = 100,
     seed: int = 0,
-    degree: int = 3,
-    offset: float = 1.0,
     bandwidth: float | None = None,
 ) -> list[Candidate]:
     """One candidate for each width of the rule "loo", or the one given; the same landmarks from X ∪ Z in each. Standard units.
@@ -114,7 +112,7 @@ def candidates(
     points = np.unique(points, axis=0)  # repeated landmarks are only a singular Gram matrix
     return [
         centred(
-            orthonormal_basis(make_kernel(kernel, bandwidth=sigma, degree=degree, offset=offset), points, FEATURE_RANK),
+            orthonormal_basis(make_kernel(kernel, bandwidth=sigma), points, FEATURE_RANK),
             X,
             Z,
         )

@@ -14,7 +14,6 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from coreg_core.errors import UsageError
-from coreg_core.kernels.functions import KernelName
 
 Rows: TypeAlias = Literal["private", "common"]
 Residuals: TypeAlias = Literal["smoothed", "grouped", "open"]
@@ -43,10 +42,6 @@ class Additive:
         σ: "loo" (each site's own labels choose between two widths), or a positive number, in standard units.
     ridge
         ν, the start of tuning: "loo", or a positive number.
-    degree
-        of the polynomial kernel.
-    offset
-        of the polynomial kernel.
     landmarks
         most landmarks a site, drawn from its labelled and the shared rows.
     seed
@@ -93,11 +88,9 @@ class Additive:
         22 600). It scales the sums' fixed point and limits answers, and a site with a larger κ refuses to answer.
     """
 
-    kernel: KernelName = "gaussian"
+    kernel: Literal["gaussian", "laplacian", "linear"] = "gaussian"
     bandwidth: Literal["loo"] | Annotated[float, Gt(0)] = "loo"
     ridge: Literal["loo"] | Annotated[float, Gt(0)] = "loo"
-    degree: Annotated[int, Ge(1), Le(2**31 - 1)] = 3
-    offset: Annotated[float, Ge(0)] = 1.0
     landmarks: Annotated[int, Ge(1), Le(2**31 - 1)] = 100
     seed: Annotated[int, Ge(0), Le(2**31 - 1)] = 0
     targets: Targets = "federation"

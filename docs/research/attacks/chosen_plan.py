@@ -1,9 +1,9 @@
 """The plan is chosen against a site, for a coordinator that reads plaintext or for a member that reads sums.
 
-*Labels.* `bandwidth = ridge = 1e-6`, `label_units = "raw"`: the kernel of two different rows is 0, so the answer at an
-instance with a labelled row's features is that label, and 0 elsewhere. The same holds for the other sites. Their parts of a
-sum are 0 at this instance, so the *sum*, which members read, is the label. A strong coupling does the same with an ordinary
-kernel: it holds answers to the target 0 wherever no label opposes it.
+*Labels.* `bandwidth = ridge = 1e-6`: the kernel of two different rows is 0, so the answer at an instance with a labelled
+row's features is that label less their mean, and 0 elsewhere. The same holds for the other sites. Their parts of a sum are 0
+at this instance, so the *sum*, which members read, is the label. A strong coupling does the same with an ordinary kernel: it
+holds answers to the target 0 wherever no label opposes it.
 
 *Features.* `form = "linear"`, `ridge = 1e6`: nothing is learnt from a label, and the operator is the kernel itself. In
 plaintext the operator is the Gram matrix of a site's shared rows, and discloses their distances. A member has that of all
@@ -94,7 +94,6 @@ def labels(plan: Plan, policy: Policy | None) -> dict[str, Any]:
     first = linear_or_affine(seen)[0]
     told = np.asarray(seen.rounds[first][1].values if plan.masked else seen.words(first)[VICTIM])[:, 0]
     y = data_of(VICTIM).y
-    y = y if isinstance(plan.objective, Agreement) and plan.objective.label_units == "raw" else y - y.mean()
     found = told[own_rows(VICTIM)]
     # The shrinkage of a lone row follows from the plan, so the attacker knows it.
     factor = (found @ y) / (found @ found)
@@ -140,7 +139,7 @@ def attack() -> dict[str, Any]:
     sizes = min(float(np.sum(data_of(name).X ** 2)) for name in SITES)
     for answers in ("plaintext", "secure"):
         policy = Policy(aggregation=answers, peers=PEERS, members_may_learn="operators", coupling_max=1e5)
-        narrow = chosen(answers, bandwidth=1e-6, ridge=1e-6, label_units="raw")
+        narrow = chosen(answers, bandwidth=1e-6, ridge=1e-6)
         strong = chosen(answers, coupling=5e4, bandwidth=3.0, ridge=0.5)
         flat = chosen(answers, form="linear", ridge=1e6)
         widest = chosen(answers, form="linear", ridge=policy.ridge_max * sizes)

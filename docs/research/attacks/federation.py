@@ -44,7 +44,7 @@ def plan_of(
     **changes: Any,
 ) -> Plan:
     """A plan of the paper's objective that runs until rounding stops its progress."""
-    objective = Agreement(form=form, ridge=0.5, bandwidth=8.0, coupling=coupling, label_units="raw")
+    objective = Agreement(form=form, ridge=0.5, bandwidth=8.0, coupling=coupling)
     iteration = Iteration(tolerance=0.0, prediction_tolerance=0.0, max_rounds=200)
     return Plan(run, "attacked", Membership(sites, 3), objective, iteration, Privacy(aggregation, **changes))
 
@@ -54,7 +54,8 @@ def data_of(name: str) -> PrivateData:
     rng = np.random.default_rng([3, *name.encode()])
     X, Z = rng.normal(size=(LABELLED, FEATURES)), rng.normal(size=(SHARED, FEATURES))
     ids = tuple(f"p{i:02}" for i in range(SHARED))
-    return PrivateData(X, 3.0 * rng.normal(size=LABELLED), Z, "ids", salt=name.encode(), ids=ids)
+    y = 3.0 * rng.normal(size=LABELLED)
+    return PrivateData(X, y - y.mean(), Z, "ids", salt=name.encode(), ids=ids)
 
 
 def site_of(name: str, data: PrivateData | None = None, **rules: Any) -> Site:

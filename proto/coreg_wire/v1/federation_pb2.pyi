@@ -289,30 +289,24 @@ class Plan(_message.Message):
     def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., scoring: _Optional[_Union[Scoring, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., study: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
 
 class Agreement(_message.Message):
-    __slots__ = ("form", "kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "coupling", "label_units", "relative")
+    __slots__ = ("form", "kernel", "bandwidth", "ridge", "landmarks", "seed", "coupling", "label_units")
     FORM_FIELD_NUMBER: _ClassVar[int]
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
     RIDGE_FIELD_NUMBER: _ClassVar[int]
-    DEGREE_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
     LANDMARKS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     COUPLING_FIELD_NUMBER: _ClassVar[int]
     LABEL_UNITS_FIELD_NUMBER: _ClassVar[int]
-    RELATIVE_FIELD_NUMBER: _ClassVar[int]
     form: str
     kernel: str
     bandwidth: RuleOrValue
     ridge: RuleOrValue
-    degree: int
-    offset: float
     landmarks: int
     seed: int
     coupling: _containers.RepeatedScalarFieldContainer[float]
     label_units: str
-    relative: bool
-    def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ..., relative: _Optional[bool] = ...) -> None: ...
+    def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ...) -> None: ...
 
 class Scoring(_message.Message):
     __slots__ = ("of_run", "trained", "missing_instances", "receivers", "batches")
@@ -337,12 +331,10 @@ class Alignment(_message.Message):
     def __init__(self, max_ids: _Optional[int] = ..., ids: _Optional[str] = ...) -> None: ...
 
 class Additive(_message.Message):
-    __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "forecast", "operator_norm_bound", "random_intercept", "aim", "task")
+    __slots__ = ("kernel", "bandwidth", "ridge", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "forecast", "operator_norm_bound", "random_intercept", "aim", "task")
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
     RIDGE_FIELD_NUMBER: _ClassVar[int]
-    DEGREE_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
     LANDMARKS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -365,8 +357,6 @@ class Additive(_message.Message):
     kernel: str
     bandwidth: RuleOrValue
     ridge: RuleOrValue
-    degree: int
-    offset: float
     landmarks: int
     seed: int
     targets: str
@@ -386,7 +376,7 @@ class Additive(_message.Message):
     random_intercept: float
     aim: str
     task: str
-    def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ..., forecast: _Optional[bool] = ..., operator_norm_bound: _Optional[float] = ..., random_intercept: _Optional[float] = ..., aim: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
+    def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ..., forecast: _Optional[bool] = ..., operator_norm_bound: _Optional[float] = ..., random_intercept: _Optional[float] = ..., aim: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
 
 class Iteration(_message.Message):
     __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")
