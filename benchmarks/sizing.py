@@ -14,7 +14,7 @@ import time
 import numpy as np
 from harness import apart, arguments, keep, memory, show
 
-from coreg_core.masking.tag import TAG_WORDS
+from coreg_core.names import TAG_WORDS
 from coreg_core.protocol.messages import Answer, Head, Report, Step
 from coreg_core.protocol.plan import Agreement
 from coreg_core.protocol.words import Words

@@ -6,8 +6,6 @@ A message states what happened, where, and what to do; commands print only the m
 from importlib import import_module
 from typing import ClassVar
 
-import numpy as np
-
 
 class CoregError(Exception):
     """A failure with a known cause; its text is for the person who can fix it."""
@@ -43,7 +41,7 @@ class BadData(CoregError, ValueError):
     exit_code = 6
 
 
-class SingularSystem(BadData, np.linalg.LinAlgError):
+class SingularSystem(BadData):
     """A textbook system has no unique solution in floating point; the message names a rank-revealing solver."""
 
 

@@ -8,7 +8,6 @@ Source: Brefeld et al. (2006), equation 2; certificates: docs/research/mathemati
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
@@ -17,7 +16,6 @@ from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 
 # The schedules that minimise Q.
-ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent"]
 # The residual behind a certificate is itself rounded. A site's answer carries a relative error of a few eps for each
 # of its two passes (measured: 2 to 6 eps on the golden cases); 16 eps of the subtracted vectors is added to its norm, so
 # that a certificate near machine precision covers rounding.

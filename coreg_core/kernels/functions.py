@@ -5,7 +5,7 @@ A kernel is a frozen value: calling it gives the Gram block of two sets of rows.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64
@@ -13,8 +13,6 @@ from scipy.spatial.distance import cdist, pdist
 
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr, block_rows
-
-KernelName: TypeAlias = Literal["gaussian", "laplacian", "polynomial", "linear"]
 
 
 @runtime_checkable

@@ -14,7 +14,6 @@ from jaxtyping import UInt64
 
 from coreg_core.masking.words import Words
 
-TAG_WORDS = 4  # 32 bits in each, as of a scalar
 _P = (1 << 130) - 5
 _CLAMP = 0x0FFFFFFC0FFFFFFC0FFFFFFC0FFFFFFF
 _OFFSET = np.uint64(1 << 63)

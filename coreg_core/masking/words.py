@@ -17,9 +17,9 @@ from jaxtyping import Float64, UInt64
 
 from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import WORD, decode, encode
+from coreg_core.names import SCALAR_WORDS
 from coreg_core.numerics.arrays import Arr
 
-SCALAR_WORDS = 68
 _SHIFT, _MODULUS = 1074, 1 << (32 * SCALAR_WORDS)
 Words: TypeAlias = UInt64[np.ndarray, " w"]
 

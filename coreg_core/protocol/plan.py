@@ -15,9 +15,7 @@ from annotated_types import Ge, Gt, Le, Len
 
 from coreg_core.additive.model.terms import Additive as Additive
 from coreg_core.additive.model.terms import vectors_of
-from coreg_core.agreement.objective import ScheduleName
-from coreg_core.masking.tag import TAG_WORDS
-from coreg_core.masking.words import SCALAR_WORDS
+from coreg_core.names import SCALAR_WORDS, TAG_WORDS, ScheduleName
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
 MOST_IDS = 5_000_000

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from coreg_core.agreement.objective import ScheduleName
 from coreg_core.errors import UsageError
+from coreg_core.names import ScheduleName
 from coreg_core.protocol.plan import Aggregation, Agreement, Form, Plan
 from coreg_sim.federation.problems import Problem, TableSource, from_table, generated
 from coreg_sim.federation.simulate import ClosedForm, Hosting, closed_form, in_process

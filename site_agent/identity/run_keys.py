@@ -30,8 +30,9 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from coreg_core.errors import BadData, Refused
 from coreg_core.masking.fixed_point import WORD
-from coreg_core.masking.tag import TAG_WORDS, is_sum, message, tag_words
+from coreg_core.masking.tag import is_sum, message, tag_words
 from coreg_core.masking.words import Words
+from coreg_core.names import TAG_WORDS
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Plan, Scoring

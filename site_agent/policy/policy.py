@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Targets
-from coreg_core.agreement.objective import ScheduleName
+from coreg_core.names import ScheduleName
 from coreg_core.protocol.plan import (
     Additive,
     Aggregation,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from machine.tiny import make_plan, offer_of
 
 from coreg_core.errors import BadData, Refused
-from coreg_core.masking.tag import TAG_WORDS
+from coreg_core.names import TAG_WORDS
 from coreg_core.protocol.plan import Scoring
 from coreg_sim.federation.masks import fingerprint_of, identity_of, simulated_keys
 from coreg_wire.identity.signatures import sign, statement

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from coreg_core.errors import BadData
 from coreg_core.masking import fixed_point as fp
-from coreg_core.masking.tag import TAG_WORDS, is_sum, message, tag_words
-from coreg_core.masking.words import SCALAR_WORDS, Layout, opened, summand
+from coreg_core.masking.tag import is_sum, message, tag_words
+from coreg_core.masking.words import Layout, opened, summand
+from coreg_core.names import SCALAR_WORDS, TAG_WORDS
 
 SIZES = st.floats(1e-200, 1e200)
 

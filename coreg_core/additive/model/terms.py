@@ -8,9 +8,9 @@ documentation derive from them.
 """
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Annotated, Literal, TypeAlias
 
-import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from coreg_core.errors import UsageError
@@ -127,9 +127,9 @@ class Additive:
             )
         for name in ("intercept_prior", "tolerance", "final_tolerance", "operator_norm_bound"):
             value = getattr(self, name)
-            if not (np.isfinite(value) and value > 0):
+            if not (isfinite(value) and value > 0):
                 raise UsageError(f"{name}={value!r}: needs a finite number above 0.")
-        if not (np.isfinite(self.random_intercept) and self.random_intercept >= 0):
+        if not (isfinite(self.random_intercept) and self.random_intercept >= 0):
             raise UsageError(f"random_intercept={self.random_intercept!r}: needs a finite number of at least 0.")
 
 

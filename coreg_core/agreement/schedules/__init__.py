@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
-from coreg_core.agreement.objective import ScheduleName
 from coreg_core.agreement.schedules.block_coordinate_descent import BlockCoordinateDescent
 from coreg_core.agreement.schedules.conjugate_gradient import ConjugateGradient
 from coreg_core.agreement.schedules.schedule import Schedule, Terms
 from coreg_core.agreement.views import View
 from coreg_core.errors import UsageError
+from coreg_core.names import ScheduleName
 
 SCHEDULE_NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 
