@@ -19,7 +19,7 @@ from coreg_core.additive.question_types import Ask as Kind
 from coreg_core.additive.training import Training
 from coreg_core.additive.training_state import Phase, TrainingState
 from coreg_core.agreement.schedules.schedule import Progress
-from coreg_core.computation.plausibility import SOME_SITE, part_fault, scalar_fault, smoothed_fault
+from coreg_core.computation.plausibility import SOME_SITE, norm_fault, scalar_fault
 from coreg_core.computation.rounds import Round
 from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import exponent_for
@@ -61,6 +61,8 @@ class Forecasting:
 
 
 State: TypeAlias = TrainingState | Forecasting
+# Kinds of questions whose scalars are sums of squares or counts.
+_NEVER_NEGATIVE = {Kind.SPREAD, Kind.SCORE, Kind.SMOOTHED, Kind.GRADIENT, Kind.JOINT, Kind.FORECAST}
 
 
 @dataclass(frozen=True)
@@ -129,18 +131,11 @@ class AdditiveComputation:
         return Forecasting(trained, begun, np.zeros(0))
 
     def _wrong(self, asked: Question, values: Arr, scalars: Sequence[float]) -> str | None:
-        if not np.isfinite(scalars).all():
-            return "has a scalar so large that the sum overflows"
-        if (wrong := scalar_fault(asked.ask, scalars)) is not None:
+        if (wrong := scalar_fault(scalars, negative=asked.ask not in _NEVER_NEGATIVE)) is not None:
             return wrong
-        if asked.part != "linear" or not (asked.targets.size and values.size):
-            return None
-        step = self.training.step_of_sums(1.0, len(values))
-        if asked.ask is Kind.FIXED_POINT:
-            operators = [column.operator for column in asked.columns]
-            return part_fault(asked.targets, values, operators, self.n_sites * self.terms.operator_norm_bound, step)
-        if asked.ask is Kind.SMOOTHED:
-            return smoothed_fault(asked.targets, values, np.array(scalars), step)
+        if asked.ask is Kind.FIXED_POINT and asked.part == "linear" and asked.targets.size and values.size:
+            gain = self.n_sites * self.terms.operator_norm_bound + self.training.step_of_sums(1.0, len(values))
+            return norm_fault(asked.targets, values, gain)
         return None
 
     def rounds(self, state: State) -> int:

@@ -25,7 +25,7 @@ from coreg_core.agreement.objective import (
 from coreg_core.agreement.schedules import make_schedule
 from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Stop, Terms, overall_stop
 from coreg_core.agreement.views.optimality import optimality_certificate
-from coreg_core.computation.plausibility import SOME_SITE, linear_fault
+from coreg_core.computation.plausibility import SOME_SITE, norm_fault, scalar_fault
 from coreg_core.computation.rounds import Ask, Round
 from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import exponent_for, least_step, relative_step
@@ -145,26 +145,21 @@ class AgreementComputation:
         assert isinstance(question, Ask)
         match question.stage:
             case "sizes":
-                if not all(np.isfinite(x) and x >= 0.0 for x in scalars) or scalars[2] < 1.0:
-                    raise BadData(SOME_SITE.format("has a size below zero, or one that is not finite"))
+                if (wrong := scalar_fault(scalars)) is not None or scalars[2] < 1.0:
+                    raise BadData(SOME_SITE.format(wrong or "counts no label"))
                 state = replace(state, sums=scalars)
                 schedule = self._schedule(state)
                 return replace(state, schedule=schedule, inner=schedule.start(self.n_unlabelled))
             case "residual":
-                if not all(np.isfinite(x) and x >= 0.0 for x in scalars):
-                    raise BadData(SOME_SITE.format("has a residual below zero, or one that is not finite"))
+                if (wrong := scalar_fault(scalars)) is not None:
+                    raise BadData(SOME_SITE.format(wrong))
                 return replace(state, residuals=scalars)
             case _:
                 assert state.schedule is not None
-                self._check(state, question, values)
+                among = len(asked.answering)
+                if question.part == "linear" and (wrong := norm_fault(question.targets, values, among)) is not None:
+                    raise BadData(SOME_SITE.format(wrong))
                 return replace(state, inner=state.schedule.step(state.inner, values))
-
-    def _check(self, state: AgreementState, asked: Ask, values: Arr) -> None:
-        sweeps = self.iteration.name == "block-coordinate-descent"
-        if asked.part == "linear" and not sweeps:
-            most = np.array([self.n_sites - stays for stays in self._stays(state)])
-            if (wrong := linear_fault(asked.targets, values, most, self.n_sites)) is not None:
-                raise BadData(SOME_SITE.format(wrong))
 
     # --- results -------------------------------------------------------------------------------------------------
 
