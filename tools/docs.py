@@ -43,7 +43,8 @@ from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code
 from coreg_wire.terminal.command_line import EXIT_CODES
 from coreg_wire.terminal.output import human_bytes
-from site_agent.config.settings import NOT_IN_FILE, OWN, TABLE, AgentSettings
+from site_agent.config.options import OWN, TABLE
+from site_agent.config.settings import NOT_IN_FILE, AgentSettings
 from site_agent.data.inputs import Inputs
 from site_agent.ledger import disclosures
 from site_agent.models.file import FORMAT

@@ -13,7 +13,8 @@ from render import ROOT
 from coordinator.config.federation_toml import AgreementSection, Configuration
 from coordinator.config.study_toml import Study
 from coreg_core.protocol.plan import MOST_COLUMNS
-from site_agent.config.settings import NOT_IN_FILE, TABLE, AgentSettings
+from site_agent.config.options import TABLE
+from site_agent.config.settings import NOT_IN_FILE, AgentSettings
 from site_agent.data.inputs import Inputs
 from site_agent.policy.policy import Policy
 

@@ -50,7 +50,8 @@ class TableSource:
 
         BadTable if a column is missing or no number.
         """
-        from site_agent.data.tables import NA_VALUES, read_table
+        from site_agent.data.sources import NA_VALUES
+        from site_agent.data.tables import read_table
 
         table = read_table(Path(self.path), na_values=self.na_values or NA_VALUES)  # as the agent's
         table.require([self.target], "the target")

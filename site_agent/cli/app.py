@@ -14,9 +14,9 @@ from coreg_wire.terminal import command_line
 from coreg_wire.terminal.output import print_json
 from site_agent.cli import identity, ledger, models, service
 from site_agent.cli.service import JsonOption
-from site_agent.config.settings import read_settings, with_settings
+from site_agent.config.options import with_settings
 
-# polars, SciPy and gRPC take one or two seconds to import, so each command imports them when it runs.
+# polars, SciPy, gRPC and pydantic take a second to import, so each command imports them when it runs.
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -57,6 +57,7 @@ def root(
     if len(sys.argv) == 1 and config is None and not any(given.values()):
         typer.echo(context.get_help())
         raise typer.Exit(2)
+    from site_agent.config.settings import read_settings
     from site_agent.service.app import join
     from site_agent.service.console import OperatorConsole
 
@@ -125,6 +126,7 @@ def check_command(
     All faults of a table are listed at once. With --json each has the fields file, row (its first line), rows (how many),
     column, kind (never the cell itself) and do. A check that is not possible has null under "ok".
     """
+    from site_agent.config.settings import read_settings
     from site_agent.service.preflight import check
 
     if config is None and not given.get("data") and DEFAULT_CONFIG.is_file():  # as `serve`, `status` and `pending`
@@ -177,6 +179,7 @@ def score_command(
     --data has the id column and the model's columns. If all features of a row are empty, this site has no record of that
     instance. One number for each instance leaves this machine, and the ledger lists it. The policy must have scoring = true.
     """
+    from site_agent.config.settings import read_settings
     from site_agent.service.app import score
     from site_agent.service.console import OperatorConsole
 
@@ -229,6 +232,7 @@ def align_command(
     This machine sends points that no single site can compute, and its part of an encrypted tally. The policy must have
     alignment = true.
     """
+    from site_agent.config.settings import read_settings
     from site_agent.service.app import align
     from site_agent.service.console import OperatorConsole
 

@@ -5,18 +5,16 @@ before agent.toml, that before the defaults. One table may be given flat (`data 
 or `--data`); several have a section [data.NAME] each. Paths in the file are relative to it.
 """
 
-import inspect
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from coreg_core.errors import UsageError
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.names import check_site_name, check_study_name
+from site_agent.config.options import TABLE
 from site_agent.data.inputs import Inputs, Text
 
 PathField = Annotated[Path, Field(strict=False)]
@@ -29,21 +27,15 @@ class AgentSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    coordinator: Text | None = Field(None, description="HOST:PORT.")
-    identity: PathField = Field(Path("identity"), description="Folder of key, certificate and ledger [identity].")
-    output: PathField = Field(
-        Path("model.coreg"), description="The model file [model.coreg]. It holds labelled rows: keep it private."
-    )
-    local_model: PathField | None = Field(
-        None, description="Where the model goes that this site trains alone [beside --output, with -local in its name]."
-    )
-    policy: PathField | None = Field(None, description="policy.toml: what this site agrees to.")
-    ledger: PathField | None = Field(None, description="What left this machine [IDENTITY/ledger.jsonl].")
-    connect_timeout: Literal["unlimited"] | Annotated[float, Field(ge=1, strict=False)] | None = Field(
-        None, description="How long to try to connect, in seconds [600; `serve`: unlimited]."
-    )
-    insecure: bool = Field(False, description="No TLS; on a loopback address only.")
-    name: Text | None = Field(None, description="The site's name, with --insecure.")
+    coordinator: Text | None = None
+    identity: PathField = Path("identity")
+    output: PathField = Path("model.coreg")
+    local_model: PathField | None = None
+    policy: PathField | None = None
+    ledger: PathField | None = None
+    connect_timeout: Literal["unlimited"] | Annotated[float, Field(ge=1, strict=False)] | None = None
+    insecure: bool = False
+    name: Text | None = None
     # Of an agent that serves; they have no option.
     models: PathField = Path("models")
     state: PathField | None = None
@@ -80,14 +72,7 @@ class AgentSettings(BaseModel):
         return math.inf if self.connect_timeout == "unlimited" else float(self.connect_timeout)
 
 
-TABLE = {"data": "table", **{name: name for name in Inputs.model_fields if name != "table"}}
 NOT_IN_FILE = frozenset({"insecure", "name"})  # to try things out on a command line, never in a file that stays
-OWN = (
-    "coordinator", "identity", "output", "local_model", "policy", "ledger", "connect_timeout", "insecure", "name",
-)  # fmt: skip
-WITH_ENVIRONMENT = frozenset(
-    {"data", "target", "id", "unlabelled", "shared", "coordinator", "identity", "output", "policy", "ledger"}
-)
 
 
 def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...] = ()) -> AgentSettings:
@@ -187,51 +172,3 @@ def _relative_to(base: Path, settings: AgentSettings, options: dict[str, Any]) -
         for name, inputs in settings.data.items()
     }
     return settings.model_copy(update=moved)
-
-
-# --- the command line ---------------------------------------------------------------------------------------------
-
-F = TypeVar("F", bound=Callable[..., None])
-_OFF = {"scale": "no_scale", "labels": "no_labels"}  # an option that switches off
-
-
-def with_settings(*, without: frozenset[str] = frozenset()) -> Callable[[F], F]:
-    """A command that takes every setting as an option: ``command(..., given, config)`` receives the options."""
-
-    def decorated(command: F) -> F:
-        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
-        names = {_OFF.get(key, key): key for key in (*TABLE, *OWN) if key not in without}
-        options = [inspect.Parameter(p, inspect.Parameter.KEYWORD_ONLY, **_option(key)) for p, key in names.items()]
-        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-        first = [p for p in own if p.annotation is typer.Context]
-        parameters = [*first, *options, *(p for p in own if p.annotation is not typer.Context)]
-
-        def called(**values: Any) -> None:
-            given = {key: values.pop(parameter) for parameter, key in names.items()}
-            for key in _OFF:
-                given[key] = False if given.get(key) else None
-            given["insecure"] = given.get("insecure") or None
-            command(**values, given=given)
-
-        called.__name__, called.__doc__, called.__module__ = command.__name__, command.__doc__, command.__module__
-        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {p.name: p.annotation for p in parameters}
-        return called  # type: ignore[return-value]
-
-    return decorated
-
-
-def _option(key: str) -> dict[str, Any]:
-    field = Inputs.model_fields[TABLE[key]] if key in TABLE else AgentSettings.model_fields[key]
-    shape = str(field.annotation)
-    kind: Any = str | None
-    if key in _OFF or field.annotation is bool:
-        kind = bool
-    elif "Query" not in shape and "Path" in shape:
-        kind = Path | None
-    elif "tuple" in shape:
-        kind = list[str] | None
-    flag = f"--{_OFF.get(key, key)}".replace("_", "-")
-    environment = f"COREG_{key.upper()}" if key in WITH_ENVIRONMENT else None
-    info = typer.Option(flag, envvar=environment, help=field.description)
-    return {"annotation": Annotated[kind, info], "default": False if kind is bool else None}

@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from site_agent.data.sources import Query, Source, at, source_of
-from site_agent.data.tables import NA_VALUES
+from site_agent.data.sources import NA_VALUES, Query, Source, at, source_of
 
 Text = Annotated[str, Field(min_length=1)]
 Words = Annotated[tuple[Text, ...], Field(strict=False)]
@@ -39,47 +38,19 @@ class Inputs(BaseModel):
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
     )
 
-    table: Annotated[Path | Query, PlainValidator(a_source)] = Field(
-        description="The site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared "
-        "unlabelled set, unless --unlabelled names it."
-    )
-    target: Text | None = Field(default=None, description="The column to predict.")
-    positive: Annotated[str, BeforeValidator(_as_text)] = Field(
-        default="",
-        description="Of a yes/no target: the value that is read as 1, for example yes. The other one is 0.",
-    )
-    id: Text = Field(description="The column that names the instances; several as NAME+NAME.")
-    weight: Text | None = Field(
-        default=None,
-        description="A column of positive numbers: how much each labelled row counts. For the additive objective only.",
-    )
-    unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
-        default=None, description="A table of the shared unlabelled set."
-    )
-    shared: Text | None = Field(
-        default=None,
-        description="The study whose alignment found the shared ids, or its file aligned.json. All rows with these ids are the "
-        "shared unlabelled set.",
-    )
-    na_values: Words = Field(
-        default=NA_VALUES,
-        description="A cell text that means a missing value; repeatable. It replaces the default list: "
-        f"{', '.join(NA_VALUES)}. An empty cell is always missing.",
-    )
-    categorical: Words = Field(
-        default=(), description="A column to one-hot encode even if it holds numbers; repeatable."
-    )
-    dates: Words = Field(
-        default=(),
-        description="A column of dates: NAME for days since 1970-01-01, or NAME:PART+PART of days, year, month, weekday; "
-        "repeatable.",
-    )
-    drop: Words = Field(default=(), description="A column to leave out; repeatable.")
-    scale: bool = Field(default=True, description="Use features as they are, not standardised.")
-    labels: bool = Field(
-        default=True,
-        description="This site has no labelled rows: every row of --data is shared (additive objective only).",
-    )
+    table: Annotated[Path | Query, PlainValidator(a_source)]
+    target: Text | None = None
+    positive: Annotated[str, BeforeValidator(_as_text)] = ""
+    id: Text
+    weight: Text | None = None
+    unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = None
+    shared: Text | None = None
+    na_values: Words = NA_VALUES
+    categorical: Words = ()
+    dates: Words = ()
+    drop: Words = ()
+    scale: bool = True
+    labels: bool = True
 
     def at(self, base: Path) -> "Inputs":
         """The same inputs, with paths relative to ``base``."""

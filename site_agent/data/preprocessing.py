@@ -19,8 +19,9 @@ from site_agent.data.dialect import setting
 from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, shortened, some
 from site_agent.data.ranges import Ranges
 from site_agent.data.shared_set import SiteTable
+from site_agent.data.sources import NA_VALUES
 from site_agent.data.standardise import mean_of_present, standard
-from site_agent.data.tables import NA_VALUES, Table
+from site_agent.data.tables import Table
 
 Kind: TypeAlias = Literal["numeric", "boolean", "text"]
 MOST_LEVELS = 200  # the limit of the 2006 paper for the KDD Cup data (section 5.2)

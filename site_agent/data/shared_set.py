@@ -16,8 +16,8 @@ from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.protocol.plan import IdRule
 from site_agent.data.aligned import SharedIds, normalised
 from site_agent.data.errors import SHOWN, BadTable, Fault, Faults, some
-from site_agent.data.sources import Source
-from site_agent.data.tables import NA_VALUES, Table, read_table
+from site_agent.data.sources import NA_VALUES, Source
+from site_agent.data.tables import Table, read_table
 
 UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
 

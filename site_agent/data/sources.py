@@ -7,6 +7,8 @@ from typing import TypeAlias
 from coreg_core.errors import UsageError
 
 SQLITE = "sqlite:"
+# Texts that mean a missing value, unless the operator gives a list. An empty cell is always missing.
+NA_VALUES = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 
 
 @dataclass(frozen=True)

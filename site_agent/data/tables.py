@@ -22,11 +22,9 @@ from site_agent.data.csv_text import check_names, read_csv
 from site_agent.data.dialect import Dialect, advice, dialect_of, kind_of, looks_numeric, numbers
 from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, some
 from site_agent.data.formulas import unguarded
-from site_agent.data.sources import Source
+from site_agent.data.sources import NA_VALUES, Source
 from site_agent.data.sqlite_rows import ask
 
-# Texts that mean a missing value, unless the operator gives a list. An empty cell is always missing.
-NA_VALUES = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 PLAIN = Dialect()
 
 

@@ -6,11 +6,11 @@ import pytest
 from agent_files import agent, write
 
 from coreg_core.errors import UsageError
+from site_agent.config.options import OWN, TABLE
 from site_agent.config.settings import ONLY, AgentSettings, read_settings
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import site_salt
-from site_agent.data.sources import Query
-from site_agent.data.tables import NA_VALUES
+from site_agent.data.sources import NA_VALUES, Query
 from site_agent.service import app
 from site_agent.service.app import Given
 
@@ -161,3 +161,8 @@ def test_the_secret_is_on_the_disk_before_the_ledger_needs_it(tmp_path, monkeypa
     secret = site_salt(tmp_path / "salt", tmp_path / "ledger.jsonl")
     assert len(synced) == 2, "the file, and its name in the folder"
     assert ((tmp_path / "salt").read_bytes(), (tmp_path / "salt").stat().st_mode & 0o777) == (secret, 0o600)
+
+
+def test_every_setting_of_a_table_has_an_option():
+    assert set(TABLE.values()) == set(Inputs.model_fields)
+    assert set(OWN) <= set(AgentSettings.model_fields)

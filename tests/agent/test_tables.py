@@ -18,7 +18,8 @@ from coreg_core.errors import BadData
 from site_agent.data.formulas import guarded
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import ids_digest, load_site_tables
-from site_agent.data.tables import NA_VALUES, read_table
+from site_agent.data.sources import NA_VALUES
+from site_agent.data.tables import read_table
 
 GOOD = "id,a,c,y\np1,1,x,1.5\np2,2,z,2.5\np10,3,x,\np9,4,NA,\n"
 

@@ -1,0 +1,103 @@
+"""The options of the agent's commands, with the help of each: a command line has every setting of one table.
+
+Commands import this module only; the classes of the settings (`settings`) need pydantic.
+"""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from site_agent.data.sources import NA_VALUES
+
+TABLE_HELP = {
+    "data": (
+        "The site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared "
+        "unlabelled set, unless --unlabelled names it."
+    ),
+    "target": "The column to predict.",
+    "positive": "Of a yes/no target: the value that is read as 1, for example yes. The other one is 0.",
+    "id": "The column that names the instances; several as NAME+NAME.",
+    "weight": "A column of positive numbers: how much each labelled row counts. For the additive objective only.",
+    "unlabelled": "A table of the shared unlabelled set.",
+    "shared": (
+        "The study whose alignment found the shared ids, or its file aligned.json. All rows with these ids are the "
+        "shared unlabelled set."
+    ),
+    "na_values": (
+        "A cell text that means a missing value; repeatable. It replaces the default list: "
+        f"{', '.join(NA_VALUES)}. An empty cell is always missing."
+    ),
+    "categorical": "A column to one-hot encode even if it holds numbers; repeatable.",
+    "dates": (
+        "A column of dates: NAME for days since 1970-01-01, or NAME:PART+PART of days, year, month, weekday; "
+        "repeatable."
+    ),
+    "drop": "A column to leave out; repeatable.",
+    "scale": "Use features as they are, not standardised.",
+    "labels": "This site has no labelled rows: every row of --data is shared (additive objective only).",
+}
+OWN_HELP = {
+    "coordinator": "HOST:PORT.",
+    "identity": "Folder of key, certificate and ledger [identity].",
+    "output": "The model file [model.coreg]. It holds labelled rows: keep it private.",
+    "local_model": "Where the model goes that this site trains alone [beside --output, with -local in its name].",
+    "policy": "policy.toml: what this site agrees to.",
+    "ledger": "What left this machine [IDENTITY/ledger.jsonl].",
+    "connect_timeout": "How long to try to connect, in seconds [600; `serve`: unlimited].",
+    "insecure": "No TLS; on a loopback address only.",
+    "name": "The site's name, with --insecure.",
+}
+TABLE = {key: "table" if key == "data" else key for key in TABLE_HELP}  # the option's key of each key of `Inputs`
+OWN = tuple(OWN_HELP)
+WITH_ENVIRONMENT = frozenset(
+    {"data", "target", "id", "unlabelled", "shared", "coordinator", "identity", "output", "policy", "ledger"}
+)
+_PATHS = frozenset({"identity", "output", "local_model", "policy", "ledger"})
+_LISTS = frozenset({"na_values", "categorical", "dates", "drop"})
+_SWITCHES = frozenset({"insecure", "scale", "labels"})
+_OFF = {"scale": "no_scale", "labels": "no_labels"}  # an option that switches off
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def with_settings(*, without: frozenset[str] = frozenset()) -> Callable[[F], F]:
+    """A command that takes every setting as an option: ``command(..., given, config)`` receives the options."""
+
+    def decorated(command: F) -> F:
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
+        names = {_OFF.get(key, key): key for key in (*TABLE, *OWN) if key not in without}
+        options = [inspect.Parameter(p, inspect.Parameter.KEYWORD_ONLY, **_option(key)) for p, key in names.items()]
+        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        first = [p for p in own if p.annotation is typer.Context]
+        parameters = [*first, *options, *(p for p in own if p.annotation is not typer.Context)]
+
+        def called(**values: Any) -> None:
+            given = {key: values.pop(parameter) for parameter, key in names.items()}
+            for key in _OFF:
+                given[key] = False if given.get(key) else None
+            given["insecure"] = given.get("insecure") or None
+            command(**values, given=given)
+
+        called.__name__, called.__doc__, called.__module__ = command.__name__, command.__doc__, command.__module__
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {p.name: p.annotation for p in parameters}
+        return called  # type: ignore[return-value]
+
+    return decorated
+
+
+def _option(key: str) -> dict[str, Any]:
+    kind: Any = str | None
+    if key in _SWITCHES:
+        kind = bool
+    elif key in _PATHS:
+        kind = Path | None
+    elif key in _LISTS:
+        kind = list[str] | None
+    flag = f"--{_OFF.get(key, key)}".replace("_", "-")
+    environment = f"COREG_{key.upper()}" if key in WITH_ENVIRONMENT else None
+    info = typer.Option(flag, envvar=environment, help=TABLE_HELP.get(key) or OWN_HELP[key])
+    return {"annotation": Annotated[kind, info], "default": False if kind is bool else None}
