@@ -67,9 +67,14 @@ def leave_one_out(
     rows, targets = weigh(Phi, roots, centred=intercept), weigh(y, roots, centred=intercept)
     own = 1.0 / len(y) if roots is None else roots * roots / float(roots @ roots)
     U, s, _ = svd_of(rows, full_matrices=False, check_finite=False, lapack_driver="gesdd")
-    shrink = s * s / (s * s + ridges[:, None])
+    return _left_out(U, s * s, targets, ridges, own if intercept else 0.0)
+
+
+def _left_out(U: Arr, squares: Arr, targets: Arr, ridges: Arr, level: Arr | float) -> Float64[Arr, "g n"]:
+    """e of features with left singular vectors U and squared singular values."""
+    shrink = squares / (squares + ridges[:, None])
     residual = targets - (shrink * (U.T @ targets)) @ U.T
-    leverage = shrink @ (U * U).T + (own if intercept else 0.0)
+    leverage = shrink @ (U * U).T + level
     errors: Arr = residual / np.maximum(1.0 - leverage, _LEAST_FREEDOM)
     return errors
 
@@ -91,15 +96,21 @@ def choose(
     UsageError
         fewer than two rows: without one of them, none is left to fit.
     """
+    _require_rows(y)
+    return _least([leave_one_out(Phi, y, ridges, intercept=intercept, roots=roots) for Phi in candidates], ridges)
+
+
+def _least(errors: Sequence[Float64[Arr, "g n"]], ridges: Float64[Arr, " g"]) -> Chosen:
+    means = np.array([np.mean(of_one**2, axis=1) for of_one in errors])
+    best = np.unravel_index(int(means.argmin()), means.shape)
+    return Chosen(int(best[0]), float(ridges[best[1]]), float(means[best]))
+
+
+def _require_rows(y: Arr) -> None:
     if len(y) < 2:
         raise UsageError(
             f'the rule "loo" has no value for {len(y)} labelled row (1 sample); give bandwidth= and ridge= explicitly.'
         )
-    errors = np.array(
-        [np.mean(leave_one_out(Phi, y, ridges, intercept=intercept, roots=roots) ** 2, axis=1) for Phi in candidates]
-    )
-    best = np.unravel_index(int(errors.argmin()), errors.shape)
-    return Chosen(int(best[0]), float(ridges[best[1]]), float(errors[best]))
 
 
 def widths(points: Float64[Arr, "p d"], kernel: str) -> tuple[float, ...]:
@@ -145,9 +156,10 @@ def kernel_rule(
     ridges = RIDGES if ridge == "loo" else np.array([resolve_ridge(ridge, X)])
     if bandwidth != "loo" and ridge != "loo":
         return sigmas[0], float(ridges[0])
-    candidates = []
-    for sigma in sigmas:
+    _require_rows(y)
+    errors = []
+    for sigma in sigmas:  # K = E diag(s) Eᵀ: E and s are U and the squares of any features with this K
         s, E = eigh(make_kernel(kernel, bandwidth=sigma, degree=degree, offset=offset)(some, some), driver="evd")
-        candidates.append(E * np.sqrt(np.maximum(s, 0.0)))
-    best = choose(candidates, y[some_rows(len(X))], ridges, intercept=False)
+        errors.append(_left_out(E, np.maximum(s, 0.0), y[some_rows(len(X))], ridges, 0.0))
+    best = _least(errors, ridges)
     return sigmas[best.candidate], best.ridge
