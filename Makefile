@@ -15,7 +15,7 @@ help:
 	@echo "make test   the whole test suite"
 	@echo "make lint   format, lint, types, import contracts"
 	@echo "make bench  the benchmarks behind the figures in the docs"
-	@echo "make papers DATA=DIR  the papers' experiments and the benefit study on real tables, into the docs (hours)"
+	@echo "make papers DATA=DIR  the papers' experiments and the benefit study on real tables (hours)"
 	@echo "make certify SEEDS=1000  every stated bound against ball arithmetic, on random hard problems (minutes)"
 	@echo "make fuzz INPUTS=100000  damaged files against every command, damaged messages against both ends (an hour)"
 	@echo "make faults TIMES=5  every drill of real processes and 300 storms, into docs/research/reliability.md (15 minutes)"
@@ -101,10 +101,10 @@ bench: setup
 DATA ?= data
 JOBS ?= 2
 papers: setup
-	$(BIN)/coreg-sim paper all --data $(DATA) --jobs $(JOBS) --out paper-out
-	$(BIN)/coreg-sim benefit --data $(DATA) --sets chosen-on,judged-on --draws 8 --jobs $(JOBS) --out paper-out
+	$(BIN)/python -m benchmarks.papers all --data $(DATA) --jobs $(JOBS)
+	$(BIN)/python -m benchmarks.benefit --data $(DATA) --draws 8 --jobs $(JOBS)
 	$(BIN)/python benchmarks/strict.py --data $(DATA) --write
-	$(BIN)/python tools/docs.py --collect paper-out
+	$(BIN)/python tools/docs.py --write
 
 # Fresh problems with FIRST=; two processes, minutes. The result is committed: benchmarks/results/certify.json.
 SEEDS ?= 1000

@@ -4,7 +4,7 @@
 
 A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/tables.py): 342 patients that all sites
 know, and 100 held-out ones; two deals: 50 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained in
-memory by the same sites (`coreg_sim.benefit.trial`), with the same numbers as over messages; coRLSR goes through both
+memory by the same sites (`benchmarks.benefit`), with the same numbers as over messages; coRLSR goes through both
 machines, on the demonstration's path. *Checked*: the score where the site's own folds prefer it, else its local model. Root
 mean square errors in the study's units, means over draws. --write puts them into
 examples/demo/diabetes_draws.json; `make docs` draws them. A few minutes on two cores.
@@ -18,12 +18,12 @@ import numpy as np
 from harness import arguments, keep
 from sklearn.datasets import load_diabetes
 
+from benchmarks.benefit.partition import Partition
+from benchmarks.benefit.trial import trial
 from coreg_core.evaluation.losses import Paired
 from coreg_core.evaluation.recommendation import Choice, own_choice, score_choice
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import Agreement, Iteration
-from coreg_sim.benefit.partition import Partition
-from coreg_sim.benefit.trial import trial
 from coreg_sim.federation.problems import Problem
 from coreg_sim.federation.simulate import plan_for, simulate
 from coreg_sim.tables import HELD_OUT, SITES, UNLABELLED
@@ -53,9 +53,8 @@ def partition(seed: int, labels: tuple[int, ...]) -> tuple[Partition, float]:
     y = (study.target - study.target.mean()) / deviation
     rows = [left[start:end] for start, end in pairwise(np.cumsum([0, *labels]))]
     columns = [study.data[:, [names.index(c) for c in of]] for of in SITES.values()]
-    return Partition(
-        columns, rows, [y[r] for r in rows], shared, test, np.tile(y[test], (len(SITES), 1)), [True] * len(SITES)
-    ), deviation
+    y_test, honest = np.tile(y[test], (len(SITES), 1)), (True,) * len(SITES)
+    return Partition(columns, rows, [y[r] for r in rows], shared, test, y_test, honest=honest), deviation
 
 
 def agreement(deal: Partition, alone: list[float]) -> list[float]:

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from harness import arguments
 
+from benchmarks.papers.corlsr_uci import SETS
+from benchmarks.papers.pool import Pool
+from benchmarks.papers.views import random_views, rough, standardised
 from coreg_core.estimators import CoRLSR
 from coreg_core.numerics.threads import pin_threads
-from coreg_sim.papers.corlsr_uci import SETS
-from coreg_sim.papers.pool import Pool
-from coreg_sim.papers.views import random_views, rough, standardised
 
 ITERATIONS, LABELS, HELD_OUT = 20, 60, 400
 

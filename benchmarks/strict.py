@@ -4,7 +4,7 @@
 
 Changes of the root mean squared error of own models and of joint scores against each site alone, and the
 share of sites worse by more than 2 %, on the second group of sets of the benefit study. Each set counts once.
---write saves them in docs/research/benefit/strict.json, for the table of docs/research/benefit.md.
+--write saves them in benchmarks/results/benefit/strict.json; docs/research/benefit.md quotes them.
 """
 
 import zlib
@@ -16,11 +16,11 @@ from harness import arguments, keep, show  # before numpy
 # isort: split
 import numpy as np
 
+from benchmarks.benefit.partition import REGIMES, partition
+from benchmarks.benefit.study import JUDGED_ON, table_named
+from benchmarks.benefit.summary import HARM
+from benchmarks.benefit.trial import StudiedFederation
 from coreg_core.additive.model.terms import Additive
-from coreg_sim.benefit.partition import REGIMES, partition
-from coreg_sim.benefit.study import JUDGED_ON, table_named
-from coreg_sim.benefit.summary import HARM
-from coreg_sim.benefit.trial import Federation
 
 FORMS = {"six tuning steps": Additive(), "one operator": Additive(tuning_steps=0, probes=1)}
 LABELS = ("n10", "n20", "n50", "n200")
@@ -32,10 +32,10 @@ def changes(folder, name, regime, draw):
     drawn = partition(table_named(folder, name), REGIMES[regime], seed, 4000)
     if drawn is None:
         return None
-    federation, found = Federation(drawn, draw), {}
+    federation, found = StudiedFederation(drawn, draw), {}
     alone = np.sqrt(federation.alone)
     for form, terms in FORMS.items():
-        own, together = federation.errors(terms)
+        own, together = federation.under(terms)
         change = np.sqrt([own, together]) / alone - 1
         found[form] = [*change.mean(axis=1), *(change > HARM).mean(axis=1)]
     return found
@@ -58,7 +58,7 @@ def main():
             )
             table.append(show({"labels": REGIMES[regime].name[1:], "form": form} | figures | {"sets": len(told)}))
     if options.write:
-        keep("docs/research/benefit/strict.json", draws=options.draws, table=table)
+        keep("benchmarks/results/benefit/strict.json", draws=options.draws, table=table)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,8 @@
 """Generate the documentation (`--write`), or check that it is fresh (`--check`).
 
-    python tools/docs.py --collect DIR     copy a study's JSON (coreg-sim paper, coreg-sim benefit) from DIR, then write
-
-docs/reference/commands.md and parts of other pages come from the code. The study pages with their plots, the figures of
-measurements and coreg_core/evaluation/calibration.py come from JSON files. The dashboard comes from a list of panels. Tables of
-keys and docs/reference/schemas come from the settings' classes and tools/keys.toml. In a page, the text between
-`<!-- generated: NAME -->` and `<!-- end -->` is generated.
+docs/reference/commands.md and parts of other pages come from the code. The figures of measurements come from JSON files. The
+dashboard comes from a list of panels. Tables of keys and docs/reference/schemas come from the settings' classes and
+tools/keys.toml. In a page, the text between `<!-- generated: NAME -->` and `<!-- end -->` is generated.
 """
 
 import io
@@ -367,7 +364,6 @@ PAGES: dict[str, Callable[[], dict[str, str]]] = {
     "docs/research/performance.md": figures.performance,
     "docs/research/scaling.md": figures.scaling,
     "docs/research/benefit.md": studies.benefit,
-    "docs/research/benefit-tables.md": studies.benefit_tables,
     **{page: lambda parts=parts: {name: make() for name, make in parts.items()} for page, parts in PARTS.items()},
 }
 
@@ -378,11 +374,10 @@ def expected() -> dict[Path, str]:
         ROOT / "docs" / "reference" / "commands.md": help_pages(),
         **{ROOT / name: filled(ROOT / name, parts()) for name, parts in PAGES.items()},
         **schemas.files(),
-        **studies.files(),
         **figures.pictures(),
         dashboard.TARGET: dashboard.text(),
     }
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(__doc__, expected, studies.collect))
+    raise SystemExit(main(__doc__, expected))

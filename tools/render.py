@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 
-from coreg_sim.study.report import text  # noqa: E402
+from benchmarks.papers.report import text  # noqa: E402, F401
 
 PART = re.compile(r"<!-- generated: ([^>]+) -->(\n?)(.*?)<!-- end -->", re.DOTALL)
 
@@ -52,42 +52,13 @@ def paragraph(words: str, first: str = "", rest: str = "") -> str:
     return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def findings(report: dict) -> list[str]:
-    return [paragraph(finding, "- ", "  ") for finding in report["findings"]]
-
-
-def plot_links(report: dict) -> list[str]:
-    return [f"![{plot['title']}]({plot['name']}.svg)" for plot in report["plots"]]
-
-
-def tables(report: dict, title: str) -> list[str]:
-    """The tables of a study's report, each after an empty line; ``title`` is the format of a table's title."""
-    lines = []
-    for each in report["tables"]:
-        heading, first = row(*each["header"]), "|---" + "|---:" * (len(each["header"]) - 1) + "|"
-        lines += ["", title.format(each["title"]), "", heading, first, *(row(*map(text, r)) for r in each["rows"])]
-        lines += ["", paragraph(each["note"])] if each["note"] else []
-    return lines
-
-
-def software(run: dict) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-    return f"{run['seconds']:.0f} s of one core in total; Python {run['python']}, {versions}."
-
-
-def main(
-    about: str | None, expected: Callable[[], dict[Path, str]], collect: Callable[[Path], None] | None = None
-) -> int:
+def main(about: str | None, expected: Callable[[], dict[Path, str]]) -> int:
     """Check or write the expected files, and return the exit code. A file with empty text must be absent."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", action="store_true", help="rewrite stale files")
     what.add_argument("--check", action="store_true", help="exit with code 1 if a file is stale")
-    if collect is not None:
-        what.add_argument("--collect", type=Path, metavar="DIR", help="copy a study's JSON from DIR, then write")
     options = parser.parse_args()
-    if not options.check and getattr(options, "collect", None):
-        collect(options.collect)
     stale = 0
     for path, wanted in expected().items():
         if (path.read_text(encoding="utf-8") if path.exists() else "") == wanted:

@@ -12,9 +12,8 @@ from jaxtyping import Float64
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 from coreg_sim.benefit.partition import AttributeTable, table_of
-from coreg_sim.federation.problems import TableSource, file_digest
+from coreg_sim.federation.problems import TableSource
 from coreg_sim.federation.views_file import read_views
-from coreg_sim.papers.pool import NumericDataSet
 from site_agent.data.errors import BadTable
 from site_agent.data.preprocessing import Preprocessing
 
@@ -40,7 +39,7 @@ def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
 
 @dataclass(frozen=True)
 class OwnTable(TableSource):
-    """A table of the user's own, as a data set of the study. ``sites``: each site's name and columns, if they are given."""
+    """A table of the user's own. ``sites``: each site's name and columns, if they are given."""
 
     sites: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -57,20 +56,6 @@ class OwnTable(TableSource):
         categorical = tuple(dict.fromkeys(name for _, its in named for name in its.categorical))
         sites = tuple((name, its.columns) for name, its in named)
         return cls(str(views.data), views.target, (), dates, positive, categorical, na_values, sites)
-
-    @property
-    def name(self) -> str:
-        """Of the set in the study."""
-        return Path(self.path).stem
-
-    def digest(self) -> str:
-        """Of the file: another table is another study."""
-        return file_digest(self.path)
-
-    def size(self) -> str:
-        """Rows with a target and columns, in words."""
-        table, *_ = self.read()
-        return f"{len(table.y)} rows with a target, {len(table.attributes)} columns"
 
     def _leaks(self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]) -> tuple[str, ...]:
         """Sentences about a column, or all of them together, that predict the target almost exactly."""
@@ -135,7 +120,7 @@ class OwnTable(TableSource):
         # The parts of a date, and the levels of a text, are at one site.
         date = {date.called(part): date.name for date in known.dates for part in date.parts}
         sources = [date.get(column.name, column.name) for column in known.columns for _ in column.feature_names]
-        attributes = tuple(tuple(i for i, s in enumerate(sources) if s == name) for name in dict.fromkeys(sources))
+        blocks = [X[:, [i for i, s in enumerate(sources) if s == name]] for name in dict.fromkeys(sources)]
         missing = (
             f"{without} of {len(y) + without} rows have no target. In a federation they would be shared rows. Here they are left "
             "out, because errors are measured on every row.",
@@ -154,7 +139,6 @@ class OwnTable(TableSource):
                 "here (docs/concepts/faq.md); whether there is an event (yes/no) fits.",
             )
         leaks = self._leaks(X, y, sources)
-        data = NumericDataSet(self.name, X, y, names, attributes, "regression")
         of = {name: j for j, name in enumerate(dict.fromkeys(sources))}
         groups = [[of[name] for name in columns if name in of] for _, columns in self.sites]
-        return table_of(data, most_levels=None, groups=groups), warnings, leaks
+        return table_of(blocks, y, groups), warnings, leaks

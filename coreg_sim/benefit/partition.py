@@ -1,74 +1,35 @@
-r"""Partition a real table over the sites of a federation: columns by site, labelled rows, shared rows and test rows.
+"""Partition a table over the sites of a federation: columns by site, labelled rows, shared rows and test rows.
 
-| kind of regime | partition |
-|---|---|
-| columns | "dealt" at random, "core" (a third at every site, the rest at random), "adjacent" (blocks, in the table's order) |
-| rows | own labelled rows for each site, or the same ones everywhere |
-| twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
-| labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last site's sign flipped |
-| shared rows | real; "synthetic": drawn from the columns' ranges; "leaning": along a column |
-| ids | with ``mislinked``, this share of a site's shared rows are in random order |
-| columns added | ``noise``: so many columns of noise at each site |
-| target | a number; with ``yes_no`` whether it is above the median. A target of two values becomes 0 and 1 in each regime |
-| known | each site knows this share of the shared rows, at random. The shared set is the rows that all sites know |
-
-The columns of an attribute stay together; a nominal attribute has a column for each level. The target is centred and scaled over
-the table, and clipped at its quantiles 0.002 and 0.998, so that no single row dominates a mean of squares. Each draw has its own
-shared and test rows. A table with too few rows for a regime is left out.
+Columns go to the sites at random, unless the sites' columns are given. Every site has its own labelled rows. The target is
+centred and scaled over the table, and clipped at its quantiles 0.002 and 0.998, so that no single row dominates a mean of
+squares. Each draw has its own rows.
 """
 
 import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_sim.papers.pool import NumericDataSet
 
-Columns: TypeAlias = Literal["dealt", "core", "adjacent"]
-Twist: TypeAlias = Literal["none", "shuffled", "biased", "synthetic", "leaning"]
-
-# A nominal attribute with more levels is an identifier. Its levels would be most of the table's columns.
-MOST_LEVELS = 12
-MOST_TEST = 2000
-LEAST_TEST = 45
+MOST_TEST, LEAST_TEST = 2000, 45
+MOST_SHARED = 1000
 # Largest share of a table's rows that is shared; the other rows are needed for labels and tests.
 SHARED_PART = 0.45
-LEAST_SHARED = 5  # fewer are no shared set
 _CLIP = (0.002, 0.998)
-_LEAN = 2.0  # biased rows: the highest row is drawn with e² times the odds of the lowest
 
 
 @dataclass(frozen=True)
 class Regime:
-    """A way to partition a table; see the module's docstring.
-
-    ``name`` is a value of --regimes. ``labels`` has n_v of each site, and ``shared`` is m. ``positive`` is the share of 1 in a
-    yes/no target. Only ``counted`` regimes are in the headline. Others are warnings: the same rows everywhere, sites that label
-    differently, other shared sets, noise; or other questions: more labels, rare events.
-    """
+    """A way to partition a table: its name (a value of --regimes), a description, and the number of labels of each site."""
 
     name: str
     about: str
     labels: tuple[int, ...]
-    shared: int = 1000
-    columns: Columns = "dealt"
-    same_rows: bool = False
-    twist: Twist = "none"
-    offset: float = 0.0
-    units: bool = False
-    flipped: bool = False
-    known: float = 1.0
-    mislinked: float = 0.0
-    noise: int = 0
-    yes_no: bool = False
-    positive: float = 0.5
-    counted: bool = True
 
     def with_sites(self, count: int) -> "Regime":
         """The regime with that many sites: the first one's labels, and the second one's for each of the others."""
@@ -81,76 +42,24 @@ class Regime:
         return replace(self, labels=(first, *(others,) * (count - 1)), about=about)
 
     @property
-    def divides(self) -> bool:
-        """Whether it is about the division of the columns, or the number of sites: not for a division that is given."""
-        return self.columns != "dealt" or re.fullmatch(r"M\d+", self.name) is not None
-
-    @property
-    def sizes(self) -> bool:
-        """Whether it is about the number of shared rows: a table that has fewer is left out of it."""
-        return re.fullmatch(r"m\d+", self.name) is not None
-
-
-def _alike(name: str, sites: int, labels: int, about: str = "", **rest: object) -> Regime:
-    return Regime(name, about or f"{sites} sites of {labels} labels", (labels,) * sites, **rest)  # type: ignore[arg-type]
+    def least_rows(self) -> int:
+        """Rows that a table needs."""
+        apart = LEAST_TEST + sum(self.labels)
+        return next(
+            rows for rows in itertools.count(apart) if rows - min(MOST_SHARED, int(SHARED_PART * rows)) >= apart
+        )
 
 
 REGIMES: dict[str, Regime] = {
     each.name: each
     for each in (
-        _alike("n10", 3, 10),
-        _alike("n20", 3, 20),
-        _alike("n50", 3, 50),
-        _alike("n100", 3, 100),
-        _alike("n200", 3, 200),
-        _alike("M2", 2, 50),
-        _alike("M5", 5, 50),
-        _alike("M8", 8, 50),
-        _alike("m250", 3, 50, "3 sites of 50 labels, 250 shared rows", shared=250),
-        _alike("core20", 3, 20, "3 of 20, a third of the columns at every site", columns="core"),
-        _alike("core50", 3, 50, "3 of 50, a third of the columns at every site", columns="core"),
-        _alike("adjacent50", 3, 50, "3 of 50, adjacent columns", columns="adjacent"),
+        *(Regime(f"n{n}", f"3 sites of {n} labels", (n,) * 3) for n in (10, 20, 50, 100, 200, 1000)),
+        *(Regime(f"M{M}", f"{M} sites of 50 labels", (50,) * M) for M in (2, 5, 8)),
         Regime("rich", "one site of 200 labels, two of 10", (200, 10, 10)),
         Regime("one", "100 labels at one site, none at two", (100, 0, 0)),
-        _alike("biased50", 3, 50, "3 of 50, each site's rows lean to one end", twist="biased"),
-        _alike("shuffled50", 3, 50, "3 of 50, the third one's labels shuffled", twist="shuffled"),
-        _alike("offset50", 3, 50, "3 of 50, labels with offsets of sd 0.5 a site", offset=0.5, counted=False),
-        _alike("offset-1-50", 3, 50, "3 of 50, labels with offsets of sd 1 a site", offset=1.0, counted=False),
-        _alike("units50", 3, 50, "3 of 50, labels in units of their own", units=True, counted=False),
-        _alike("flipped50", 3, 50, "3 of 50, the third one's sign flipped", flipped=True, counted=False),
-        _alike("synthetic50", 3, 50, "3 of 50, shared rows drawn from ranges", twist="synthetic", counted=False),
-        *(
-            _alike(
-                f"known{share}",
-                5,
-                50,
-                f"5 of 50, each knows {share} % of the shared rows",
-                known=share / 100,
-                counted=False,
-            )
-            for share in (90, 70, 50)
-        ),
-        *(
-            _alike(
-                f"mislinked{share}", 3, 50, f"3 of 50, {share} % of ids mislinked", mislinked=share / 100, counted=False
-            )
-            for share in (1, 5, 10, 30)
-        ),
-        *(
-            _alike(f"m{m}", 3, 50, f"3 sites of 50 labels, {m} shared rows", shared=m, counted=False)
-            for m in (50, 100, 500, 2000, 5000)
-        ),
-        _alike("leaning50", 3, 50, "3 of 50, the shared rows lean to one end", twist="leaning", counted=False),
-        _alike("noise50", 3, 50, "3 of 50, 10 columns of noise at each site", noise=10, counted=False),
-        *(
-            _alike(f"yes-no{n}", 3, n, f"3 sites of {n} labels, a yes/no target", yes_no=True, counted=False)
-            for n in (10, 20, 50, 100)
-        ),
-        _alike("rare200", 3, 200, "3 sites of 200 labels, 5 % of them yes", yes_no=True, positive=0.05, counted=False),
-        _alike("n1000", 3, 1000, counted=False),
-        _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True, counted=False),
     )
 }
+SITES = ("M2", "M5", "M8")  # about the number of sites: not for a division that is given
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +79,8 @@ class Partition:
     """One federation: X_v of each site over all rows of the table, and the row numbers of each part.
 
     Site v has the labels ``labels[v]`` of its ``labelled[v]`` rows. All sites list the ``shared`` rows, without labels. Shared
-    and labelled rows together are the common rows. ``test`` rows only measure errors, in each site's own labels. A site with
-    shuffled labels is not ``honest``, and its errors are not counted.
-    ``yes_no``: labels are 0 and 1 at every site.
+    and labelled rows together are the common rows. ``test`` rows only measure errors, against ``y_test``: one vector, or one for
+    each site. ``yes_no``: labels are 0 and 1, and both are among the test rows.
     """
 
     columns: list[Float64[Arr, "N _"]]
@@ -180,191 +88,55 @@ class Partition:
     labels: list[Float64[Arr, " _"]]
     shared: Int64[Ints, " m"]
     test: Int64[Ints, " t"]
-    y_test: Float64[Arr, "M t"]
-    honest: list[bool]
+    y_test: Float64[Arr, "*M t"]
     yes_no: bool = False
 
 
 def table_of(
-    data: NumericDataSet,
-    drop: tuple[str, ...] = (),
-    most_levels: int | None = MOST_LEVELS,
-    groups: Sequence[Sequence[int]] = (),
+    blocks: Sequence[Float64[Arr, "N _"]], y: Float64[Arr, " N"], groups: Sequence[Sequence[int]] = ()
 ) -> AttributeTable:
-    """The target, and the attributes that are not constant, not in ``drop`` and have at most ``most_levels`` columns.
+    """The table of these attributes, without the constant ones, and the target in units of its deviation.
 
-    ``groups``: the attributes of each site, as positions in ``data.attributes``.
-
-    Raises
-    ------
-    UsageError
-        ``drop`` names an attribute that the table does not have; or all columns of a site are constant.
+    ``groups``: the attributes of each site, as positions. UsageError if all of a site are constant.
     """
-    named = [
-        (data.columns[of[0]].partition("=")[0] if len(of) > 1 else data.columns[of[0]], of) for of in data.attributes
-    ]
-    if unknown := [name for name in drop if name not in dict(named)]:
-        raise UsageError(
-            f"{data.name}: no column {', '.join(unknown)} to leave out. The columns are {', '.join(dict(named))}."
-        )
-    blocks = {j: data.X[:, list(of)] for j, (name, of) in enumerate(named) if name not in drop}
-    kept = {
-        j: block
-        for j, block in blocks.items()
-        if block.shape[1] <= (most_levels or block.shape[1]) and np.ptp(block, axis=0).max(initial=0.0) > 0
-    }
+    kept = [j for j, block in enumerate(blocks) if np.ptp(block, axis=0).max(initial=0.0) > 0]
     places = {j: place for place, j in enumerate(kept)}
     divided = tuple(tuple(places[j] for j in group if j in places) for group in groups)
     if not all(divided):
-        raise UsageError(f"{data.name}: all columns of a site are constant.")
-    deviation = float(data.y.std())
-    y = (data.y - data.y.mean()) / (deviation if deviation > 0 else 1.0)
-    low, high = np.quantile(y, _CLIP) if len(np.unique(y)) > 2 else (y.min(), y.max())
-    return AttributeTable(tuple(kept.values()), np.clip(y, low, high), divided)
+        raise UsageError("all columns of a site are constant.")
+    deviation = float(y.std())
+    scaled = (y - y.mean()) / (deviation if deviation > 0 else 1.0)
+    low, high = np.quantile(scaled, _CLIP) if len(np.unique(scaled)) > 2 else (scaled.min(), scaled.max())
+    return AttributeTable(tuple(blocks[j] for j in kept), np.clip(scaled, low, high), divided)
 
 
-def partition(
-    table: AttributeTable, regime: Regime, seed: tuple[int, ...], most_rows: int | None = None
-) -> Partition | None:
-    """One draw from ``most_rows`` rows (None: all). The result is None if the table has too few rows or columns.
-
-    Rows and columns depend only on the table and the seed.
-    """
+def partition(table: AttributeTable, regime: Regime, seed: tuple[int, ...]) -> Partition:
+    """One draw from a table that `fits`. It depends only on the table and the seed."""
     rng = np.random.default_rng(list(seed))
-    regime = regime.with_sites(len(table.groups) or len(regime.labels))
-    M, N = len(regime.labels), len(table.y)
-    rows = rng.permutation(N)[:most_rows]
-    N = len(rows)
-    wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
-    m = min(regime.shared, int(SHARED_PART * N))
-    t = min(MOST_TEST, N - m - wanted * (2 if regime.twist == "biased" else 1))
-    groups = list(map(list, table.groups)) or _partition_columns(len(table.attributes), M, regime.columns, rng)
-    if groups is None or least_rows(regime) > N:
-        return None
+    rows = rng.permutation(len(table.y))
+    m = min(MOST_SHARED, int(SHARED_PART * len(rows)))
+    t = min(MOST_TEST, len(rows) - m - sum(regime.labels))
+    groups = list(map(list, table.groups))
+    if not groups:
+        order = rng.permutation(len(table.attributes)).tolist()
+        groups = [order[v :: len(regime.labels)] for v in range(len(regime.labels))]
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
     shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]
-    if regime.twist == "leaning":
-        [shared] = _leaning([table.attributes[0]], rows, (m,), rng)
-        others = rows[~np.isin(rows, shared)]
-        test, rest = others[:t], others[t:]
-    if regime.noise:
-        columns = [np.concatenate([X, rng.normal(size=(len(X), regime.noise))], axis=1) for X in columns]
-    if regime.mislinked:
-        columns, shared = _mislinked(columns, shared, regime.mislinked, rng), len(table.y) + np.arange(m)
-    if regime.twist == "synthetic":
-        drawn = [_from_ranges(table.attributes[j], m, rng) for j in range(len(table.attributes))]
-        columns = [
-            np.concatenate([X, np.concatenate([drawn[j] for j in group], axis=1)])
-            for X, group in zip(columns, groups, strict=True)
-        ]
-        shared = len(table.y) + np.arange(m)
-    if regime.twist == "biased":
-        labelled = _leaning(columns, rest, regime.labels, rng)
-    elif regime.same_rows:
-        labelled = [rest[:n] for n in regime.labels]
-    else:
-        ends = np.cumsum([0, *regime.labels])
-        labelled = [rest[start:end] for start, end in itertools.pairwise(ends)]
+    labelled = [rest[start:end] for start, end in itertools.pairwise(np.cumsum([0, *regime.labels]))]
     y = table.y
-    two = len(np.unique(y)) == 2
-    if two and regime.positive != 0.5:
-        return None  # the table has its own share of 1
-    if yes_no := regime.yes_no or two:
-        above = y > (y.min() if two else np.quantile(y, 1.0 - regime.positive))
-        y = (above if above.any() else y == y.max()).astype(np.float64)  # a target can end in many equal values
-    factors, shifts = np.ones(M), np.zeros(M)
-    if regime.offset:
-        shifts = regime.offset * rng.normal(size=M)
-    if regime.units:
-        factors = 2.0 ** rng.normal(size=M)
-    if regime.flipped:
-        factors[-1] = -1.0
-    labels = [factor * y[each] + shift for each, factor, shift in zip(labelled, factors, shifts, strict=True)]
-    shared = _known(shared, regime.known, M, rng)
-    if len(shared) < LEAST_SHARED:
-        return None
-    honest = [True] * M
-    if regime.twist == "shuffled":
-        labels[-1], honest[-1] = rng.permutation(labels[-1]), False
-    y_test = np.outer(factors, y[test]) + shifts[:, None]
-    alike = bool((factors == 1.0).all() and (shifts == 0.0).all())
-    judged = yes_no and alike and 0.0 < y_test.mean() < 1.0  # probabilities are judged on both classes
-    return Partition(columns, labelled, labels, shared, test, y_test, honest, judged)
+    if yes_no := len(np.unique(y)) == 2:
+        y = (y > y.min()).astype(np.float64)
+    judged = yes_no and 0.0 < y[test].mean() < 1.0
+    return Partition(columns, labelled, [y[each] for each in labelled], shared, test, y[test], judged)
 
 
-def _known(shared: Ints, share: float, sites: int, rng: np.random.Generator) -> Ints:
-    """The rows that all sites know, if each site knows this share of them."""
-    return shared if share >= 1.0 else shared[(rng.random((sites, len(shared))) < share).all(axis=0)]
-
-
-def fits(table: AttributeTable, regime: Regime, most_rows: int | None = None) -> bool:
+def fits(table: AttributeTable, regime: Regime) -> bool:
     """Whether the table has the rows and columns that the regime needs."""
-    regime = regime.with_sites(len(table.groups) or len(regime.labels))
-    any_draw = np.random.default_rng(0)
-    groups = table.groups or _partition_columns(len(table.attributes), len(regime.labels), regime.columns, any_draw)
-    return groups is not None and min(len(table.y), most_rows or len(table.y)) >= least_rows(regime)
+    enough = bool(table.groups) or len(table.attributes) >= len(regime.labels)
+    return enough and len(table.y) >= regime.least_rows
 
 
-def least_rows(regime: Regime) -> int:
-    """Rows that a table needs for the regime."""
-    wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
-    apart = LEAST_TEST + wanted * (2 if regime.twist == "biased" else 1)
-    shared = regime.shared if regime.sizes else 0
-    return next(
-        rows
-        for rows in itertools.count(apart)
-        if rows - (m := min(regime.shared, int(SHARED_PART * rows))) >= apart and m >= shared
-    )
-
-
-def needs(name: str, sites: int = 0) -> str:
-    """What a table needs for the regime, as a phrase; ``sites``: of a division that is given, or 0."""
-    regime = REGIMES[name].with_sites(sites or len(REGIMES[name].labels))
-    columns = "" if sites else f"{len(regime.labels)} columns and "
-    return f"{name} needs {columns}{least_rows(regime)} rows with a target"
-
-
-def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Generator) -> list[list[int]] | None:
-    """The attributes of each site; None if a site would have none."""
-    if how == "adjacent":
-        blocks = [block.tolist() for block in np.array_split(np.arange(count), sites)]
-        return blocks if all(blocks) else None
-    order = rng.permutation(count).tolist()
-    core: list[int] = []
-    if how == "core":
-        core, order = order[: max(1, count // 3)], order[max(1, count // 3) :]
-    dealt = [order[v::sites] for v in range(sites)]
-    return [core + own for own in dealt] if all(dealt) else None
-
-
-def _mislinked(columns: list[Arr], shared: Ints, share: float, rng: np.random.Generator) -> list[Arr]:
-    """Each site's rows, then its shared rows again, of which this share have changed places."""
-    out = []
-    for X in columns:
-        order = np.arange(len(shared))
-        wrong = rng.choice(len(shared), round(share * len(shared)), replace=False)
-        order[wrong] = rng.permutation(wrong)
-        out.append(np.concatenate([X, X[shared[order]]]))
-    return out
-
-
-def _from_ranges(attribute: Float64[Arr, "N _"], count: int, rng: np.random.Generator) -> Float64[Arr, "m _"]:
-    """Uniform on the range of a number, rounded where all values are whole; each level of a nominal one as likely."""
-    if attribute.shape[1] > 1:
-        return np.eye(attribute.shape[1])[rng.integers(attribute.shape[1], size=count)]
-    low, high = attribute.min(), attribute.max()
-    drawn = rng.uniform(low, high, size=(count, 1))
-    return np.rint(drawn) if np.array_equal(attribute, np.rint(attribute)) else drawn
-
-
-def _leaning(columns: list[Arr], rest: Ints, labels: tuple[int, ...], rng: np.random.Generator) -> list[Ints]:
-    """Draw rows without replacement, with odds that rise or fall along one of the site's columns."""
-    out = []
-    for X, n in zip(columns, labels, strict=True):
-        along = X[rest, int(rng.integers(X.shape[1]))]
-        rank = np.argsort(np.argsort(along, kind="stable")) / len(rest)
-        odds = np.exp(_LEAN * rank * rng.choice([-1.0, 1.0]))
-        drawn = rng.choice(len(rest), n, replace=False, p=odds / odds.sum())
-        out.append(rest[drawn])
-        rest = np.delete(rest, drawn)
-    return out
+def needs(regime: Regime, *, divided: bool) -> str:
+    """What a table needs for the regime, as a phrase; ``divided``: the sites' columns are given."""
+    columns = "" if divided else f"{len(regime.labels)} columns and "
+    return f"{regime.name} needs {columns}{regime.least_rows} rows with a target"

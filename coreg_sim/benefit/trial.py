@@ -1,115 +1,117 @@
-r"""One federation: the error of each method on test rows at each site, and each site's forecasts from its own labels.
+"""One federation: the error of each method on test rows at each site, against the site's own model.
 
-| method | predictor | compared with alone |
-|---|---|---|
-| alone | the site's own Gaussian kernel ridge, width and ridge by leave-one-out | the baseline |
-| agreement-0.01, -0.1, -loo, -exact | coRLSR; -loo with each site's own choice of λ (0 included) | own model |
-| additive-joined, -blended | private rows; blended with the model alone by the site's labels | own model |
-| additive-common | common rows, blended | own model |
-| ridge-alone | scikit-learn's RidgeCV (linear) on the site's rows and standardised columns | own model |
-| hgb-alone, extra-trees-alone | scikit-learn's trees, on the site's rows and columns (first draw only) | own model |
-| together | common rows, smoothed residuals | joint score |
-| together-private, -grouped-3, -open | private rows; residuals as means of three; open residuals | joint score |
-| distilled | the pooled model's predictions of the shared rows, learnt from the site's own columns | own model, a limit |
-| mean-of-labels | the mean of the site's own labels; of the federation's where it has none | own model |
-| mean-of-sites, best-site | mean of the models alone; the one with the least leave-one-out error | joint score |
-| pooled, ridge-, hgb-, extra-trees-pooled | all labelled rows and columns in one place, for reference | joint score |
+| method | predictor |
+|---|---|
+| alone | the site's own Gaussian kernel ridge, width and ridge by leave-one-out: the baseline |
+| joined | the site's own model after training with private rows, blended; the model alone if the site's own folds prefer it |
+| scored | the score of all sites, private rows |
+| checked | the score of all sites, common rows, if the site's own folds prefer it; else the model alone |
+| ridge | scikit-learn's RidgeCV (linear) on the site's rows and standardised columns |
+| mean | the mean of the site's own labels; of the federation's labels if it has none |
+| pooled | kernel ridge on all labelled rows and columns in one place, for reference |
 
-`summary` derives "additive", "together-own-pick" and "together-else-own" from these and the sites' verdicts. Errors are mean
-squares, in units of the target's variance. A site without labels is compared with the federation's mean label.
+A site without labels is compared with the mean label of the federation.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.local_fit import LEAST_LABELS
-from coreg_core.additive.model.smoother import choose_smoother
 from coreg_core.additive.model.terms import Additive
-from coreg_core.additive.question_types import Operator
 from coreg_core.additive.reference.dense_training import DenseRun, forecast_dense, train_dense
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.evaluation.intervals import least_rows, own_factor
-from coreg_core.evaluation.losses import Paired
+from coreg_core.evaluation.probability import auc
 from coreg_core.evaluation.recommendation import Choice, judge
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_sim.benefit import yes_no
-from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
+from coreg_core.numerics.threads import pin_threads
 from coreg_sim.benefit.partition import Partition
-from coreg_sim.benefit.summary import choice_of
-from coreg_sim.study.jobs import JSON
 
-COVERAGES = (0.8, 0.9)
 # The pooled data has more rows and columns than a site, so it gets more landmarks.
 POOLED_LANDMARKS = 150
 _EVERYTHING = ResidualPolicy(grouped_at_least=3, open_residuals=True)
+_CUT = (-0.9, 2.0)  # of a relative change
 
 
-def trial(partition: Partition, seed: int, *, trees: bool = True) -> dict[str, JSON]:
-    """All results of one federation, as JSON. The seed is for landmarks, probes, folds and trees."""
-    federation = Federation(partition, seed)
-    methods = federation.methods()
-    if partition.yes_no:
-        federation.judge_probabilities()
-    methods |= _peers(partition, seed, trees=trees)
-    return {"alone": federation.alone, "methods": methods, "sites": federation.record}
+@dataclass(frozen=True)
+class SiteOutcome:
+    """One site of one draw: the relative change of the root mean squared error by each method, against the site alone.
+
+    ``areas``: of a yes/no target, the area under the ROC curve by method. ``positive``: its share of 1 among the test rows.
+    """
+
+    site: int
+    draw: int
+    labels: int
+    shared: int
+    change: dict[str, float]
+    areas: dict[str, float] = field(default_factory=dict)
+    positive: float = 0.5
+
+
+def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
+    """All sites of one federation."""
+    pin_threads(1)  # the same bits for every number of processes
+    federation = Federation(partition, draw)
+    errors, areas = federation.methods(), federation.areas() if partition.yes_no else {}
+    alone = np.array(federation.alone)
+    changes = {
+        method: np.clip(np.sqrt(np.divide(found, alone, out=np.ones_like(alone), where=alone > 0.0)) - 1.0, *_CUT)
+        for method, found in errors.items()
+    }
+    return [
+        SiteOutcome(
+            v,
+            draw,
+            len(y),
+            len(partition.shared),
+            {method: float(each[v]) for method, each in changes.items()},
+            {method: each[v] for method, each in areas.items()},
+            float(np.mean(partition.y_test)),
+        )
+        for v, y in enumerate(partition.labels)
+    ]
 
 
 class Federation:
-    """The trainings of one federation."""
+    """The trainings of one federation. The seed is for landmarks, probes and folds."""
 
     def __init__(self, partition: Partition, seed: int):
         self.partition, self.seed = partition, seed
-        everyone = np.concatenate(partition.labels)
-        self.mean = float(everyone.mean())
-        self.record: list[dict[str, JSON]] = [
-            {"labels": len(y), "judged": honest, "shared": len(partition.shared)}
-            for y, honest in zip(partition.labels, partition.honest, strict=True)
-        ]
-        self.private, self.private_run = self._train(Additive(seed=seed))
+        self.mean = float(np.concatenate(partition.labels).mean())
+        self.private, self.private_run = self.train(Additive(seed=seed))
         self.alone_predictions = [
             site.model.alone.predict(X[partition.test])
             if site.model and site.model.alone
             else np.full(len(partition.test), self.mean)
             for site, X in zip(self.private, partition.columns, strict=True)
         ]
-        self.alone = self._errors(self.alone_predictions)
-        self.labelled_sites = [v for v, y in enumerate(partition.labels) if len(y) >= LEAST_LABELS]
+        self.alone = self.errors(self.alone_predictions)
 
-    def _errors(self, predictions: Sequence[Float64[Arr, " t"]] | Float64[Arr, "M t"]) -> list[float]:
-        """The mean squared error of each site's predictions on its own test labels."""
-        errors: list[float] = np.mean((self.partition.y_test - np.asarray(predictions)) ** 2, axis=1).tolist()
-        return errors
+    def errors(self, predictions: Sequence[Float64[Arr, " t"]] | Float64[Arr, "M t"]) -> list[float]:
+        """The mean squared error of each site's predictions."""
+        found: list[float] = np.mean((self.partition.y_test - np.asarray(predictions)) ** 2, axis=1).tolist()
+        return found
 
-    def _train(self, terms: Additive) -> tuple[list[AdditiveSite], DenseRun]:
+    def train(self, terms: Additive) -> tuple[list[AdditiveSite], DenseRun]:
+        """All sites, trained with these terms."""
         partition, shared, where = self.partition, self.partition.shared, None
         if terms.rows == "common":
-            shared, where = _common_rows(partition)
+            shared, where = common_rows(partition)
         sites = [
             AdditiveSite(
-                X[rows], y, X[shared], terms, name=f"site{v}",
-                positions=None if where is None else where[v], policy=_EVERYTHING,
+                X[rows], y, X[shared], terms, name=f"site{v}", positions=None if where is None else where[v],
+                policy=_EVERYTHING,
             )
             for v, (X, rows, y) in enumerate(zip(partition.columns, partition.labelled, partition.labels, strict=True))
         ]  # fmt: skip
         return sites, train_dense(terms, sites, len(shared))
 
-    def errors(self, terms: Additive) -> tuple[list[float], list[float]]:
-        """Mean squared errors under other terms: of each site's own model, and of its joint score."""
-        sites, _ = self._train(replace(terms, seed=self.seed))
-        own = [
-            s.model.own.predict(X[self.partition.test])
-            for s, X in zip(sites, self.partition.columns, strict=True)
-            if s.model
-        ]
-        return self._errors(own), self._errors(self._joint(sites))
-
-    def _joint(self, sites: list[AdditiveSite]) -> Float64[Arr, "M t"]:
+    def joint(self, sites: list[AdditiveSite]) -> Float64[Arr, "M t"]:
         """The score of each site: all parts, and its own intercept."""
         test = self.partition.test
         parts = [s.model.part.predict(X[test]) for s, X in zip(sites, self.partition.columns, strict=True) if s.model]
@@ -117,206 +119,100 @@ class Federation:
         joint: Arr = intercepts[:, None] + np.sum(parts, axis=0)
         return joint
 
-    def methods(self) -> dict[str, list[float]]:
-        """Mean squared errors of each method, one for each site."""
-        M = len(self.partition.columns)
-        out = {**self._agreement(), **self._own_models(), **self._common()}
-        labelled = self.labelled_sites
-        errors = {v: fit.error for v in labelled if (fit := self.private[v].own_fit) is not None}
-        best = min(errors, key=errors.__getitem__)
-        mean = np.mean([self.alone_predictions[v] for v in labelled], axis=0)
-        means = [float(y.mean()) if len(y) else self.mean for y in self.partition.labels]
-        out["distilled"] = self._distilled()
-        out["mean-of-labels"] = self._errors(np.array(means)[:, None])
-        out["mean-of-sites"] = self._errors([mean] * M)
-        out["best-site"] = self._errors([self.alone_predictions[best]] * M)
-        out["together-private"] = self._errors(self._joint(self.private))
-        out["pooled"] = self._errors([self.pooled[0]] * M)
-        return out
-
-    def _distilled(self) -> list[float]:
-        """How well each site's own columns can learn the pooled model: a limit for what joining can be expected to reach."""
-        teacher, X = self._pooled_site.model, _pooled_rows(self.partition)[0]
-        assert teacher is not None
-        assert teacher.alone is not None
-        scores, test, out = teacher.alone.predict(X[self.partition.shared]), self.partition.test, []
-        for site, columns in zip(self.private, self.partition.columns, strict=True):
-            learnt = choose_smoother(site.candidates, scores)
-            chosen = site.candidates[learnt.candidate]
-            own = chosen.features(site.standardiser(columns[test])) @ learnt.coefficients(chosen, scores)
-            out.append(scores.mean() + own)
-        return self._errors(out)
-
-    def _agreement(self) -> dict[str, list[float]]:
-        partition, parts = self.partition, []
-        for X, site in zip(partition.columns, self.private, strict=True):
-            own = site.own_fit
-            candidate = site.candidates[own.candidate if own else len(site.candidates) - 1]
-            test = candidate.features(site.standardiser(X[partition.test]))
-            # A site without labels cannot choose its smoothness, so ν = 1.
-            ridge = own.ridge if own else 1.0
-            parts.append(SiteFeatures(candidate.labelled, candidate.shared, test, site.labels - self.mean, ridge))
-        path = agree(parts)
-        out: dict[str, list[float]] = {}
-        for name, at in (("agreement-0.01", 0.01), ("agreement-0.1", 0.1)):
-            out[name] = self._errors([self.mean + test[COUPLINGS.index(at)] for test in path.test])
-        for name, chosen in (("agreement-loo", path.chosen), ("agreement-exact", path.chosen_exactly)):
-            # For λ = 0 take the model alone, because its intercept has no penalty.
-            predictions = [
-                self.mean + test[j] if j else alone
-                for test, j, alone in zip(path.test, chosen, self.alone_predictions, strict=True)
-            ]
-            out[name] = self._errors(predictions)
-        for record, j, beside in zip(self.record, path.chosen, path.beside, strict=True):
-            record |= {"coupling": None if j is None else COUPLINGS[j], "agreement": _to_json(beside)}
-        return out
-
-    def _own_models(self) -> dict[str, list[float]]:
-        partition = self.partition
-        gain = forecast_dense(self.private[0].terms, self.private, self.private_run)
-        joined, blended = [], []
-        for v, (record, X, site) in enumerate(zip(self.record, partition.columns, self.private, strict=True)):
-            assert site.model is not None
-            joined.append(site.model.joined.predict(X[partition.test]))
-            blended.append(site.model.own.predict(X[partition.test]))
-            record |= {
-                "r2": site.smoother.r2 if site.smoother else None,
-                "federation": gain if np.isfinite(gain) else None,
-                "own": _to_json(judge(site.left_out, site.n_labelled).joined_beside),
-                "coverage": self._coverage(v, blended[-1]),
-            }
-            record["warned"] = {"opposed": site.model.blend.opposed, "unexplained": site.model.blend.unexplained}
-        return {"additive-joined": self._errors(joined), "additive-blended": self._errors(blended)}
-
-    def _coverage(self, v: int, own: Float64[Arr, " t"]) -> dict[str, JSON]:
-        """The share of test labels in the interval, and its mean width in units of the target's deviation."""
-        site, X = self.private[v], self.partition.columns[v]
-        found, out = site.left_out, {}
-        for coverage in COVERAGES:
-            if found is not None and len(found.rows) >= least_rows(coverage):
-                half = own_factor(found, coverage) * site.spread(Operator(), self.private_run.step).deviations(
-                    X[self.partition.test]
-                )
-                out[f"{coverage:g}"] = [
-                    float(np.mean(np.abs(self.partition.y_test[v] - own) <= half)),
-                    float(2.0 * half.mean()),
-                ]
-        return out
-
-    def _common(self) -> dict[str, list[float]]:
-        terms = Additive(rows="common", seed=self.seed)
-        sites, run = self._train(terms)
-        forecast_dense(terms, sites, run)
-        self.common, own = sites, []
-        for record, X, site in zip(self.record, self.partition.columns, sites, strict=True):
-            assert site.model is not None
-            own.append(site.model.own.predict(X[self.partition.test]))
-            verdict = judge(site.left_out, site.n_labelled)
-            record |= {"common": _to_json(verdict.joined_beside), "together": _to_json(verdict.together_beside)}
-        out = {"additive-common": self._errors(own), "together": self._errors(self._joint(sites))}
-        for name, residuals in (("together-open", "open"), ("together-grouped-3", "grouped")):
-            if residuals == "grouped" and any(0 < len(y) < terms.group_size for y in self.partition.labels):
-                continue  # no group of three
-            out[name] = self._errors(self._joint(self._train(replace(terms, residuals=residuals))[0]))  # type: ignore[arg-type]
-        return out
-
-    def judge_probabilities(self) -> None:
-        """Probabilities by each method, in the sites' records."""
-        test, joint, common = self.partition.test, self._joint(self.private), self._joint(self.common)
-        logistic = self._pooled_logistic()
-        for v, (record, X, site) in enumerate(zip(self.record, self.partition.columns, self.private, strict=True)):
-            assert site.model is not None
-            rows, y, truth = self.partition.labelled[v], self.partition.labels[v], self.partition.y_test[v]
-            own, alone = site.model.left_out
-            local, of_common = yes_no.figures(self.alone_predictions[v], alone, y, truth), self.common[v].model
-            assert of_common is not None
-            checked = choice_of(record) is Choice.TOGETHER
-            record["positive"] = float(truth.mean())
-            record["yes_no"] = {
-                "logistic regression alone": yes_no.logistic(X[rows], y, X[test], truth),
-                "local model": local,
-                "joined model": yes_no.figures(site.model.own.predict(X[test]), own, y, truth),
-                "scored together": yes_no.figures(joint[v], own, y, truth),
-                "checked scores": yes_no.figures(common[v], of_common.left_out[0], y, truth) if checked else local,
-                "pooled": yes_no.figures(*self.pooled, truth),
-                "pooled, logistic loss": logistic,
-            }
-
-    def _pooled_logistic(self) -> list[float]:
-        """On the features of `pooled`: whether another loss than the squared one would pay."""
-        site, X = self._pooled_site, _pooled_rows(self.partition)[0]
-        assert site.own_fit is not None
-        chosen = site.candidates[site.own_fit.candidate]
-        test = chosen.features(site.standardiser(X[self.partition.test]))
-        return yes_no.logistic_of(chosen.labelled, site.labels, test, self.partition.y_test[0])
-
-    @property
-    def pooled(self) -> tuple[Arr, Arr, Arr]:
-        """Kernel ridge on all columns and rows in one place, by the same rule as each site alone: predictions of test rows and of
-        left-out rows, and the labels of these."""
-        model = self._pooled_site.model
-        assert model is not None
-        assert model.alone is not None
-        X = _pooled_rows(self.partition)[0]
-        return model.alone.predict(X[self.partition.test]), model.left_out[1], self._pooled_site.labels
+    def own(self, sites: list[AdditiveSite]) -> list[Float64[Arr, " t"]]:
+        """The predictions of each site's own model."""
+        test = self.partition.test
+        return [s.model.own.predict(X[test]) for s, X in zip(sites, self.partition.columns, strict=True) if s.model]
 
     @cached_property
-    def _pooled_site(self) -> AdditiveSite:
-        X, rows, y = _pooled_rows(self.partition)
+    def common(self) -> list[AdditiveSite]:
+        """The sites, trained on common rows, with their own folds."""
+        terms = Additive(rows="common", seed=self.seed)
+        sites, run = self.train(terms)
+        forecast_dense(terms, sites, run)
+        return sites
+
+    @cached_property
+    def checked(self) -> list[bool]:
+        """Whether each site uses the scores of common rows, by its own folds."""
+        return [judge(site.left_out, site.n_labelled).score is Choice.TOGETHER for site in self.common]
+
+    def methods(self) -> dict[str, list[float]]:
+        """Mean squared errors of each method, one for each site."""
+        partition, alone = self.partition, self.alone
+        forecast_dense(self.private[0].terms, self.private, self.private_run)
+        blended, common = self.errors(self.own(self.private)), self.errors(self.joint(self.common))
+        joins = [judge(site.left_out, site.n_labelled).own is Choice.JOINED for site in self.private]
+        means = [float(y.mean()) if len(y) else self.mean for y in partition.labels]
+        return {
+            "joined": [b if joined else a for b, a, joined in zip(blended, alone, joins, strict=True)],
+            "scored": self.errors(self.joint(self.private)),
+            "checked": [c if checked else a for c, a, checked in zip(common, alone, self.checked, strict=True)],
+            "ridge": self.errors(self._ridge()),
+            "mean": self.errors(np.tile(np.array(means)[:, None], len(partition.test))),
+            "pooled": self.errors([self.pooled] * len(alone)),
+        }
+
+    def _ridge(self) -> list[Float64[Arr, " t"]]:
+        """The mean label for a site without labels."""
+        from sklearn.linear_model import RidgeCV
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        partition, out = self.partition, []
+        for X, rows, y in zip(partition.columns, partition.labelled, partition.labels, strict=True):
+            model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2.0, 4.0, 13)))
+            enough = len(y) >= LEAST_LABELS
+            out.append(
+                model.fit(X[rows], y).predict(X[partition.test]) if enough else np.full(len(partition.test), self.mean)
+            )
+        return out
+
+    def areas(self) -> dict[str, list[float]]:
+        """Areas under the ROC curve of each method, one for each site."""
+        common = self.joint(self.common)
+        predictions: dict[str, Sequence[Float64[Arr, " t"]]] = {
+            "local model": self.alone_predictions,
+            "joined model": self.own(self.private),
+            "scored together": list(self.joint(self.private)),
+            "checked scores": [
+                score if checked else alone
+                for score, alone, checked in zip(common, self.alone_predictions, self.checked, strict=True)
+            ],
+            "pooled": [self.pooled] * len(self.alone),
+        }
+        return {method: [auc(each, self.partition.y_test) for each in found] for method, found in predictions.items()}
+
+    @property
+    def pooled(self) -> Float64[Arr, " t"]:
+        """Kernel ridge on all columns and rows in one place, by the same rule as each site alone."""
+        model = self.pooled_site.model
+        assert model is not None
+        assert model.alone is not None
+        return model.alone.predict(pooled_rows(self.partition)[0][self.partition.test])
+
+    @cached_property
+    def pooled_site(self) -> AdditiveSite:
+        """A site with all columns and labelled rows."""
+        X, rows, y = pooled_rows(self.partition)
         terms = Additive(seed=self.seed, landmarks=POOLED_LANDMARKS, tuning_steps=0)
         site = AdditiveSite(X[rows], y, X[self.partition.shared], terms, name="pooled", policy=_EVERYTHING)
         train_dense(terms, [site], len(self.partition.shared))
         return site
 
 
-def _to_json(beside: Paired | None) -> dict[str, JSON] | None:
-    """A comparison by folds as JSON; None without one, because JSON has no NaN."""
-    if beside is None or not np.isfinite([beside.difference, beside.standard_error, beside.change]).all():
-        return None
-    return asdict(beside)
-
-
-def _common_rows(partition: Partition) -> tuple[Ints, list[Ints]]:
-    """The shared instances and all labelled rows, each once, with the positions of each site's labelled rows."""
+def common_rows(partition: Partition) -> tuple[Ints, list[Ints]]:
+    """The shared instances and all labelled rows, each once, with the positions of each site's labelled rows. Every site knows
+    the labelled rows of the others."""
     labelled, before = np.unique(np.concatenate(partition.labelled)), len(partition.shared)
-    shared = np.concatenate([partition.shared, labelled])
-    return shared, [before + np.searchsorted(labelled, rows) for rows in partition.labelled]
+    positions = [before + np.searchsorted(labelled, rows) for rows in partition.labelled]
+    return np.concatenate([partition.shared, labelled]), positions
 
 
-def _pooled_rows(partition: Partition) -> tuple[Arr, Ints, Arr]:
+def pooled_rows(partition: Partition) -> tuple[Arr, Ints, Arr]:
     """(all columns, labelled rows, labels). A row or column of several sites counts once."""
     X = np.concatenate(partition.columns, axis=1)
     _, first = np.unique(X, axis=1, return_index=True)
     rows, labels = np.concatenate(partition.labelled), np.concatenate(partition.labels)
     kept = np.sort(np.unique(rows, return_index=True)[1])
     return X[:, np.sort(first)], rows[kept], labels[kept]
-
-
-def _peers(partition: Partition, seed: int, *, trees: bool) -> dict[str, list[float]]:
-    """Errors of scikit-learn's models, at each site alone and pooled; mean label for a site without labels."""
-    from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
-    from sklearn.linear_model import RidgeCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    def ridge(_n: int) -> Any:
-        return make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2.0, 4.0, 13)))
-
-    def boosted(n: int) -> Any:
-        leaf = int(np.clip(n // 10, 2, 20))  # with scikit-learn's 20 rows per leaf most sites would predict a constant
-        return HistGradientBoostingRegressor(min_samples_leaf=leaf, early_stopping=False, random_state=seed)
-
-    def errors(make: Callable[[int], Any], X: Arr, rows: Ints, y: Arr) -> Float64[Arr, " M"]:
-        """On the test labels of each site."""
-        enough = len(y) >= LEAST_LABELS
-        predicted = make(len(y)).fit(X[rows], y).predict(X[partition.test]) if enough else mean
-        found: Arr = np.mean((partition.y_test - predicted) ** 2, axis=1)
-        return found
-
-    mean, out = float(np.concatenate(partition.labels).mean()), {}
-    extra = lambda _n: ExtraTreesRegressor(n_estimators=100, random_state=seed, n_jobs=1)  # noqa: E731
-    for name, make in (("ridge", ridge), *((("hgb", boosted), ("extra-trees", extra)) if trees else ())):
-        sites = zip(partition.columns, partition.labelled, partition.labels, strict=True)
-        out[f"{name}-alone"] = [float(errors(make, *site)[v]) for v, site in enumerate(sites)]
-        out[f"{name}-pooled"] = errors(make, *_pooled_rows(partition)).tolist()
-    return out

@@ -8,10 +8,8 @@ import typer
 from coreg_core.errors import require_scikit_learn
 from coreg_sim.cli.benefit import benefit
 from coreg_sim.cli.compare import compare
-from coreg_sim.cli.options import JsonOption
 from coreg_sim.cli.run import run
-from coreg_sim.papers.runner import NAMES, find, run_experiment
-from coreg_wire.terminal import command_line, output
+from coreg_wire.terminal import command_line
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -67,41 +65,6 @@ def tables(
         path.write_text(text, encoding="utf-8")
     for path in (*data.tables.values(), *data.held_out.values(), *data.judged.values(), *texts):
         typer.echo(str(path))
-
-
-@app.command()
-def paper(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=", ".join(NAMES) + ", or all.")],
-    data: Annotated[Path, typer.Option("--data", help="A folder of data sets: CSV files, listed in manifest.json.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Run a small version, as a test.")] = False,
-    jobs: Annotated[
-        int, typer.Option("--jobs", min=1, help="Number of processes; more than 1 needs Ray (extra sim).")
-    ] = 1,
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for the results. An interrupted run resumes from it.")
-    ] = Path("paper-out"),
-    fetch: Annotated[bool, typer.Option("--fetch", help="Download missing data sets from OpenML.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Run a paper's experiment on real data. The result shows the paper's table beside ours. Needs the extra `estimators`."""
-    require_scikit_learn("paper")
-    from coreg_sim.papers import pool as pools
-    from coreg_sim.study.terminal import show, waiting
-
-    experiments = [find(each) for each in (NAMES if name == "all" else (name,))]
-    if fetch:
-        wanted = tuple(dict.fromkeys(each for experiment in experiments for each in experiment.sets))
-        for lacking in pools.fetch(wanted, data):
-            typer.echo(f"{lacking}: not on OpenML in a readable form. The tables will not have its rows.", err=True)
-    pool = pools.Pool(data)
-    for experiment in experiments:
-        with waiting(experiment.name) as progress:
-            done = run_experiment(experiment, pool, out, quick=quick, jobs=jobs, progress=progress)
-        if as_json:
-            output.print_json(done.page)
-        else:
-            heading = f"[bold]{experiment.title}[/bold]\n{experiment.source}\n"
-            show(experiment.report(done.results, quick=quick), done.summary(done.page["jobs"], "jobs"), heading)
 
 
 def main() -> None:

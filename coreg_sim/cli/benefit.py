@@ -1,30 +1,30 @@
-"""coreg-sim benefit: the benefit of joining on real tables, for each method and site."""
+"""coreg-sim benefit: the benefit of joining on a table of the user's own, for each method and site."""
 
-import json
-from dataclasses import asdict, replace
+import re
+import sys
+import textwrap
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coreg_core.errors import UsageError, require_scikit_learn
-from coreg_sim.cli.options import Address, Categorical, Dates, Drop, JsonOption, NaValues, Positive, Target
-from coreg_sim.study.jobs import JSON, Where, run_study, software
+from coreg_sim.cli.options import Categorical, Dates, Drop, JsonOption, NaValues, Positive, Target
+from coreg_wire.files.toml_file import unknown_key
 from coreg_wire.terminal import output
 
 if TYPE_CHECKING:
-    from coreg_sim.benefit.summary import SiteOutcome
-    from coreg_sim.study.report import Report
+    from coreg_sim.benefit.own import OwnTable
+    from coreg_sim.benefit.partition import AttributeTable, Regime
+    from coreg_sim.benefit.trial import SiteOutcome
+
+SENTENCES = 110  # columns of a finding in a file or a wide terminal
 
 
 def benefit(
     context: typer.Context,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data", help="Your table (CSV, Parquet), or a folder with manifest.json [scikit-learn's diabetes]."
-        ),
-    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Your table (CSV, Parquet).")] = None,
     target: Target = None,
     positive: Positive = "",
     drop: Drop = None,
@@ -35,32 +35,17 @@ def benefit(
         Path | None,
         typer.Option("--views", help="A views.toml with your table, its target and the columns of each site."),
     ] = None,
-    sets: Annotated[
-        str | None,
-        typer.Option(
-            "--sets", help="Names of data sets, or the groups chosen-on, judged-on (docs/research/benefit.md) [all]."
-        ),
-    ] = None,
     regimes: Annotated[
-        str | None, typer.Option("--regimes", help="Names of partitions, with commas: n20,M5,rich,... [all].")
-    ] = None,
-    draws: Annotated[
-        int | None, typer.Option("--draws", min=1, help="Draws of each set and regime [3; 2 if quick].")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Use at most 1000 rows of each table, and fewer draws.")
-    ] = False,
-    jobs: Annotated[
-        int, typer.Option("--jobs", min=1, help="Processes on this machine; more than 1 needs Ray (extra sim).")
-    ] = 1,
-    address: Address = None,
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for the results. An interrupted study resumes from it.")
-    ] = Path("benefit-out"),
-    details: Annotated[bool, typer.Option("--details", help="Print the tables too: methods, regimes, sets.")] = False,
+        str,
+        typer.Option("--regimes", help="Labels of each site, with commas: n10, n20, … n1000, M2, M5, M8, rich, one."),
+    ] = "n20,n50",
+    draws: Annotated[int, typer.Option("--draws", min=1, help="Divisions of the table for each regime.")] = 10,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes on this machine.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure on real tables whether joining pays. Each method is compared with each site alone: gains, losses, forecasts.
+    """Measure on your own table whether joining pays.
+
+    Rows and columns are divided over simulated sites, and each method is compared with each site alone.
 
     Needs the extra `estimators`.
     """
@@ -70,110 +55,117 @@ def benefit(
             text = f"Give a table with --data {context.args[0]}."
         raise UsageError(f"unexpected {' '.join(context.args)}. {text}")
     require_scikit_learn("benefit")
-    from coreg_sim.benefit.findings import by_site
-    from coreg_sim.benefit.own import OwnTable
+    from coreg_sim.benefit.own import OwnTable  # scikit-learn and polars take one second to import
     from coreg_sim.benefit.partition import REGIMES, fits, needs
-    from coreg_sim.benefit.report import calibration, report
-    from coreg_sim.benefit.study import CHOSEN_ON, study, too_small
-    from coreg_sim.benefit.summary import headline, site_outcomes  # scikit-learn and polars take one second to import
-    from coreg_sim.study.terminal import show, waiting
+    from coreg_sim.benefit.verdict import HEADING, by_site, figures, findings
 
-    source: Path | OwnTable | None = data
-    of_a_table = bool(target or drop or dates or positive or categorical or na_values)
     if views is not None:
         if data or target or drop or dates or categorical:
             raise UsageError(
                 f"{views} names the table, its target and columns. Leave out --data, --target and the like."
             )
         source = OwnTable.divided(views, positive, tuple(na_values or ()))
-    elif data is not None and not data.is_dir() and target is not None:
+    elif data is None or target is None:
+        raise UsageError(
+            "Name your table and the column to predict: --data FILE --target COLUMN, or --views views.toml."
+        )
+    else:
         columns = (tuple(drop or ()), tuple(dates or ()), positive, tuple(categorical or ()), tuple(na_values or ()))
         source = OwnTable(str(data), target, *columns)
-    elif data is not None and data.is_file():
-        raise UsageError(f"--data {data} is a table. Name the column to predict with --target.")
-    elif of_a_table:
+    names, chosen = [name for name, _ in source.sites], _chosen(regimes, divided=bool(source.sites))
+    chosen = [regime.with_sites(len(names) or len(regime.labels)) for regime in chosen]
+    table, sentences, leaks = source.read()
+    for sentence in (*sentences, *leaks):
+        typer.echo(f"{source.path}: {sentence}", err=True)
+    size = f"{len(table.y)} rows with a target, {len(table.attributes)} columns"
+    small = [needs(regime, divided=bool(names)) for regime in chosen if not fits(table, regime)]
+    chosen = [regime for regime in chosen if fits(table, regime)]
+    if not chosen:
+        least = REGIMES["n10"].with_sites(len(names) or 3)
         raise UsageError(
-            "--target, --positive, --drop, --dates, --categorical and --na-values are for a table. Name it: --data FILE."
+            f"The table is too small: {size}. {'; '.join(small)}. Choose other --regimes (the smallest: "
+            f"{needs(least, divided=bool(names))})."
         )
-    leaks: tuple[str, ...] = ()
-    if isinstance(source, OwnTable):
-        _, sentences, leaks = source.read()
-        for sentence in (*sentences, *leaks):
-            typer.echo(f"{source.path}: {sentence}", err=True)
-    names = [name for name, _ in source.sites] if isinstance(source, OwnTable) else []
-    if address is not None and jobs != 1:
-        raise UsageError("--jobs is for this machine, and --address for a cluster. Give one of them.")
-    if sets is not None and isinstance(source, OwnTable):
-        raise UsageError("--sets chooses from a folder. Leave it out.")
-    if source is None:
-        typer.echo("no --data: this is scikit-learn's diabetes table. For yours: --data FILE --target COLUMN", err=True)
-    asked, page_name = study(source, sets, regimes, draws=draws, quick=quick), "benefit-quick" if quick else "benefit"
-    if not set(others := _sets_of(out / f"{page_name}.json")) <= set(asked.sets):
-        raise UsageError(
-            f"{out / page_name}.json is of another study ({', '.join(others)}). Give another folder: --out."
-        )
-    small: list[str] = []
-    if isinstance(source, OwnTable):  # before the first job; a folder's sets are read by the jobs
-        small = [name for name in asked.regimes if not fits(source.read()[0], REGIMES[name], asked.rows)]
-        if len(small) == len(asked.regimes):
-            raise UsageError(too_small(asked, source, len(names)))
-        for name in small:
-            typer.echo(f"{needs(name, len(names))}: left out. Yours has {source.size()}.", err=True)
-
-    def reported(found: "list[SiteOutcome]") -> "Report":
-        whole = report(found, research=isinstance(source, Path))
-        doubts = tuple(f"The verdict may be void: {leak}" for leak in leaks)
-        if isinstance(source, OwnTable) and not source.sites:
-            doubts += (
-                "The columns were divided over the sites at random. If all of them are yours, the verdict is about such a "
-                "division, and cannot tell what the partners' columns would bring.",
-            )
-        return replace(whole, findings=(*whole.findings, *(by_site(found, names) if names else ()), *doubts))
-
-    def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:
-        found = site_outcomes(results)
-        if not found:
-            raise UsageError(too_small(asked, source, len(names)))
-        return {
-            "study": {**asdict(asked), "source": None},
-            "federations": sum(map(bool, results.values())),
-            "seconds": round(seconds, 1),
-            "absent": [name for name in asked.sets if name not in {site.set for site in found}],
-            **software(),
-            "headline": headline(found),
-            "calibration": calibration([site for site in found if site.counted and site.set not in CHOSEN_ON]),
-            "report": asdict(reported(found)),
-        }
-
-    with waiting("benefit") as progress:
-        done = run_study(
-            asked,
-            out,
-            page_name,
-            Where(jobs if address is None else None, address),
-            page,
-            progress,
-        )
-    for name in done.page["absent"]:
-        typer.echo(f"{name}: too few rows or columns for any of these regimes.", err=True)
-    used = {key.split("/")[-2] for key, result in done.results.items() if result}
-    for name in asked.regimes:
-        if name not in used and name not in small:
-            typer.echo(f"{needs(name, len(names))}: left out.", err=True)
+    for sentence in small:
+        typer.echo(f"{sentence}: left out. Yours has {size}.", err=True)
+    found = _simulate(table, chosen, draws, jobs)
+    told, values = list(HEADING), {}
+    for regime in chosen:
+        labelled = [site for site in found[regime.name] if site.labels]
+        told += findings(regime, labelled)
+        values[regime.name] = figures(labelled)
+    told += [by_site(regime, found[regime.name], names) for regime in chosen if names]
+    told += _doubts(source, leaks)
     if as_json:
-        output.print_json({**done.page["headline"], "findings": list(done.page["report"]["findings"])})
-    else:
-        closing = done.summary(done.page["federations"], "federation" + "s" * (done.page["federations"] != 1))
-        show(
-            reported(site_outcomes(done.results)),
-            closing if details else f"{closing}. Add --details for the tables.",
-            details=details,
+        output.print_json({"regimes": values, "findings": told})
+        return
+    for sentence in told:
+        typer.echo(_wrapped(sentence))
+
+
+def _chosen(names: str, *, divided: bool) -> "list[Regime]":
+    """The regimes of these names; UsageError for an unknown one."""
+    from coreg_sim.benefit.partition import REGIMES, SITES
+
+    chosen = list(dict.fromkeys(names.split(",")))
+    for name in chosen:
+        if name in REGIMES:
+            continue
+        sizes = [each for each in REGIMES if re.fullmatch(r"n\d+", each)]
+        told = unknown_key(name, REGIMES, "regime")
+        if re.fullmatch(r"n\d+", name):  # n30 is nearest to n20 as a number, and to n50 as a text
+            nearest = min(sizes, key=lambda size: abs(int(size[1:]) - int(name[1:])))
+            told = f"unknown regime; did you mean {nearest}?"
+        raise UsageError(f"--regimes {name}: {told} There are {', '.join(REGIMES)}.")
+    if refused := [name for name in chosen if divided and name in SITES]:
+        raise UsageError(f"--regimes {', '.join(refused)}: about the number of sites, which --views has fixed.")
+    return [REGIMES[name] for name in chosen]
+
+
+def _simulate(
+    table: "AttributeTable", regimes: "list[Regime]", draws: int, jobs: int
+) -> "dict[str, list[SiteOutcome]]":
+    """All sites of all draws of each regime. A line for every tenth goes to standard error."""
+    from joblib import Parallel, delayed
+
+    from coreg_sim.benefit.partition import partition
+    from coreg_sim.benefit.trial import trial
+
+    # Each regime has its own seed. Otherwise all regimes of a draw would have the same columns.
+    asked = [
+        (regime, draw, (draw, zlib.crc32(b""), zlib.crc32(regime.name.encode())))
+        for draw in range(draws)
+        for regime in regimes
+    ]
+    tasks = (delayed(trial)(partition(table, regime, seed), draw) for regime, draw, seed in asked)
+    found: dict[str, list[SiteOutcome]] = {regime.name: [] for regime in regimes}
+    done = Parallel(jobs, return_as="generator")(tasks)
+    for count, ((regime, *_), sites) in enumerate(zip(asked, done, strict=True), 1):
+        found[regime.name] += sites
+        if 10 * count // len(asked) > 10 * (count - 1) // len(asked):
+            print(f"benefit: {count} of {len(asked)} federations", file=sys.stderr, flush=True)  # noqa: T201
+    return found
+
+
+def _doubts(source: "OwnTable", leaks: tuple[str, ...]) -> list[str]:
+    """Reasons to doubt the verdict that no figure shows."""
+    out = [f"The verdict may be void: {leak}" for leak in leaks]
+    if len(source.sites) == 2:
+        out.append(
+            "With two sites each can compute the answers of the other. Use at least three, or two that trust each other."
         )
+    if not source.sites:
+        out.append(
+            "The columns were divided over the sites at random. If all of them are yours, the verdict is about such a "
+            "division, and cannot tell what the partners' columns would bring."
+        )
+    return out
 
 
-def _sets_of(page: Path) -> tuple[str, ...]:
-    """The data sets of an earlier result; () without one."""
-    try:
-        return tuple(json.loads(page.read_text(encoding="utf-8"))["study"]["sets"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return ()
+def _wrapped(sentence: str) -> str:
+    """A sentence in lines; the lines of a table stay."""
+    first, *rest = sentence.split("\n")
+    lines = textwrap.wrap(first, SENTENCES, initial_indent="- ", break_on_hyphens=False)
+    for line in rest:
+        lines += textwrap.wrap(line, SENTENCES, drop_whitespace=False) if len(line) > SENTENCES else [line]
+    return "\n".join(lines)

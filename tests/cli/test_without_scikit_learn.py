@@ -78,7 +78,7 @@ def test_a_federation_is_simulated():
 
 @pytest.mark.parametrize(
     "arguments",
-    [("tables", "made"), ("benefit", "--quick"), ("paper", "snf", "--data", "data")],
+    [("tables", "made"), ("benefit", "--data", "own.csv")],
     ids=lambda a: a[0],
 )
 def test_what_needs_it_says_which_extra(arguments, tmp_path):

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from coreg_sim.papers.runner import NAMES, find
+from benchmarks.papers.runner import NAMES, find
 
 BINARY = ("adult", "german_numer", "svmguide3", "svmguide3_test", "australian")
 

@@ -1,9 +1,11 @@
-"""The benefit study on a user's own table, and on a division of its columns that is given."""
+"""`coreg-sim benefit` on a user's own table, and on a division of its columns that is given."""
 
+import json
 import re
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, UsageError
@@ -24,18 +26,7 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     lines = np.column_stack([X, y, 2 * y + 1])
     rows = "\n".join(";".join(f"{v:.4f}".replace(".", ",") for v in line) for line in lines)
     (tmp_path / "mine.csv").write_text(f"a;b;c;d;y;after\n{rows}\n")
-    options = (
-        "--data",
-        tmp_path / "mine.csv",
-        "--target",
-        "y",
-        "--regimes",
-        "n10,n20",
-        "--draws",
-        1,
-        "--out",
-        tmp_path / "o",
-    )
+    options = ("--data", tmp_path / "mine.csv", "--target", "y", "--regimes", "n10,n20", "--draws", 1)
     result = benefit(*options)
     assert (result.exit_code, result.exception) == (0, None)
     told = " ".join(result.stdout.split())
@@ -45,7 +36,11 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     ):
         assert re.search(regime, told)
     assert "The verdict may be void: column 'after' has nearly the order of the target" in told
-    assert "2 federations, 2 of 2 jobs from an earlier run" in benefit(*options).stdout
+    assert "benefit: 2 of 2 federations" in result.stderr
+    printed = json.loads(benefit(*options, "--json").stdout)
+    assert set(printed["regimes"]) == {"n10", "n20"}
+    assert set(printed["regimes"]["n10"]["joined"]) == {"mean_change", "median_change", "harmed"}
+    assert any(line.startswith("Verdict for n20: ") for line in printed["findings"])
 
 
 def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_path):
@@ -76,56 +71,40 @@ def test_a_target_that_counts_is_a_warning(tmp_path):
         assert any("looks like a count (0 to 2)" in text for text in warnings) is (name == "counts")
 
 
-def test_every_regime_that_was_asked_for_has_a_verdict(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(700, 4))
-    rows = "\n".join(",".join(f"{v:.4f}" for v in (*x, x.sum() + rng.normal())) for x in X)
-    (tmp_path / "mine.csv").write_text(f"a,b,c,d,y\n{rows}\n")
-    options = ("--target", "y", "--regimes", "n10,units50", "--draws", 1, "--out", tmp_path / "o")
-    spaced = benefit("--data", tmp_path / "mine.csv", "--target", "y", "--regimes", "n10", "units50").exception
-    assert str(spaced).startswith("unexpected units50. Write several names with commas")
-    bare = benefit(str(tmp_path / "mine.csv"), "--target", "y").exception
-    assert str(bare).endswith(f"Give a table with --data {tmp_path / 'mine.csv'}.")
-    told = benefit("--data", tmp_path / "mine.csv", *options).stdout
-    assert "Verdict for n10: " in told
-    table = ("--data", tmp_path / "mine.csv", "--target", "y")
-    small = benefit(*table, "--regimes", "n10,n1000", "--draws", 1, "--out", tmp_path / "o").stdout
-    assert small.splitlines()[-1].partition("; ")[2].startswith(str(tmp_path / "o" / "benefit.json")), (
-        "of no left-out regime"
-    )
-    without = benefit("--regimes", "n10", "--draws", 1, "--out", tmp_path / "none")
-    assert "no --data: this is scikit-learn's diabetes table." in without.stderr
-    assert "Verdict for n10: " in without.stdout
-    other = str(benefit("--regimes", "n10", "--draws", 1, "--out", tmp_path / "o").exception)
-    assert other.endswith("benefit.json is of another study (mine). Give another folder: --out.")
-    assert "Verdict for units50: " in told
-    assert " ".join(told.split()).count("The columns were divided over the sites at random.") == 1
+def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
+    (tmp_path / "own.csv").write_text("x,y\n1,2\n3,4\n")
+    (tmp_path / "one.csv").write_text("a,b,y\n1,2,5\n2,3,5\n")
+    table = ("--data", tmp_path / "own.csv", "--target", "y")
+    for options, why in (
+        ((*table, "--regimes", "n10", "n20"), "unexpected n20. Write several names with commas"),
+        ((tmp_path / "own.csv", "--target", "y"), f"Give a table with --data {tmp_path / 'own.csv'}."),
+        (("--data", tmp_path / "own.csv"), "Name your table and the column to predict"),
+        (("--drop", "y"), "Name your table and the column to predict"),
+        ((*table, "--regimes", "n30"), "n30: unknown regime; did you mean n20? There are n10, n20, n50,"),
+        ((*table, "--regimes", "ritch"), "ritch: unknown regime; did you mean rich?"),
+        (
+            table,
+            "too small: 2 rows with a target, 1 columns. n20 needs 3 columns and 190 rows with a target; n50 needs",
+        ),
+        (("--data", tmp_path / "one.csv", "--target", "y"), "the target 'y' has one value, 5"),
+    ):
+        result = benefit(*options)
+        assert isinstance(result.exception, UsageError | BadData), result.output
+        assert why in str(result.exception)
 
 
-def test_a_table_under_another_name_has_the_same_answer(tmp_path):
+def test_a_table_under_another_name_has_the_same_answer_and_a_regime_that_is_too_large_is_left_out(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     rows = "\n".join(",".join(f"{v:.4f}" for v in (*x, x.sum() + rng.normal())) for x in X)
     answers = []
     for name in ("one.csv", "two.csv"):
         (tmp_path / name).write_text(f"a,b,c,d,y\n{rows}\n")
-        options = (
-            "--data",
-            tmp_path / name,
-            "--target",
-            "y",
-            "--regimes",
-            "n10",
-            "--draws",
-            1,
-            "--out",
-            tmp_path / name[:3],
-        )
-        answers.append(benefit(*options).stdout.split("federation")[0])
+        result = benefit("--data", tmp_path / name, "--target", "y", "--regimes", "n10,n1000", "--draws", 1)
+        assert "n1000 needs 3 columns and 4045 rows with a target: left out. Yours has 300 rows" in result.stderr
+        answers.append(result.stdout)
     assert answers[0] == answers[1]
-    (tmp_path / "one.csv").write_text("a,b,y\n1,2,5\n2,3,5\n")
-    with pytest.raises(BadData, match="the target 'y' has one value, 5"):
-        benefit("--data", tmp_path / "one.csv", "--target", "y", catch_exceptions=False)
+    assert " ".join(answers[0].split()).count("The columns were divided over the sites at random.") == 1
 
 
 VIEWS = """data = "mine.csv"
@@ -154,7 +133,7 @@ def divided(tmp_path):
 
 
 def test_a_division_that_is_given_has_an_answer_for_each_site(divided):
-    options = ("--views", divided / "views.toml", "--regimes", "n10,one", "--draws", 1, "--out", divided / "o")
+    options = ("--views", divided / "views.toml", "--regimes", "n10,one", "--draws", 1)
     with pytest.raises(BadTable, match=r"--na-values"):
         benefit(*options, catch_exceptions=False)
     (divided / "mine.csv").write_text((divided / "mine.csv").read_text().replace("unknown", ""))
@@ -172,13 +151,12 @@ def test_a_division_that_is_given_has_an_answer_for_each_site(divided):
     assert "0 at each of the others, 162 shared rows), 1 simulated sites with labels: joined model" in told
     assert "With two sites each can compute the answers of the other" in told
     assert "40 of 400 rows have no target. In a federation they would be shared rows" in result.stderr
-    (divided / "views.toml").write_text(VIEWS.replace('"since", ', "").replace('dates = ["since"]', ""))
-    assert "from an earlier run" not in benefit(*options).stdout, "another division is another study"
 
 
 def test_the_columns_of_a_division_are_those_of_the_file(divided):
     (divided / "mine.csv").write_text((divided / "mine.csv").read_text().replace("unknown", ""))
-    drawn = partition(OwnTable.divided(divided / "views.toml").read()[0], REGIMES["n20"], (0,))
+    table = OwnTable.divided(divided / "views.toml").read()[0]
+    drawn = partition(table, REGIMES["n20"].with_sites(2), (0,))
     assert [len(rows) for rows in drawn.labelled] == [20, 20]
     assert [X.shape[1] for X in drawn.columns] == [3 + 1 + 2, 1], (
         "levels, days, a number and its gaps; a constant is none"
@@ -220,9 +198,8 @@ def test_advice_about_a_table_names_what_this_command_has(divided):
 def test_what_a_division_refuses(divided):
     views = divided / "views.toml"
     for text, options, why in (
-        (VIEWS, ["--regimes", "n10,core20,M5"], "--regimes core20, M5: about the division of the columns"),
+        (VIEWS, ["--regimes", "n10,M5"], "--regimes M5: about the number of sites"),
         (VIEWS, ["--target", "y"], "names the table, its target and columns"),
-        (VIEWS, ["--sets", "mg"], "--sets chooses from a folder"),
         ('labelled_at = "k"\n' + VIEWS, [], "labelled_at is for `coreg-sim run`"),
         (VIEWS.replace("columns", "columnz", 1), [], "sites.b.columnz: unknown key; did you mean columns?"),
         (VIEWS.replace('"c"', '"k"'), [], "all columns of a site are constant"),
@@ -242,5 +219,46 @@ def test_what_a_division_refuses(divided):
 
 def test_another_missing_value_and_a_text_of_numbers_are_options(divided):
     options = ("--data", divided / "mine.csv", "--target", "y", "--drop", "since", "--regimes", "n10", "--draws", 1)
-    result = benefit(*options, "--na-values", "unknown", "--categorical", "k", "--out", divided / "o")
+    result = benefit(*options, "--na-values", "unknown", "--categorical", "k")
     assert (result.exit_code, result.exception) == (0, None), result.output
+
+
+def own_table(folder, **changes):
+    """Sixty rows as a spreadsheet of many countries writes them: semicolons, decimal commas, empty cells, dates, names."""
+    lines = [f"p{i};2024-01-{i % 28 + 1:02};{i % 7},5;{'' if i == 3 else i % 5};{i},25;{i + 7}" for i in range(60)]
+    path = folder / "own.csv"
+    path.write_text("\n".join(["who;when;x;z;y;number", *lines]) + "\n")
+    return OwnTable(**{"path": str(path), "target": "y", "drop": ("who",), "dates": ("when",), **changes})
+
+
+def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
+    table, warnings, leaks = own_table(tmp_path).read()
+    by_width = sorted(block.shape[1] for block in table.attributes)
+    assert by_width == [1, 1, 1, 2], "x, number, the day; z and whether it is empty"
+    assert_allclose(np.corrcoef(table.y, np.arange(60))[0, 1], 1.0, atol=1e-3)
+    assert warnings[0] == (
+        "60 rows with a target; features from the columns when (days), x, z, number; with an indicator of missing values: z"
+    )
+    assert [sentence for sentence in warnings[1:] if "number" in sentence] == [
+        "column 'number' has a different whole number in every row. Add --drop number if it is an id.",
+    ]
+    assert [sentence for sentence in leaks if "number" in sentence] == [
+        "column 'number' has nearly the order of the target (rank correlation +1.00). Is it known only after the target, or "
+        "computed from it? Then add --drop number.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"target": "yy"}, "no column 'yy' .*Did you mean 'y'"),
+        ({"target": "when", "dates": ()}, "column 'when'"),
+        ({"target": "who"}, "'who' is both the target and a column to drop"),
+        ({"drop": ("nobody",)}, "no column 'nobody'"),
+        ({"dates": ("x",)}, "column 'x'"),
+        ({"drop": ("who", "when", "x", "z", "number"), "dates": ()}, "0 features"),
+    ],
+)
+def test_an_own_table_that_cannot_be_used_is_explained(tmp_path, changes, words):
+    with pytest.raises((BadData, UsageError), match=words):
+        own_table(tmp_path, **changes).read()

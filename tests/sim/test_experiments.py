@@ -5,17 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
-from stand_in import stand_in
 
-from coreg_core.errors import UsageError
-from coreg_core.estimators import RLSR, XNV, CoRLS, CoRLSR, HessianRLS, OCAClassifier, OCARegressor
+from benchmarks.papers import corlsr_uci, corlsr_unlabelled, oca, rademacher, snf, xnv
+from benchmarks.papers.baselines import PEERS
+from benchmarks.papers.pool import NumericDataSet
+from benchmarks.papers.views import scaled
+from coreg_core.estimators import RLSR, XNV, CoRLSR, HessianRLS, OCAClassifier, OCARegressor
 from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
 from coreg_core.numerics.cca import canonical_ridge
-from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, oca, rademacher, snf, xnv
-from coreg_sim.papers.baselines import PEERS
-from coreg_sim.papers.pool import NumericDataSet, Pool
-from coreg_sim.papers.views import level_numbers, scaled, without_identifiers
-from coreg_sim.study.jobs import Job
 
 METHODS = {
     "literal": corlsr_uci.METHODS,
@@ -61,33 +58,6 @@ def test_the_literal_reading_is_the_estimators_own():
     )
 
 
-def test_nominal_attributes_may_be_the_numbers_of_their_levels():
-    X = np.array([[1.5, 1, 0, 0], [2.5, 0, 0, 1], [3.5, 0, 1, 0]])
-    data = NumericDataSet("toy", X, np.zeros(3), ("a", "k=cat", "k=dog", "k=eel"), ((0,), (1, 2, 3)), "regression")
-    one = level_numbers(data)
-    assert one.X.tolist() == [[1.5, 0], [2.5, 2], [3.5, 1]]
-    assert one.columns == ("a", "k")
-    assert one.attributes == ((0,), (1,))
-
-
-def test_names_and_keys_are_no_attribute():
-    X = np.hstack([np.arange(3.0)[:, None], np.eye(3), [[1, 0], [0, 1], [1, 0]]])
-    data = NumericDataSet("toy", X, np.zeros(3), tuple("aNNNkk"), ((0,), (1, 2, 3), (4, 5)), "regression")
-    one = without_identifiers(data)
-    assert one.columns == ("a", "k", "k")
-    assert one.attributes == ((0,), (1, 2))
-    assert one.X.tolist() == [[0, 1, 0], [1, 0, 1], [2, 1, 0]]
-
-
-def test_identical_labelled_rows_are_no_error():
-    data = data_set()
-    same = replace(data, X=np.vstack([np.ones((12, 4)), data.X[12:]]))
-    out = corlsr_uci._predictions(
-        same, "literal", [np.array([0, 1]), np.array([2, 3])], np.arange(12), np.arange(12, 60)
-    )
-    assert all(np.isfinite(p).all() for p in out.values())
-
-
 def test_w_sums_the_ranks_of_the_sets_that_got_worse():
     errors = {  # exact − rlsr: −1, +2, −3, −4: the only worse set has rank 2
         name: {"rlsr": [10.0], "exact": [10.0 + d], "semi-parametric": [11.0 + d]}
@@ -102,11 +72,6 @@ def test_the_parameter_is_chosen_by_other_draws_than_those_that_count():
     errors = [[1.0, 2.0], [1.0, 2.0], [9.0, 3.0], [9.0, 5.0]]
     assert corlsr_unlabelled._chosen(errors, 2) == 9.0
     assert corlsr_unlabelled._chosen(errors[::-1], 2) == 2.0
-
-
-def test_seconds_have_the_exponent_of_a_power_law():
-    seconds = {f"exact/{m}": 3e-9 * m**3 for m in corlsr_unlabelled.SIZES["exact"]}
-    assert corlsr_unlabelled._slope(seconds, "exact") == pytest.approx(3.0)
 
 
 def split(n=240, binary=False):
@@ -143,18 +108,6 @@ def test_the_experiment_s_xnv_is_the_estimator():
         canonical_ridge(labelled[:50], one.y[:50] - centre, model.canonical_correlations_, 1e-5),
         rtol=1e-6, atol=1e-9,
     )  # fmt: skip
-
-
-def test_a_torque_is_no_input_of_another():
-    columns = ("torque5", "a", "torque7")
-    data = NumericDataSet(
-        "sarcos_test", np.arange(9.0).reshape(3, 3), np.array([9.0, 8, 7]), columns, ((0,), (1,), (2,)), "r"
-    )
-    for task, target in (("sarcos 1", [9, 8, 7]), ("sarcos 5", [0, 3, 6]), ("sarcos 7", [2, 5, 8])):
-        X, y, binary = xnv._inputs(data, task)
-        assert X.tolist() == [[1], [4], [7]]
-        assert y.tolist() == target
-        assert not binary
 
 
 @pytest.mark.parametrize("size", [0, 1, 5])
@@ -208,41 +161,6 @@ def test_oca_scales_by_the_training_rows_and_sees_no_test_target():
     )
 
 
-def test_oca_s_cross_validation_is_the_mean_over_the_folds():
-    one = oca._OcaSplit.of(data_set(100), 0, "labelled rows")
-    _, folds, (eta0, coupling, *ridge) = oca._tuned(one, "OCA-1-1", (0.25,), 60, 0)
-    scores = []
-    for inside, outside in oca.KFold(10, shuffle=True, random_state=0).split(one.y):
-        model_w = oca.descend(
-            [t[inside] for t in one.X[1:]], one.y[inside], list(one.Z[1:]), "squared", np.array([ridge]), np.array([eta0]),
-            np.array([coupling]), 1, 60, np.random.default_rng(0),
-        )  # fmt: skip
-        predicted = np.mean([t[outside] @ w for t, w in zip(one.X[1:], model_w, strict=True)], axis=0)[:, 0]
-        scores.append(np.sqrt(np.mean((predicted - one.y[outside]) ** 2)))
-    assert folds == pytest.approx(np.mean(scores))
-
-
-@pytest.mark.parametrize("reading", rademacher.READINGS)
-def test_rademacher_s_fold_is_corls_with_the_separate_loss(reading):
-    data, labelled, rest = data_set(40), np.arange(8), np.arange(8, 40)
-    columns = [np.array([0, 2]), np.array([1, 3])]
-    error_0, error_1, bound_0, bound_1 = rademacher._fold(data, columns, labelled, rest, reading)
-    X_views, Z_views = ([data.X[rows][:, c] for c in columns] for rows in (labelled, rest))
-    nu = [CoRLS(preset="paper").fit(X_views, data.y[labelled], Z_views).ridge_[v] for v in range(2)]
-    share = 1.0 if reading == "literal" else 1 / 16  # γ = ν, or ν / 2ℓ with ℓ = 8
-    lam = {"literal": 0.1, "consistent": 0.1 / 8, "pairs once": 0.1 / 16}[reading]
-    for coupling, error, bound in ((0.0, error_0, bound_0), (lam, error_1, bound_1)):
-        model = CoRLS(preset="paper", ridge=[share * v for v in nu], coupling=coupling).fit(
-            X_views, data.y[labelled], Z_views
-        )
-        hidden = data.y[rest]
-        assert error == pytest.approx(
-            np.sqrt(np.mean((model.predictions_unlabelled_.mean(axis=0) - hidden) ** 2)), rel=1e-6
-        )
-        assert bound == pytest.approx(model.complexity_bounds_[1], rel=1e-9)
-    assert bound_1 < bound_0
-
-
 def test_snf_s_methods_see_no_target_of_an_unlabelled_row():
     data = data_set(30)
     X, y = scaled(data.X, data.X), scaled(data.y, data.y)
@@ -290,72 +208,9 @@ def test_the_bounds_are_theorem_3_as_printed(reading):
     np.testing.assert_allclose([before, after], U / 12, rtol=1e-10)
 
 
-@pytest.mark.parametrize("reading", rademacher.READINGS)
-def test_no_target_moves_the_complexity_and_no_held_out_one_the_predictors(reading):
-    data = data_set()
-    other = replace(data, y=data.y[::-1].copy())
-    ours, theirs = (rademacher._fold(d, COLUMNS, LABELLED, REST, reading) for d in (data, other))
-    np.testing.assert_array_equal(ours[2:], theirs[2:])
-    assert ours[0] != theirs[0]
-    # A shift c of the held-out targets is Σ(p − y − c)²/n: quadratic in c with the predictor p fixed.
-    shifted = [
-        np.array(
-            rademacher._fold(replace(data, y=data.y + c * (np.arange(60) >= 12)), COLUMNS, LABELLED, REST, reading)
-        )
-        for c in (-1.0, 0.0, 1.0)
-    ]
-    squares = [s[:2] ** 2 for s in shifted]
-    np.testing.assert_allclose(squares[0] + squares[2] - 2 * squares[1], [2.0, 2.0], rtol=1e-9)
-
-
 def test_the_consistent_reading_is_the_2006_paper_s_problem():
     data = data_set()
     without, coupled, *_ = rademacher._fold(data, COLUMNS, LABELLED, REST, "consistent")
     theirs = corlsr_uci._predictions(data, "literal", COLUMNS, LABELLED, REST)
     errors = {method: np.sqrt(np.mean((p - data.y[REST]) ** 2)) for method, p in theirs.items()}
     np.testing.assert_allclose([without, coupled], [errors["average"], errors["exact"]], rtol=1e-7)
-
-
-@pytest.mark.parametrize("reading", rademacher.READINGS)
-def test_one_labelled_row_and_rows_that_do_not_differ_are_no_error(reading):
-    data = data_set()
-    same = replace(data, X=np.vstack([np.ones((12, 4)), data.X[12:]]))
-    for labelled in (LABELLED, LABELLED[:1]):
-        assert np.isfinite(rademacher._fold(same, COLUMNS, labelled, REST, reading)).all()
-    assert np.isfinite(rademacher._practitioner(same, LABELLED[:1], REST))
-
-
-def test_the_report_correlates_what_the_sets_gave():
-    # By hand: U falls by 10, 20, 40 and 50 %, the error by 1, 2, 4 and 5 %: r = 1; by 4, 2, 1, 1: as numpy has it.
-    shares = np.array([0.1, 0.2, 0.4, 0.5])
-    rising, falling = shares / 10, np.array([0.04, 0.02, 0.01, 0.01])
-    results = {
-        name: {
-            "literal": [[10.0, 10 * (1 - rising[i]), 2.0, 2 * (1 - shares[i])]] * 2,
-            "consistent": [[10.0, 10 * (1 - falling[i]), 2.0, 2 * (1 - shares[i])]] * 2,
-            "pairs once": [[10.0, 10 * (1 - rising[i]), 2.0, 2 * (1 - shares[i])]] * 2,
-            "kernel ridge": [3.0],
-        }
-        for i, name in enumerate(("bolts", "cpu", "sleep", "pbc"))
-    }
-    report = rademacher.EXPERIMENT.report(results, quick=True)
-    assert report.figures["r, literal, share"] == pytest.approx(1.0)
-    assert report.figures["r, consistent, share"] == pytest.approx(np.corrcoef(shares, falling)[0, 1])
-    figure = {plot.name: plot.series[0] for plot in report.plots}["rademacher-consistent"]
-    np.testing.assert_allclose(figure.x, [10, 20, 40, 50])
-    np.testing.assert_allclose(figure.y, [4, 2, 1, 1])
-
-
-def test_three_sets_are_too_few_for_a_correlation():
-    one = {reading: [[10.0, 9.0, 2.0, 1.5]] * 2 for reading in rademacher.READINGS} | {"kernel ridge": [3.0]}
-    with pytest.raises(UsageError, match="the pool has 3"):
-        rademacher.EXPERIMENT.report(dict.fromkeys(("bolts", "cpu", "sleep"), one), quick=True)
-
-
-def test_a_job_is_the_same_twice_and_every_split_is_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(rademacher, "FOLDS", 3)
-    pool = Pool(stand_in(tmp_path / "sets", ["bolts"], rows=30))
-    job = Job("bolts", {"set": "bolts", "splits": 2})
-    once, again = rademacher.EXPERIMENT.run(job, pool), rademacher.EXPERIMENT.run(job, pool)
-    assert once == again
-    assert once["literal"][0] != once["literal"][1]

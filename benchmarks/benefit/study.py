@@ -1,0 +1,87 @@
+"""The data sets, regimes and draws of the study. A job is one federation.
+
+No site gets a column that is another target of the set. A manifest's entry names these columns as ``drop``. `OTHER_TARGETS`
+has those that only a note mentions.
+"""
+
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from benchmarks.benefit.partition import REGIMES, partition, table_of
+from benchmarks.benefit.trial import trial
+from benchmarks.papers.jobs import JSON, Job
+from benchmarks.papers.pool import NumericDataSet, Pool
+from coreg_core.errors import UsageError
+from coreg_sim.benefit.partition import AttributeTable
+
+# Choices (widths, steps, priors, blend, rules) were made on the first group and are tested on the second.
+CHOSEN_ON = ("abalone", "bank32nh", "cpu_act", "house_16H", "housing", "stock", "space_ga", "diabetes")
+JUDGED_ON = (
+    "ailerons", "elevators", "bank8FM", "cal_housing", "pol", "puma32H", "sarcos_test", "autoMpg", "bodyfat", "mg",
+)  # fmt: skip
+BUNDLED = "diabetes"  # from scikit-learn, if the folder has no set of this name
+OTHER_TARGETS = {"sarcos_test": ("torque5", "torque7")}
+# Increment it when a change of code changes the result of a job. Earlier records are then computed again.
+METHODS = 4
+
+
+@dataclass(frozen=True)
+class BenefitStudy:
+    """The study as a value: the folder of sets, their names, regimes, and draws of each. UsageError for an unknown name."""
+
+    folder: Path
+    sets: tuple[str, ...] = (*CHOSEN_ON, *JUDGED_ON)
+    regimes: tuple[str, ...] = tuple(REGIMES)
+    draws: int = 3
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.regimes if name not in REGIMES]:
+            raise UsageError(f"unknown regimes {', '.join(unknown)}. There are {', '.join(REGIMES)}.")
+        if absent := [name for name in self.sets if name != BUNDLED and not _pool(self.folder).has(name)]:
+            raise UsageError(f"{self.folder}: no data sets {', '.join(absent)}.")
+
+    def jobs(self) -> list[Job]:
+        """One job for each federation. Draws come one after another, so a partial study is balanced."""
+        pool = _pool(self.folder)
+        of = {name: {"table": pool.digest(name) if pool.has(name) else "", "methods": METHODS} for name in self.sets}
+        return [
+            Job(f"{name}/{regime}/{draw}", {"set": name, "regime": regime, "draw": draw, **of[name]})
+            for draw in range(self.draws)
+            for name in self.sets
+            for regime in self.regimes
+        ]
+
+    def do(self, job: Job) -> dict[str, JSON]:
+        """Compute one federation. The result is empty if the table is too small for the regime."""
+        name, regime, draw = (job.arguments[key] for key in ("set", "regime", "draw"))
+        # Each regime has its own seed. Otherwise all regimes of a draw would have the same columns.
+        seed = (draw, zlib.crc32(name.encode()), zlib.crc32(regime.encode()))
+        drawn = partition(table_named(self.folder, name), REGIMES[regime], seed)
+        # Trees take as long as all other methods together, and one draw is enough for their comparison.
+        return {} if drawn is None else trial(drawn, draw, trees=draw == 0)
+
+
+@lru_cache(maxsize=4)
+def table_named(folder: Path, name: str) -> AttributeTable:
+    """A data set of the study, without columns that are other targets."""
+    if (pool := _pool(folder)).has(name):
+        data = pool.load(name)
+        return table_of(data, tuple(c for c in OTHER_TARGETS.get(name, ()) if c in data.columns))
+    return table_of(_bundled())
+
+
+@lru_cache(maxsize=1)
+def _pool(folder: Path) -> Pool:
+    return Pool(folder)
+
+
+def _bundled() -> NumericDataSet:
+    from sklearn.datasets import load_diabetes
+
+    data = load_diabetes(scaled=False)
+    columns = tuple(map(str, data.feature_names))
+    return NumericDataSet(
+        BUNDLED, data.data, data.target, columns, tuple((j,) for j in range(len(columns))), "regression"
+    )

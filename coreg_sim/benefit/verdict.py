@@ -1,0 +1,232 @@
+r"""The report of `coreg-sim benefit`: for each regime the change of each method, and a verdict.
+
+    change = √(mse / mse alone) − 1, clipped to −0.9 and 2         harmed: change > 0.02
+
+The rules of the verdict are in docs/tutorials/your-own-table.md.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coreg_sim.benefit.partition import Regime
+from coreg_sim.benefit.trial import SiteOutcome
+
+HARM = 0.02
+WORTH, RISK = 0.05, 0.05  # the least gain, and the largest share of sites harmed
+SHOWN = 0.0005  # a change that is not printed as 0.0 %
+FEW = 30  # sites: with fewer, another draw changes the sentences
+OFTEN = 10  # so many of 100 resamples of the draws with another verdict are worth a sentence
+CLEAR, RARE = 0.05, 0.03  # a difference of AUC; a share of one class
+METHODS = {
+    "joined": "joined model",
+    "scored": 'scored together, rows = "private"',
+    "checked": 'checked scores, rows = "common"',
+    "ridge": "RidgeCV on the site's own columns alone",
+    "mean": "mean of the labels, without columns",
+}
+_BY_SITE = {"joined": "joined model", "scored": "scored together", "checked": "checked scores"}
+HEADING = (
+    "Error: the root mean square error; of a yes/no target, that of the probability (the root of the Brier score). "
+    f"Changes are against the site's local model, ± one standard error over the draws. Harmed: the error is more than "
+    f"{100 * HARM:.0f} % larger.",
+    'Checked scores need rows = "common" in the study: all sites know the labelled individuals. A site uses these scores only '
+    "where its own cross-validation prefers them.",
+)
+
+
+def percent(value: float) -> str:
+    """With a sign and one decimal."""
+    return f"{100 * value:+.1f} %"
+
+
+def share(value: float, digits: int = 0) -> str:
+    """Per cent, without a sign."""
+    return f"{100 * value:.{digits}f} %"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Mean and median change, and the share of harmed sites."""
+
+    mean: float
+    median: float
+    harmed: float
+
+
+def figure(part: Sequence[SiteOutcome], method: str) -> Figure:
+    """The figures of a method over some sites."""
+    values = np.array([site.change[method] for site in part])
+    return Figure(float(values.mean()), float(np.median(values)), float(np.mean(values > HARM)))
+
+
+def figures(part: Sequence[SiteOutcome]) -> dict[str, dict[str, float]]:
+    """The values of a regime that `coreg-sim benefit --json` prints."""
+    return {
+        method: {
+            "mean_change": round(its.mean, 5),
+            "median_change": round(its.median, 5),
+            "harmed": round(its.harmed, 5),
+        }
+        for method in (*METHODS, "pooled")
+        for its in [figure(part, method)]
+    }
+
+
+def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
+    """The answer of a regime in sentences. ``part``: the sites with labels."""
+    out = [_answer(regime, part), *_beyond(part)]
+    if len(part) < FEW:
+        out.append(
+            f"These are only {len(part)} results. Raise --draws until there are {FEW} or more, before you decide."
+        )
+    if part[0].areas:
+        out.append(f"{_ranking(part)} The verdict does not use the AUC.")
+    verdict = _verdict(regime, part)
+    return [*out, f"Verdict for {regime.name}: {verdict}{_unsure(regime, part, verdict)}"]
+
+
+def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) -> str:
+    """Where the columns of each site are given: what joining brings to each of them, and its verdict."""
+    width = max(map(len, names))
+    lines, verdicts = [" " * width + "".join(f"{words:>18}" for words in _BY_SITE.values())], list[str]()
+    for v, name in enumerate(names):
+        own = [site for site in found if site.site == v]
+        cells = (
+            f"{f'{percent(its.mean)} ({share(its.harmed)})':>18}"
+            for its in (figure(own, method) for method in _BY_SITE)
+        )
+        lines.append(f"{name:<{width}}{''.join(cells)}" + "  without labels" * (not own[0].labels))
+        verdict = _verdict(regime, own)
+        verdicts.append(f"Verdict for {name}: {_advice(verdict)}.{_unsure(regime, own, verdict)}")
+    told = f"{_called(regime, found)}, by site (in brackets: the share of draws in which it is harmed). For a site its own "
+    return "\n    ".join([f"{told}verdict counts:", *lines, *verdicts])
+
+
+def _called(regime: Regime, part: Sequence[SiteOutcome]) -> str:
+    return f"{regime.name} ({regime.about}, {part[0].shared} shared rows)"
+
+
+def _answer(regime: Regime, part: Sequence[SiteOutcome]) -> str:
+    """A line for each model of a regime: its mean change, and the share of sites harmed."""
+    lines = []
+    for method, words in METHODS.items():
+        its = figure(part, method)
+        beside = {"ridge": f"beats joined: {share(_ridge_is_better(part))}", "mean": ""}.get(
+            method, f"{share(its.harmed, 1)} harmed"
+        )
+        lines.append(f"\n    {words:<40}{_uncertain(part, method, its):>14}  {beside:>14}".rstrip())
+    sites = "sites" if all(regime.labels) else "sites with labels"
+    return f"{_called(regime, part)}, {len(part)} simulated {sites}:{''.join(lines)}"
+
+
+def _uncertain(part: Sequence[SiteOutcome], method: str, found: Figure) -> str:
+    """A mean change ± its standard error over the draws."""
+    means = [np.mean([site.change[method] for site in of_draw]) for of_draw in _by_draw(part)]
+    if len(means) < 2:
+        return percent(found.mean)
+    return f"{percent(found.mean)} ± {100 * float(np.std(means, ddof=1)) / len(means) ** 0.5:.1f}"
+
+
+def _by_draw(part: Sequence[SiteOutcome]) -> list[list[SiteOutcome]]:
+    return [[site for site in part if site.draw == draw] for draw in dict.fromkeys(site.draw for site in part)]
+
+
+def _beyond(part: Sequence[SiteOutcome]) -> Iterator[str]:
+    """What the lines of a regime do not show at once."""
+    scored, mean, pooled = (figure(part, method).mean for method in ("scored", "mean", "pooled"))
+    if scored >= SHOWN:
+        common = ' If all sites know the labelled individuals, set rows = "common".'
+        more = common if figure(part, "checked").mean < 0.0 else ""
+        yield f"With the default rows, scoring together is worse here than each site alone.{more}"
+    if not any(_beat_the_mean(part)):
+        better = (1.0 + pooled) / (1.0 + mean) - 1.0
+        side = "below" if better < 0.0 else "above"
+        tail = "" if part[0].areas else ", and the logarithm of a target with a long tail"
+        yield (
+            f"Neither joined models nor scores are better than the mean of the labels by more than {100 * HARM:.0f} %. With "
+            f"pooled data the error is {100 * abs(better):.1f} % {side} that of the mean. Try more labels{tail}, before you "
+            "conclude that the columns predict too little."
+        )
+
+
+def _ranking(part: Sequence[SiteOutcome]) -> str:
+    """Of a yes/no target: mean AUC of each method, how often the joined model ranks otherwise, and a note on a rare class."""
+    means = {method: np.mean([site.areas[method] for site in part if site.areas]) for method in part[0].areas}
+    each = ", ".join(f"{method} {value:.2f}" for method, value in means.items())
+    change = np.array([site.areas["joined model"] - site.areas["local model"] for site in part if site.areas])
+    rare = min(min(site.positive, 1.0 - site.positive) for site in part)
+    return (
+        f"For a ranking: area under the ROC curve (AUC): {each}. The joined model's AUC is lower than the local one's by more "
+        f"than {CLEAR} at {share(float(np.mean(change < -CLEAR)))} of the sites, and higher at "
+        f"{share(float(np.mean(change > CLEAR)))}."
+        + f" Only {100 * rare:.1f} % of the test labels are of one class: events this rare were hardly studied."
+        * (rare < RARE)
+    )
+
+
+def _unsure(regime: Regime, part: Sequence[SiteOutcome], verdict: str) -> str:
+    """A sentence if resamples of the draws often give another advice; two reasons not to join are one advice."""
+    by_draw = _by_draw(part)
+    chosen = np.random.default_rng(0).integers(len(by_draw), size=(100, len(by_draw)))
+    counts = Counter(_advice(_verdict(regime, [site for i in each for site in by_draw[i]])) for each in chosen.tolist())
+    del counts[_advice(verdict)]
+    if not counts or (often := counts.most_common(1)[0])[1] < OFTEN:
+        return ""
+    other, times = often
+    return f" Near a limit: {times} of 100 resamples of the draws give: {other}. Raise --draws."
+
+
+def _advice(verdict: str) -> str:
+    return verdict.partition(".")[0].partition(" with this number")[0]
+
+
+def _verdict(regime: Regime, part: Sequence[SiteOutcome]) -> str:
+    """The advice of docs/tutorials/your-own-table.md, section 5."""
+    own, scored, checked = (figure(part, method) for method in ("joined", "scored", "checked"))
+    joined, together = _beat_the_mean(part)
+    ridge = _ridge_is_better(part) >= 0.5
+    if not (joined or together):
+        return (
+            "do not join with this number of labels. Neither joined models nor scores are better than the mean of the labels by "
+            f"more than {100 * HARM:.0f} %."
+        )
+    if joined and _pays(own) and not ridge:
+        return "join. Joined models pay." + " Scores gain more." * (min(scored.mean, checked.mean) < own.mean - SHOWN)
+    beside = " For predictions alone use ridge regression." if ridge else ""
+    if sum(many > 0 for many in regime.labels) == 1:
+        beside += " Where one site has all labels, FATE and SecretFlow offer more (docs/concepts/comparison.md)."
+    if together and _pays(scored):
+        return f"join for scores only, with every agent connected.{beside}"
+    if together and _pays(checked):
+        return (
+            'join for checked scores only (rows = "common", preset partners). All sites must know the labelled individuals, and '
+            "each site uses the scores only where its own cross-validation prefers them. Members can then estimate these labels "
+            f"about as well as the scores predict them.{beside}"
+        )
+    if joined and _pays(own):
+        return "do not join. Ridge regression on the own columns is better than the joined model at half of the sites or more."
+    gain = "reduction of the probability's error" if part[0].areas else "gain"
+    why = (
+        f"The {gain} is below {100 * WORTH:.0f} %"
+        if min(own.mean, scored.mean, checked.mean) > -WORTH
+        else f"More than {100 * RISK:.0f} % of the sites are harmed"
+    )
+    return f"do not join. {why}.{beside}"
+
+
+def _pays(found: Figure) -> bool:
+    return found.mean <= -WORTH and found.harmed <= RISK
+
+
+def _ridge_is_better(part: Sequence[SiteOutcome]) -> float:
+    """The share of sites at which a linear ridge regression is better than the joined model."""
+    return float(np.mean([site.change["ridge"] < site.change["joined"] for site in part]))
+
+
+def _beat_the_mean(part: Sequence[SiteOutcome]) -> tuple[bool, bool]:
+    """Whether joined models, and scores made together, are better than the mean of the labels by more than `HARM`."""
+    own, scored, checked, mean = (figure(part, method).mean for method in ("joined", "scored", "checked", "mean"))
+    return (1.0 + own) / (1.0 + mean) < 1.0 - HARM, (1.0 + min(scored, checked)) / (1.0 + mean) < 1.0 - HARM

@@ -1,1 +1,0 @@
-"""Studies: jobs that resume, the report of their results, and how a terminal shows it."""
