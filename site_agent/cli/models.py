@@ -117,25 +117,24 @@ def evaluate(
     id_column: Annotated[
         str, typer.Option("--id", help="The column that matches the scores to the records, as for `score`.")
     ] = "",
-    plot: Annotated[Path | None, typer.Option("--plot", help="Write a plot of the errors and intervals (SVG).")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare models of this site on its own labelled records. No data leaves the machine.
 
-    The 95 % intervals are from a bootstrap that draws the same rows for every model, so small differences are visible.
+    Errors are compared with the first model's row by row, so small differences are visible (s.e.: standard error).
     """
     from site_agent.data.sources import source_of
-    from site_agent.models.evaluate import evaluate, lines, picture
+    from site_agent.models.evaluate import evaluate, lines
 
     if (scores is None) != (not id_column):
         raise UsageError("--scores and --id belong together: the id matches the scores to the records.")
     found = evaluate(model, source_of(data), scores, id_column)
-    if plot is not None:
-        picture(found, plot)
     if as_json:
         rows = [
-            {"model": name, "mean_absolute": found.mean_absolute[name], **asdict(compared), **found.quality(name)}
-            for name, compared in found.models.items()
+            {"model": name, "mean_absolute": found.mean_absolute[name], "rmse": error.rmse}
+            | {"standard_error": error.standard_error, "paired": None if beside is None else asdict(beside)}
+            | found.quality(name)
+            for name, (error, beside) in found.models.items()
         ]
         print_json(
             {"event": "evaluated", "target": found.target, "rows": found.rows, "models": rows, "notes": found.notes}
@@ -143,16 +142,13 @@ def evaluate(
         return
     for text in found.notes:
         typer.echo(text, err=True)
-    typer.echo(f"root mean square error of {found.target} on {found.rows} rows, with 95 % intervals")
+    typer.echo(f"root mean square error of {found.target} on {found.rows} rows, ± one standard error")
     for line in lines(found):
         typer.echo(line)
-    if plot is not None:
-        typer.echo(f"picture: {plot}")
 
 
 def report(
     model: Annotated[list[Path], typer.Option("--model", help="A model of this site; repeatable, one for each run.")],
-    plot: Annotated[Path | None, typer.Option("--plot", help="Write a plot of the errors (SVG).")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show whether joining pays for this site. It compares the errors on the site's own left-out labels.
@@ -161,12 +157,9 @@ def report(
     with its own local model. The errors are from nested folds: neither the model nor a choice about it saw these labels.
     """
     from site_agent.models.findings import forecasts, recommended
-    from site_agent.models.report import picture
     from site_agent.models.report import report as reported
 
     runs = reported(model)
-    if plot is not None:
-        picture(runs, plot)
     if as_json:
         found = [
             {"run": each.run, "model": str(each.model), "target": each.target, **each.found}
@@ -176,8 +169,6 @@ def report(
         print_json({"event": "report", "runs": found})
         return
     typer.echo("\n\n".join("\n".join(each.lines) for each in runs))
-    if plot is not None:
-        typer.echo(f"picture: {plot}")
 
 
 app = typer.Typer(help="List, choose and remove the models of a serving agent.", no_args_is_help=True)

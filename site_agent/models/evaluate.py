@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.evaluation.bootstrap import Compared, paired_bootstrap
+from coreg_core.evaluation.losses import Estimate, Paired, estimate, paired
 from coreg_core.evaluation.probability import quality
 from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.drift import look
@@ -17,7 +17,6 @@ from site_agent.data.sources import Source
 from site_agent.data.tables import Table, read_table
 from site_agent.models.file import load_model
 from site_agent.models.findings import decimals
-from site_agent.models.plot import draw_errors
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,9 @@ class Evaluated:
 
     target: str
     rows: int
-    models: dict[str, Compared]
+    models: dict[
+        str, tuple[Estimate, Paired | None]
+    ]  # the error, and its difference from the baseline's on the same rows
     mean_absolute: dict[str, float]
     classification: dict[str, tuple[float, float, float]]  # AUC, log loss, calibration error; of a yes/no target
     notes: tuple[str, ...]
@@ -77,7 +78,7 @@ def scores_of(path: Path, id_column: str, table: Table) -> tuple[Arr, bool]:
 
 
 def evaluate(models: Sequence[Path], data: Source, scores: Path | None = None, id_column: str = "") -> Evaluated:
-    """Errors of each model on the labelled rows of ``data``, with intervals of a paired bootstrap.
+    """Errors of each model on the labelled rows of ``data``, with standard errors, each paired with the first model's.
 
     ``scores`` are scores that the sites made together, matched to the rows by ``id_column``. Rows without one are left out.
 
@@ -132,28 +133,24 @@ def evaluate(models: Sequence[Path], data: Source, scores: Path | None = None, i
         raise BadData(f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability.")
     judged = {name: quality(p, y) for name, p in predictions.items() if name in classes}
     absolute = {name: float(np.mean(np.abs(errors))) for name, errors in residuals.items()}
-    return Evaluated(target, len(y), paired_bootstrap(residuals), absolute, judged, tuple(notes))
+    baseline = next(iter(residuals.values()))
+    errors = {name: (estimate(r), None if r is baseline else paired(r, baseline)) for name, r in residuals.items()}
+    return Evaluated(target, len(y), errors, absolute, judged, tuple(notes))
 
 
 def lines(found: Evaluated) -> list[str]:
-    """One line for each model: its error, its interval, its change against the first model, and the interval as a bar."""
-    longest = max(c.rmse.high for c in found.models.values()) or 1.0
+    """One line for each model: its error ± one standard error, its change against the first model, and a bar."""
+    longest = max(error.rmse for error, _ in found.models.values()) or 1.0
     width, digits = max(len(name) for name in found.models), decimals(longest)
     out = []
-    for name, c in found.models.items():
-        low, at, high = (round(36 * v / longest) for v in (c.rmse.low, c.rmse.value, c.rmse.high))
-        bar = " " * low + "─" * (at - low) + "●" + "─" * (high - at)
+    for name, (error, beside) in found.models.items():
         change = ""
-        if c.change is not None:
-            change = f"{100 * c.change.value:+.1f} % ({100 * c.change.low:+.1f} to {100 * c.change.high:+.1f})"
-        error = f"{c.rmse.value:>8.{digits}} ({c.rmse.low:.{digits}} to {c.rmse.high:.{digits}})"
-        out.append(f"{name:<{width}}  {error}  {change:<28} {bar}")
+        if beside is not None:
+            clear = abs(beside.difference) > beside.standard_error
+            change = f"{100 * beside.change:+.1f} % ({'more' if clear else 'less'} than one s.e.)"
+        told = f"{error.rmse:>8.{digits}} ± {error.standard_error:<7.{digits}}"
+        out.append(f"{name:<{width}}  {told}  {change:<30} {'█' * round(36 * error.rmse / longest)}")
     for name, (area, loss, off) in found.classification.items():
         known = f"{area:.3f}" if isfinite(area) else "unknown (one class)"
         out.append(f"{name:<{width}}  AUC {known}, log loss {loss:.3f}, calibration error {off:.3f}")
     return out
-
-
-def picture(found: Evaluated, path: Path) -> None:
-    rows = [(Path(name).stem, c.rmse.value, c.rmse.low, c.rmse.high) for name, c in found.models.items()]
-    draw_errors(rows, path, f"root mean square error of {found.target}, {found.rows} rows, 95 % intervals")

@@ -9,11 +9,9 @@ from math import floor, isfinite, log10
 from typing import Any, TypeAlias
 
 from coreg_core.agreement.views.left_out import PathChoice
-from coreg_core.evaluation import calibration
 from coreg_core.evaluation.losses import Estimate, estimate, paired
 from coreg_core.evaluation.probability import auc
 from coreg_core.evaluation.recommendation import LEAST_LABELS, Choice, Told, keeps_joined
-from coreg_core.evaluation.track_record import Experience
 from site_agent.machine.memory import Judged, SiteResult
 
 Found: TypeAlias = dict[str, Any]
@@ -132,8 +130,6 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
         bar = "█" * whole + "░" * (end - whole)
         beside = "" if change is None else f"{100 * change:+.1f} %"
         out.append(f"{name:<18} {error:>9.{digits}} ± {se:<7.{digits}} {beside:>8}  {bar}")
-    if known := found.get("shared"):
-        out.append(f"shared instances: this site knows {known[0]} of {known[1]}")
     if areas := {key: area for key, area in (found.get("auc") or {}).items() if area is not None}:
         listed = ", ".join(f"{ROWS[key]} {area:.2f}" for key, area in areas.items())
         out.append(f"area under the ROC curve on the same labels (AUC; 0.5 is chance, 1 is perfect): {listed}")
@@ -142,10 +138,7 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
 
 def without_labels(r2: float) -> str:
     """The forecast before any training, from no label."""
-    return (
-        f"before training, from no label: this site's columns predict the other sites' score with r² = {r2:.2f}."
-        f"{_like(calibration.R2, r2)}"
-    )
+    return f"before training, from no label: this site's columns predict the other sites' score with r² = {r2:.2f}."
 
 
 def aligned(result: SiteResult) -> list[str]:
@@ -174,15 +167,8 @@ def forecasts(found: Mapping[str, Any]) -> list[str]:
         out.append(
             f"forecast of the federation, from the labels of all sites: {100 * forecast:+.1f} % error by learning together "
             f"(this site has {labels} labels; a forecast of its own needs {LEAST_LABELS})."
-            f"{_like(calibration.FEDERATION, forecast)}"
         )
     return out
-
-
-def _change(found: Mapping[str, Any]) -> float:
-    """Relative change of the error by scoring together, against the local model."""
-    alone = found["alone"]["rmse"]
-    return float(found["together"]["rmse"] / alone - 1.0) if alone > 0.0 else 0.0
 
 
 def _joined_change(found: Mapping[str, Any]) -> str:
@@ -190,24 +176,6 @@ def _joined_change(found: Mapping[str, Any]) -> str:
     alone, joined = found["alone"]["rmse"], (found.get("joined") or found["agreement"])["rmse"]
     change = joined / alone - 1.0 if alone > 0.0 else 0.0
     return f"{100 * abs(change):.1f} % {'larger' if change > 0.0 else 'smaller'}"
-
-
-def _like(experience: Experience, forecast: float) -> str:
-    """Results of sites with a similar figure in the benefit study, which is not this federation."""
-    band = experience.like(forecast)
-    if band is None:
-        return ""
-    return (
-        f" {band.sites} sites of our benefit study had a similar figure: median result {100 * band.median_change:+.1f} %, and "
-        f"{100 * band.harmed:.0f} % got worse by more than 2 %."
-    )
-
-
-def _record(found: Mapping[str, Any]) -> str:
-    """How sites with such a change on their own left-out labels fared in the benefit study."""
-    if found.get("told") != Told.OWN.value or (forecast := found.get("forecast")) is None:
-        return ""
-    return _like(calibration.OWN, forecast)
 
 
 def _own_model(found: Mapping[str, Any]) -> str:
@@ -252,13 +220,12 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
             "recommendation: none yet. On left-out labels no model is clearly better than the mean of the labels, which can be "
             "chance with few labels. Use more labels before you rely on a model. All models are saved."
         ]
-    out = [f"recommendation: {_own_model(found)}{_record(found)} The local model is saved too."]
+    out = [f"recommendation: {_own_model(found)} The local model is saved too."]
     if found.get("together") is not None:
         if found.get("score") == Choice.TOGETHER.value:
             out.append(
                 "score together the instances that all sites know (a scoring study of the coordinator's operator, or "
                 "`coreg-agent score`): the error on left-out labels is smaller."
-                f"{_like(calibration.TOGETHER, _change(found))}"
             )
         else:
             out.append("do not score together: the error on left-out labels is not smaller than alone.")

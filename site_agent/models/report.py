@@ -6,7 +6,7 @@ from pathlib import Path
 
 from coreg_core.errors import BadData, UsageError
 from site_agent.models.file import load_model
-from site_agent.models.findings import Found, table, told
+from site_agent.models.findings import Found, told
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,3 @@ def report(models: Sequence[Path]) -> list[RunFindings]:
             "same run (model.coreg). It has a report if the run had forecast = true (additive objective) or a path of couplings."
         )
     return list(runs.values())
-
-
-def picture(runs: Sequence[RunFindings], path: Path) -> None:
-    """The errors ± one standard error, as SVG; with several runs each name begins with the run's."""
-    from site_agent.models.plot import draw_errors
-
-    rows = [
-        (f"{each.run[:8]}: {name}" if len(runs) > 1 else name, error, error - se, error + se)
-        for each in runs
-        for name, error, se, _ in table(each.found)
-    ]
-    targets = ", ".join(sorted({each.target for each in runs}))
-    draw_errors(rows, path, f"root mean square error of {targets} on left-out labels, ± one standard error")
