@@ -5,8 +5,7 @@ r"""Recommendations for a site: its own model, scoring together, and which forec
 - Score together? Where own folds of the joint score err less than the model alone. Folds have four fifths of the labels, so
   their estimate is pessimistic.
 - Whose forecast? The site's own from 50 labels on; below, the federation's summed one. With ten labels neither
-  predicts the gain of a joined model better than chance, and the label-free r² predicts it slightly
-  (`coreg_core.evaluation.calibration`).
+  predicts the gain of a joined model better than chance, and the label-free r² predicts it slightly.
 
 docs/research/benefit.md has the figures, also for other limits. "Stay alone" is a possible recommendation, and the model
 alone is saved in any case. Source: design, 7.4.

@@ -1,21 +1,15 @@
 """Judgement: losses and verdicts by their definitions, leave-one-out by really leaving out, intervals by how often they hold."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
 
 from coreg_core.additive.model.cross_validation import LeftOut
 from coreg_core.errors import UsageError
-from coreg_core.evaluation import calibration
-from coreg_core.evaluation.bootstrap import paired_bootstrap
 from coreg_core.evaluation.intervals import conformal_factor, least_rows, own_factor
 from coreg_core.evaluation.losses import Paired, estimate, paired
 from coreg_core.evaluation.recommendation import Choice, Told, judge, keeps_joined, scores_together
-from coreg_core.evaluation.track_record import Band, Experience
 
 
 def left_out(alone, own, together=None, deviation=None):
@@ -103,29 +97,6 @@ def test_below_fifty_labels_the_federation_speaks():
 # --- intervals --------------------------------------------------------------------------------------------------------
 
 
-def test_the_bootstrap_is_paired():
-    rng = np.random.default_rng(4)
-    alone = rng.normal(size=80)
-    found = paired_bootstrap({"alone": alone, "joined": 0.9 * alone, "same": alone}, seed=1)
-    assert found["alone"].change is None
-    for name, change in (("joined", -0.1), ("same", 0.0)):  # row by row there is nothing that chance could change
-        interval = found[name].change
-        assert_allclose((interval.value, interval.low, interval.high), change, atol=1e-12)
-    assert found["alone"].rmse.low < found["alone"].rmse.value < found["alone"].rmse.high
-    for bad in ({}, {"a": np.zeros(1)}, {"a": np.zeros(3), "b": np.zeros(4)}):
-        with pytest.raises(UsageError):
-            paired_bootstrap(bad)
-
-
-def test_bootstrap_intervals_hold_what_they_say():
-    rng = np.random.default_rng(5)
-    held = 0
-    for seed in range(120):
-        interval = paired_bootstrap({"a": rng.normal(size=150)}, draws=250, confidence=0.9, seed=seed)["a"].rmse
-        held += interval.low <= 1.0 <= interval.high
-    assert 0.80 <= held / 120 <= 0.97  # binomial deviation 0.027, and the percentile interval's own shortfall
-
-
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
 def test_a_conformal_factor_covers_what_is_exchangeable(coverage):
     """Any distribution, deviations wrong by a factor: the share covered is γ to within 1/(n + 1) and chance."""
@@ -151,22 +122,3 @@ def test_too_few_rows_have_no_interval():
         conformal_factor(np.ones(9), np.zeros(9), 0.5)
     found = left_out(np.ones(9), np.arange(9.0), deviation=np.full(9, 2.0))
     assert own_factor(found, 0.9) == 4.0
-
-
-# --- what forecasts were worth ----------------------------------------------------------------------------------------
-
-
-def test_a_forecast_finds_its_like():
-    found = Experience((Band(None, -0.1, 5, -0.2, 0.0), Band(-0.1, None, 9, 0.0, 0.1)))
-    assert [found.like(x).sites for x in (-0.5, -0.1, 2.0)] == [5, 9, 9]
-    assert Experience(()).like(0.0) is None
-
-
-@pytest.mark.parametrize("name", ["OWN", "FEDERATION", "R2", "TOGETHER"])
-def test_the_study_calibrates_every_forecast(name):
-    """Bands that cover everything, each once: nobody is told nothing."""
-    found = getattr(calibration, name)
-    bands = found.bands
-    assert (bands[0].low, bands[-1].high) == (None, None)
-    assert all(a.high == b.low for a, b in itertools.pairwise(bands))
-    assert all(band.sites > 0 and 0.0 <= band.harmed <= 1.0 for band in bands)
