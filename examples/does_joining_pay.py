@@ -61,29 +61,18 @@ for draw in range(DRAWS):
             errors[draw, row, v] = np.sqrt(np.mean((function.predict(X) - TARGET[test]) ** 2))
         errors[draw, 2, v] = np.sqrt(np.mean((np.nanmean(np.where(label_mask[:, v], y, np.nan)) - TARGET[test]) ** 2))
 
-bars = []
-for v, site in enumerate(SITES):
-    for row, name in enumerate(("alone", "joined", "mean of labels")):
-        mean, half = interval(errors[:, row, v])
-        bars.append((f"{site}, {name}", mean, mean - half, mean + half))
-change, half = interval((errors[:, 1] / errors[:, 0]).mean(axis=1) - 1.0)
-for name, mean, low, high in bars:
-    print(f"{name:<30} error {mean:.3g} ({low:.3g} to {high:.3g})")
+found = {}
+for row, name in enumerate(("alone", "joined", "mean of labels")):
+    found[name] = [interval(errors[:, row, v]) for v in range(len(SITES))]
+    for site, (mean, half) in zip(SITES, found[name], strict=True):
+        print(f"{f'{site}, {name}':<30} error {mean:.3g} ({mean - half:.3g} to {mean + half:.3g})")
+mean, half = interval((errors[:, 1] / errors[:, 0]).mean(axis=1) - 1.0)
 print(
-    f"change by joining, mean over sites: {100 * change:+.1f} % ({100 * (change - half):+.1f} to {100 * (change + half):+.1f})"
+    f"change by joining, mean over sites: {100 * mean:+.1f} % ({100 * (mean - half):+.1f} to {100 * (mean + half):+.1f})"
 )
-longest, left, width = max(high for *_, high in bars), 190, 420
-at = svg.scale(0.0, longest, left, left + width)
-drawn = [
-    svg.text(10, 22, "Root mean square error on rows that no site has seen", anchor="start", more=' font-weight="bold"')
-]
-for j, (name, mean, low, high) in enumerate(bars):
-    place = 56 + 34 * j
-    drawn += [
-        svg.text(left - 10, place + 4, name, anchor="end"),
-        svg.line(at(low), place, at(high), place, svg.COLOURS[0], ' stroke-width="3"'),
-        svg.circle(at(mean), place, 5, svg.COLOURS[0]),
-        svg.text(at(high) + 10, place + 4, f"{mean:.4g}", anchor="start"),
-    ]
-picture = svg.document(left + width + 90, 60 + 34 * len(bars), drawn, font_size=13)
-Path("does_joining_pay.svg").write_text(picture, encoding="utf-8")
+lines = []
+for name, ends in found.items():
+    means, halves = zip(*ends, strict=True)
+    lines.append(svg.Series(name, (1.0, 2.0, 3.0), means, spread=halves))
+plot = svg.Plot("joining", "Error on rows that no site has seen", ", ".join(SITES), "error", tuple(lines))
+Path("does_joining_pay.svg").write_text(svg.draw(plot), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""serve, pending, approve, withdraw, refuse, runs, status: a serving agent, and its operator's commands.
+"""serve, pending, approve, refuse, runs, status: a serving agent, and its operator's commands.
 
 All commands but `serve` read and write the agent's folders. They work while the agent is stopped too.
 """
@@ -91,9 +91,6 @@ def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
 
     state = state_of(config)
     found = list(state.pending())
-    for standing in [] if as_json else state.standing_approvals():
-        typer.echo(f"study {standing['study']}: every run of the plan approved on {standing['at'][:16]} is approved")
-        typer.echo(f"  to end this: coreg-agent withdraw {standing['study']}")
     if not found and not as_json:
         up = is_held(read_settings(config, {}).ledger_path)
         typer.echo("no run waits for approval" + ("" if up else "; the agent is not running: see `coreg-agent status`"))
@@ -111,26 +108,11 @@ def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         typer.echo(f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']} --reason TEXT")
 
 
-def approve(
-    run: RunArgument,
-    config: FileOption = FILE,
-    repeats: Annotated[
-        bool, typer.Option("--repeats", help="Also approve every later run of the same plan, until `withdraw`.")
-    ] = False,
-) -> None:
+def approve(run: RunArgument, config: FileOption = FILE) -> None:
     """Approve a pending run. The policy still applies. For a run that is not pending, show its state."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {state_of(config, change=True).record_decision(run, Decision(True, ''), repeats=repeats)}")
-
-
-def withdraw(
-    study: Annotated[str, typer.Argument(help="A study of which later runs were approved (`approve --repeats`).")],
-    config: FileOption = FILE,
-) -> None:
-    """End the approval of a study's later runs. Each of them waits for `approve` again."""
-    state_of(config, change=True).withdraw(study)
-    typer.echo(f"later runs of study {study} wait for approval again")
+    typer.echo(f"run {state_of(config, change=True).record_decision(run, Decision(True, ''))}")
 
 
 def refuse(
@@ -234,4 +216,4 @@ def _days_until(moment: str) -> int:
     return (datetime.fromisoformat(moment) - utc_now()).days
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (serve, pending, approve, withdraw, refuse, runs, status)
+COMMANDS: tuple[Callable[..., None], ...] = (serve, pending, approve, refuse, runs, status)

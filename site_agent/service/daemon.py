@@ -363,7 +363,7 @@ class AgentDaemon:
     async def _ask(self, asked: AskOperator) -> None:
         assert self._state is not None, "only a serving agent asks"
         plan = asked.plan
-        if await asyncio.to_thread(self._state.decision, plan.run, plan) is None:
+        if await asyncio.to_thread(self._state.decision, plan.run) is None:
             request = plan.run, plan.to_dict(), asked.about, asked.seconds
             await asyncio.to_thread(self._state.request_approval, *request)
             self.notify(notices.waiting_for_approval(plan.run, plan.study))
@@ -377,7 +377,7 @@ class AgentDaemon:
 
     async def _decision(self, plan: Plan) -> None:
         assert self._state is not None
-        decision = await asyncio.to_thread(self._state.decision, plan.run, plan)
+        decision = await asyncio.to_thread(self._state.decision, plan.run)
         if decision is not None:
             await asyncio.to_thread(self._state.close_request, plan.run)
             self._apply(Decided(plan.run, decision.approved, decision.reason))

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import StorageError, UsageError
-from coreg_core.protocol.plan import Plan, plan_from_dict
 from coreg_wire.clock import timestamp, utc_now
 from coreg_wire.files.disk import Disk
 from coreg_wire.files.wake_up import ring
@@ -43,7 +42,7 @@ class StateDir:
     def open(self) -> None:
         """Create the folder."""
         try:
-            for name in ("pending", "decisions", "approved"):
+            for name in ("pending", "decisions"):
                 self.disk.make_folder(self.folder / name)
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be created ({error.strerror}).") from None
@@ -58,15 +57,10 @@ class StateDir:
         entry = {"asked": timestamp(), "expires": expires, "about": dict(about or {}), "plan": plan}
         self._write(self._file("pending", run), entry)
 
-    def decision(self, run: str, plan: Plan | None = None) -> Decision | None:
-        """The operator's decision on this run, or the approval of every run of ``plan``; None if there is none yet."""
-        if (found := _read(self._file("decisions", run))) is not None:
-            return Decision(bool(found["approved"]), str(found["reason"]))
-        if plan is not None and plan.study:
-            standing = _read(self._file("approved", plan.study))
-            if standing is not None and standing["plan"] == plan.digest:
-                return Decision(True, "")
-        return None
+    def decision(self, run: str) -> Decision | None:
+        """The operator's decision on this run; None if there is none yet."""
+        found = _read(self._file("decisions", run))
+        return None if found is None else Decision(bool(found["approved"]), str(found["reason"]))
 
     def close_request(self, run: str) -> None:
         """Remove the request; the decision stays, for an agent that restarts."""
@@ -104,55 +98,29 @@ class StateDir:
         found = [_read(path) for path in (self.folder / "pending").glob("*.json")]
         return sorted((entry for entry in found if entry is not None), key=lambda entry: str(entry["asked"]))
 
-    def record_decision(self, prefix: str, decision: Decision, *, repeats: bool = False) -> str:
+    def record_decision(self, prefix: str, decision: Decision) -> str:
         """Approve or refuse a pending run, and wake the agent. Returns the run's name and state.
 
-        A run that is no longer pending keeps its state. ``repeats``: the decision counts for every later run of its plan.
+        A run that is no longer pending keeps its state.
 
         Raises
         ------
         UsageError
-            no run, or several, begin with the prefix; or ``repeats``, and the run is not pending or has no study.
+            no run, or several, begin with the prefix.
         """
-        plans = {str(entry["plan"]["run"]): entry["plan"] for entry in self.pending()}
-        known = self._decided() | dict.fromkeys(plans, "")
+        known = self._decided() | {str(entry["plan"]["run"]): "" for entry in self.pending()}
         found = [run for run in known if run.startswith(prefix)]
         if len(found) != 1:
             raise UsageError(
                 f"{len(found) or 'no'} runs begin with {prefix!r}. `coreg-agent pending` lists the pending runs."
             )
         [run] = found
-        if repeats and (run not in plans or not plans[run]["study"]):
-            raise UsageError(f"--repeats needs a pending run of a study, and {run} is {known[run] or 'of none'}.")
         if known[run]:
             return f"{run}: {known[run]}"
-        if repeats:
-            plan = plan_from_dict(plans[run])
-            self._write(
-                self._file("approved", plan.study), {"study": plan.study, "plan": plan.digest, "at": timestamp()}
-            )
         entry = {"approved": decision.approved, "reason": decision.reason, "at": timestamp()}
         self._write(self._file("decisions", run), entry)
         ring(self.bell)
         return f"{run}: {'approved' if decision.approved else 'refused'}"
-
-    def standing_approvals(self) -> list[dict[str, str]]:
-        """The studies of which every run of one plan is approved, with the plan's digest and the time."""
-        found = [_read(path) for path in sorted((self.folder / "approved").glob("*.json"))]
-        return [entry for entry in found if entry is not None]
-
-    def withdraw(self, study: str) -> None:
-        """End the approval of a study's later runs.
-
-        Raises
-        ------
-        UsageError
-            there is none.
-        """
-        path = self._file("approved", study)
-        if not path.exists():
-            raise UsageError(f"no approval of later runs of study {study!r}. `coreg-agent pending` lists them.")
-        self.disk.remove(path)
 
     def _decided(self) -> dict[str, str]:
         """The states of runs that are no longer pending, by name: ended, decided, or active."""

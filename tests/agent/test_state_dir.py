@@ -2,7 +2,6 @@
 
 import json
 import stat
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -70,30 +69,6 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     assert command(state, "approve", "abd").stdout == "run abd2: ended t (converged)\n"
 
 
-def test_every_run_of_one_plan_is_approved_until_the_operator_withdraws_it(state):
-    first, second = plan("abc1"), plan("abc2")
-    changed = replace(first, run="abc3", data="another")
-    state.request_approval("abc1", first.to_dict())
-    assert command(state, "approve", "abc1", "--repeats").stdout == "run abc1: approved\n"
-    assert state.decision("abc2") is None
-    assert [state.decision(p.run, p) for p in (second, changed)] == [Decision(True, ""), None]
-    state.request_approval("abc2", second.to_dict())
-    command(state, "refuse", "abc2", "--reason", "not this one")
-    assert state.decision("abc2", second) == Decision(False, "not this one")
-    state.clear("abc1")
-    assert state.decision("abc4", replace(first, run="abc4")) == Decision(True, "")
-    shown = command(state, "pending").stdout
-    assert "study waits: every run of the plan approved on 20" in shown
-    assert "coreg-agent withdraw waits" in shown
-    assert "wait for approval again" in command(state, "withdraw", "waits").stdout
-    assert state.decision("abc4", replace(first, run="abc4")) is None
-    with pytest.raises(UsageError, match="no approval of later runs of study 'waits'"):
-        command(state, "withdraw", "waits")
-    state.request_approval("abc5", replace(plan("abc5"), study="").to_dict())
-    with pytest.raises(UsageError, match="--repeats needs a pending run of a study, and abc5 is of none"):
-        command(state, "approve", "abc5", "--repeats")
-
-
 def test_names_that_are_no_files_are_refused(state):
     for name in ("../out", "a/b", "", "x" * 64):
         with pytest.raises(UsageError):
@@ -157,7 +132,7 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
         state.status()
 
 
-@pytest.mark.parametrize("words", [("approve", "r1"), ("refuse", "r1", "--reason", "no"), ("withdraw", "waits")])
+@pytest.mark.parametrize("words", [("approve", "r1"), ("refuse", "r1", "--reason", "no")])
 def test_a_decision_of_another_user_is_refused_because_the_agent_could_not_read_it(state, monkeypatch, words):
     """The commonest slip beside systemd, a command without sudo -u, ended the agent."""
     monkeypatch.setattr("os.geteuid", lambda: 65534)

@@ -108,25 +108,6 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
         assert heard(fed) == disclosed(fed), "what the coordinator heard is what stands in the sites' ledgers"
 
 
-def test_a_study_runs_again_after_a_site_has_approved_all_of_its_runs(tmp_path):
-    with federation(tmp_path) as fed:
-        fed.study("first")
-        fed.serve()
-        for site in SITES:
-            fed.stays(site, more='approval = "ask"' if site == "north" else "")
-        first = fed.submit("first")
-        north = ("--config", "north.toml")
-        until(lambda: list((tmp_path / "north" / "service" / "pending").glob("*.json")))
-        well("coreg-agent", "approve", first, "--repeats", *north, cwd=tmp_path)
-        until(lambda: fed.over(first))
-        second = fed.submit("first")
-        until(lambda: fed.over(second))
-        assert fed.kept(second) == fed.undisturbed(first)
-        written = map(json.loads, (tmp_path / "north" / "ledger.jsonl").read_text().splitlines())
-        given = [e["given"] for e in written if e["kind"] == "Approval"]
-        assert given == [False, True, False, True], "both approvals are in the ledger"
-
-
 def test_an_agent_with_an_older_copy_of_its_ledger_finds_out_when_it_connects(tmp_path):
     with federation(tmp_path) as fed:
         fed.study("first")
