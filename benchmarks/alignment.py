@@ -3,7 +3,7 @@
     python benchmarks/alignment.py [--sites 5 2 --ids 100000 1000000] [--write]
 
 Each site lists ids that are drawn from 1.4 times as many. Agents and coordinator are processes on this machine.
---write keeps the figures in docs/research/alignment.json, from which `tools/docs.py` makes the page's table.
+--write keeps the figures in benchmarks/results/alignment.json, from which `tools/docs.py` makes the page's table.
 """
 
 import json
@@ -90,7 +90,7 @@ def main() -> None:
     options = arguments(__doc__, write=False, sites=[5, 2], ids=[100_000, 1_000_000])
     rows = [show(measured(*case)) for case in zip(options.sites, options.ids, strict=True)]
     if options.write:
-        keep("docs/research/alignment.json", rows=rows)
+        keep("benchmarks/results/alignment.json", rows=rows)
 
 
 if __name__ == "__main__":

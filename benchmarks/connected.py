@@ -3,7 +3,7 @@
     python benchmarks/connected.py [--sizes 10000 100000] [--write]
 
 The script runs an operator's commands on tables of 100 labelled rows and 8 columns, and reads the kernel's record of each
-process's peak until it ends. --write keeps them in docs/research/performance.json.
+process's peak until it ends. --write keeps them in benchmarks/results/performance.json.
 """
 
 import contextlib

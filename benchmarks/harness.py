@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PERFORMANCE = "docs/research/performance.json"
+PERFORMANCE = "benchmarks/results/performance.json"
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path[:0] = [str(ROOT / folder) for folder in (".", "proto", "tests", "tests/e2e")]
 

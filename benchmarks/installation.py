@@ -1,6 +1,6 @@
 """Disk usage of a plain agent or coordinator: `pip install .` in a new environment, and its parts.
 
-    python benchmarks/installation.py [--write]      --write saves it in docs/research/performance.json, for
+    python benchmarks/installation.py [--write]      --write saves it in benchmarks/results/performance.json, for
     docs/research/performance.md
 
 Needs the index. The script measures the extra `estimators` too. Bytes are the files' lengths, including pip's byte code. *tools*

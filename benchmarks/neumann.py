@@ -1,6 +1,6 @@
 r"""Rounds of conjugate gradients, and of Neumann-Neumann directions that need no further round trip.
 
-    python benchmarks/neumann.py [--quick] [--write]      --write saves it in docs/research/performance.json;
+    python benchmarks/neumann.py [--quick] [--write]      --write saves it in benchmarks/results/performance.json;
     --quick leaves out m = 2000
 
 H = mean N_v, N_v = (I + μ S_v)⁻¹, and the Neumann-Neumann preconditioner of H is mean N_v⁻¹ = I + μ S̄, S̄ = mean S_v: linear,

@@ -1,6 +1,6 @@
 """The cost of a round against the limit of this machine, both measured in the same run.
 
-    python benchmarks/performance.py [--quick] [--write]      --write saves docs/research/performance.json, for
+    python benchmarks/performance.py [--quick] [--write]      --write saves benchmarks/results/performance.json, for
     docs/research/performance.md
 
 Limits are those of memory: a round that computes little cannot be faster than reading its operands once, at the speed of a dot

@@ -1,6 +1,6 @@
 r"""Rounds and bytes of conjugate gradients, without a preconditioner and with one made from sums alone.
 
-    python benchmarks/preconditioner.py [--quick] [--write]      --write saves it in docs/research/performance.json;
+    python benchmarks/preconditioner.py [--quick] [--write]      --write saves it in benchmarks/results/performance.json;
     --quick makes one draw
 
 H = I − R̄, R̄ = (1/M) Σ_v R_v, 0 ⪯ R̄ ≺ I: the top of R̄'s spectrum makes H slow. A start-up round asks R̄ at k random

@@ -8,7 +8,7 @@ and the server adds the answers and writes the sum, with a checksum, to SQLite b
 coreg: an operator's commands, a coordinator and four agents as processes, on tables of one linear feature, so that computing
 costs almost nothing. --beside DIR measures another checkout in the same run, size by size. The echo's clients
 share one process. Medians over the rounds after the first three; CPU seconds are of all processes, a round, over the same
-rounds. Ratios hold on any machine; seconds are this one's. --write saves them in docs/research/performance.json.
+rounds. Ratios hold on any machine; seconds are this one's. --write saves them in benchmarks/results/performance.json.
 """
 
 import asyncio

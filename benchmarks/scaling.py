@@ -1,6 +1,6 @@
 """The cost of a round against sites, shared instances and couplings: in one process, over Ray, and the share of algebra.
 
-    python benchmarks/scaling.py [--out docs/research/scaling.json] [--only rounds columns exact closed stacked] [--small]
+    python benchmarks/scaling.py [--out benchmarks/results/scaling.json] [--only rounds columns exact closed stacked] [--small]
 
 Every round is a whole one through the driver, the machine and the sites, semi-parametric with 50 labelled rows a site unless
 stated otherwise. The algebra is the time of the sites' answers (over Ray: the slowest actor's sites). Medians over
@@ -150,7 +150,7 @@ PARTS = {"rounds": rounds, "columns": columns, "exact": exact, "closed": closed,
 
 
 def main() -> None:
-    options = arguments(__doc__, out="docs/research/scaling.json", only=list(PARTS), small=False)
+    options = arguments(__doc__, out="benchmarks/results/scaling.json", only=list(PARTS), small=False)
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's own spelling; its default is 15
     cases = json.loads((ROOT / options.out).read_text())["cases"] if (ROOT / options.out).exists() else []
     with connected(instead="install the extra sim") as cluster:

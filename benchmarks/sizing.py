@@ -4,7 +4,7 @@
 
 Each row runs in a process of its own, which factors a site's data as the agent does, answers one question in one column, and
 reports its peak memory beyond that after its imports. The bytes are of the frames that carry a sum and the sealed answer to
-it, as `coreg_wire.transport.codec` makes them. `--write` saves it in docs/research/sizing.json, from which `tools/docs.py`
+it, as `coreg_wire.transport.codec` makes them. `--write` saves it in benchmarks/results/sizing.json, from which `tools/docs.py`
 makes the page's table.
 """
 
@@ -58,7 +58,9 @@ def main() -> None:
     rows = [show({"form": f, "labelled": n, "shared": m, **apart(measured, f, n, m)}) for f, n, m in CASES]
     if options.write:
         keep(
-            "docs/research/sizing.json", machine=f"{platform.machine()}, Python {platform.python_version()}", rows=rows
+            "benchmarks/results/sizing.json",
+            machine=f"{platform.machine()}, Python {platform.python_version()}",
+            rows=rows,
         )
 
 

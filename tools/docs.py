@@ -289,7 +289,7 @@ def parameters() -> str:
 
 def sizing() -> str:
     """Memory, time and traffic of a site (benchmarks/sizing.py)."""
-    found = json.loads((ROOT / "docs" / "research" / "sizing.json").read_text(encoding="utf-8"))["rows"]
+    found = json.loads((ROOT / "benchmarks" / "results" / "sizing.json").read_text(encoding="utf-8"))["rows"]
     rows = [
         f"| {r['form']} | {r['labelled']} | {r['shared']} | {human_bytes(r['memory'])} | {r['factor_seconds']:.2f} s | "
         f"{1000 * r['answer_seconds']:.1f} ms | {human_bytes(r['round_bytes'])} |"
@@ -300,7 +300,7 @@ def sizing() -> str:
 
 def alignment() -> str:
     """Time and memory of alignments (benchmarks/alignment.py)."""
-    found = json.loads((ROOT / "docs" / "research" / "alignment.json").read_text(encoding="utf-8"))["rows"]
+    found = json.loads((ROOT / "benchmarks" / "results" / "alignment.json").read_text(encoding="utf-8"))["rows"]
     rows = [
         f"| {r['sites']} | {count(r['ids'])} | {count(r['padded'])} | {r['seconds']:.0f} s | {r['cpu']:.0f} s | "
         f"{r['bare']:.0f} s | {r['cpu'] / r['bare']:.2f} | {human_bytes(r['memory'])} |"

@@ -5,15 +5,12 @@ Nothing is measured here: each number comes from a JSON file that its page names
 
 import json
 from pathlib import Path
-from statistics import median
 
 from render import ROOT, count, paragraph, row, table
 
 from coreg_wire.terminal.svg import Plot, Series, draw
 
-DOCS = ROOT / "docs" / "research"
-NARROW = ("landmarks", "linear")  # forms whose mean R has a lower rank than a start-up has columns
-LONGER = (10_000, 100_000)  # m at which times are computed with the rounds of a smaller one
+DOCS, RESULTS = ROOT / "docs" / "research", ROOT / "benchmarks" / "results"
 RIGHT = "---:"
 
 
@@ -29,126 +26,12 @@ def beside(measured: dict) -> list[str]:
     return [ms(measured["seconds"]), ms(measured["limit"]), f"{measured['seconds'] / measured['limit']:.2f}"]
 
 
-def share(gains: list[float]) -> str:
-    return f"{100 * min(gains):.0f} to {100 * max(gains):.0f} %".replace("-", "−")
-
-
 def sizes(rows: list[dict], who: str) -> str:
     return " and ".join(f"{each[who] / 1e6:.0f} MB at m = {count(each['m'])}" for each in rows)
 
 
-def vectors(rounds: int, asked: int = 0, start_up: int = 0) -> int:
-    """Vectors of length m, both ways. A start-up asks ``asked`` columns in ``start_up`` rounds; sites draw the first."""
-    drawn = asked // start_up if start_up else 0
-    return 2 * (rounds - start_up) + 2 * asked - drawn
-
-
-def preconditioned(found: dict) -> dict[str, str]:
-    """The savings of a preconditioner from sums."""
-    link, runs, rows = found["link"], found["runs"], []
-    gains: dict[str, list[float]] = {}
-    ratios, saved, waiting, known, certificate, lighter = [], [], [], [], [], 0
-    for run in runs:
-        plain, each = run["plain"]["rounds"], 8.0 * run["m"] / link["bytes/s"]
-        ways = [(k, 1, found["rounds"]) for k, found in run["probes"].items()]
-        ways += [(k, 2, found["rounds"]) for k, found in run["twice"].items()]
-        for k, start_up, rounds in ways:
-            ratios.append((plain - rounds) / int(k))
-            kind = ("narrow" if run["form"] in NARROW else "wide", k if start_up == 1 else f"{k}_twice")
-            gains.setdefault("_".join(kind), []).append(1.0 - rounds / plain)
-        costs = [(plain, vectors(plain)), *((rounds, vectors(rounds, int(k), n)) for k, n, rounds in ways)]
-        times = [rounds * link["round trip"] + each * carried for rounds, carried in costs]
-        saved.append(times[0] - min(times))
-        waiting.append(1.0 - min(times) / times[0])
-        lighter += min(carried for _, carried in costs[1:]) < costs[0][1]
-        [eigenvectors] = run["eigenvectors"].values()
-        certificate.append(1.0 - run["plain"]["true"] / plain)
-        known.append(1.0 - eigenvectors["rounds"] / plain)
-        rows.append(row(
-            run["data"], run["form"], run["sites"], count(run["m"]), f"{run['coupling']:g}", plain, run["plain"]["true"],
-            *(run["probes"][k]["rounds"] for k in ("8", "16", "32", "64")), run["twice"]["64"]["rounds"],
-            eigenvectors["rounds"], f"{times[0]:.2f}", f"{min(times):.2f}",
-        ))  # fmt: skip
-    headings = (
-        "| data | form | sites | m | coupling | rounds | true error | 8 | 16 | 32 | 64 | 64, twice | 8 eigenvectors | s "
-        "| least, s |"
-    )
-    return {
-        "pre_table": table(headings, rows, RIGHT),
-        "pre_each": f"{found['each']:g}".replace("e-0", "e-"),
-        "pre_draws": str(found["draws"]),
-        "pre_link": f"{1e3 * link['round trip']:g} ms and {8e-6 * link['bytes/s']:g} Mbit/s",
-        "pre_runs": str(len(runs)),
-        "pre_ratio": f"{max(ratios):.2f}",
-        "pre_lighter": str(lighter),
-        "pre_seconds": f"{min(saved):.1f} to {max(saved):.1f} s",
-        "pre_waiting": share(waiting),
-        "pre_eigenvectors": share(known),
-        "pre_certificate": share(certificate),
-        "pre_gains": table(
-            "| columns | exact and semi-parametric: rounds saved | landmarks and linear |",
-            [
-                row(k.replace("_", ", "), share(gains[f"wide_{k}"]), share(gains[f"narrow_{k}"]))
-                for k in ("8", "16", "32", "64", "64_twice")
-            ],
-            RIGHT,
-        ),
-    }
-
-
-def spread(values: list) -> str:
-    """The least to the largest; ratios with two digits."""
-    least, most = (f"{v:.2f}" if isinstance(v, float) else str(v) for v in (min(values), max(values)))
-    return least if least == most else f"{least} to {most}"
-
-
-def neumann(found: dict) -> dict[str, str]:
-    """What Neumann-Neumann directions gain: ratios of times on the link, at the measured m and with its rounds at larger m."""
-    link, lengths = found["link"], (0, *LONGER)
-    kept: dict[tuple[str, ...], list[dict]] = {}
-    for line in found["runs"]:
-        name, form, _, m, coupling, *cells = line.split()
-        run: dict = {"name": name, "stop": cells[3]}
-        for i, kind in enumerate(found["kinds"]):
-            run[kind] = dict(zip(("rounds", "true", "vectors"), map(int, cells[4 * i : 4 * i + 3]), strict=True))
-        for length in lengths:
-            one, other = (
-                run[kind]["rounds"] * link["round trip"]
-                + run[kind]["vectors"] * 16.0 * (length or int(m)) / link["bytes/s"]
-                for kind in ("plain", "pipelined")
-            )
-            run[length] = one / other
-        kept.setdefault((name, form, coupling), []).append(run)
-
-    def of(runs: list[dict], kind: str, what: str = "rounds") -> str:
-        return spread([run[kind][what] for run in runs])
-
-    usual = [run for (name, _, c), runs in kept.items() if name != "same" and 0.1 <= float(c) <= 10 for run in runs]
-    same = [run for (name, _, c), runs in kept.items() if name == "same" and 0.1 <= float(c) <= 10 for run in runs]
-    met = [run for run in usual if run[0] >= 1.5]
-    dealt = [run for (name, *_), runs in kept.items() if name != "same" for run in runs]
-    parts = {f"nn_usual_{i}": spread([run[x] for run in usual]) for i, x in enumerate(lengths)}
-    parts |= {f"nn_median_{i}": f"{median(run[x] for run in usual):.2f}" for i, x in enumerate(lengths)}
-    rows = [
-        row(*key, of(runs, "plain"), of(runs, "plain", "true"), of(runs, "pipelined"), of(runs, "pipelined", "true"),
-            of(runs, "undelayed"), *(spread([run[x] for run in runs]) for x in lengths))
-        for key, runs in kept.items()
-    ]  # fmt: skip
-    headings = "| data | form | coupling | rounds | true error | pipelined | true error | undelayed | ratio |"
-    return parts | {
-        "nn_table": table(headings + "".join(f" m = {count(x)} |" for x in LONGER), rows, RIGHT),
-        "nn_met": f"{len(met)} of {len(usual)}, all `{', `'.join(sorted({run['name'] for run in met}))}`",
-        "nn_same": spread([run[0] for run in same]),
-        "nn_same_long": spread([run[LONGER[-1]] for run in same]),
-        "nn_worse": f"{sum(run['undelayed']['rounds'] > run['plain']['rounds'] for run in usual)} of {len(usual)}",
-        "nn_alone": str(max(run["plain"]["rounds"] - run["reorthogonalised"]["rounds"] for run in dealt)),
-        "nn_rounding": str(sum(run["stop"] != "CONVERGED" for runs in kept.values() for run in runs)),
-        "nn_runs": str(len(found["runs"])),
-    }
-
-
 def performance() -> dict[str, str]:
-    found = json.loads((DOCS / "performance.json").read_text(encoding="utf-8"))
+    found = json.loads((RESULTS / "performance.json").read_text(encoding="utf-8"))
     machine, [stopped], weighed = found["machine"], found["stopped"], found["installation"]
     plain, estimators = weighed["plain"], weighed["estimators"]["bytes"]
     wire = [
@@ -221,13 +104,11 @@ def performance() -> dict[str, str]:
         "agent": sizes(plain["agent"], "most"),
         "connected": f"{sizes(found['connected'], 'agent')}, and the coordinator's at {sizes(found['connected'], 'coordinator')}",
         "before": f"{plain['agent'][0]['before'] / 1e6:.0f}",
-        **preconditioned(found["preconditioner"]),
-        **neumann(found["neumann"]),
     }
 
 
 def scaling() -> dict[str, str]:
-    found = json.loads((DOCS / "scaling.json").read_text(encoding="utf-8"))
+    found = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
     machine, cases, loads = found["machine"], found["cases"], [case["load"] for case in found["cases"]]
 
     def of(part: str) -> list[dict]:
@@ -330,8 +211,8 @@ def line(label: str, points: dict[float, float]) -> Series:
 
 def pictures() -> dict[Path, str]:
     """Plots of the pages, by file."""
-    found = json.loads((DOCS / "performance.json").read_text(encoding="utf-8"))
-    cases = json.loads((DOCS / "scaling.json").read_text(encoding="utf-8"))["cases"]
+    found = json.loads((RESULTS / "performance.json").read_text(encoding="utf-8"))
+    cases = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))["cases"]
     needed = {
         "to a bound of 1e-4": [(run["true"], run["sharp"]) for run in found["rounds"]],
         f"to {found['preconditioner']['each']:g} an instance": [
