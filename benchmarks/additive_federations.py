@@ -135,13 +135,12 @@ def main():
         with folder() as work:
             enrol(work, SITES)
             (work / "policy.toml").write_text(
-                'objectives = ["additive"]\nmembers_may_learn = "operators"\nconvergence_report = "exact"\n'
-                + (work / "peers.toml").read_text()
+                'objectives = ["additive"]\nmembers_may_learn = "operators"\n' + (work / "peers.toml").read_text()
             )
             tables(work, given.data, name, given.labels, given.instances)
             (work / "federation" / "federation.toml").write_text(
                 f"[federation]\nname = 'benchmark'\nsites = {json.dumps(list(SITES))}\n[model]\nobjective = 'additive'\n"
-                f"final_tolerance = {given.final_tolerance}\n[privacy]\nconvergence_report = 'exact'\n"
+                f"final_tolerance = {given.final_tolerance}\n"
                 "[service]\nlisten = '127.0.0.1:0'\n[timeouts]\nidle = 3\n"
             )
             end = trained(work)

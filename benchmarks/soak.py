@@ -59,16 +59,16 @@ def soak(place, runs, kills, minutes):
         until(lambda: fed.over(*done[-AHEAD:]), 300)
         queue.close()
         stops = [fed_run["stop"] for fed_run in fed.runs()]
-        verified = well("coreg-coordinator", "verify", "--store", "runs.sqlite", cwd=place).strip()
+        copied = well("coreg-coordinator", "backup", "copy.sqlite", "--store", "runs.sqlite", cwd=place).strip()
     counted = {stop: stops.count(stop) for stop in sorted(set(stops))}
-    return {"runs": runs, "killed": killed, "stops": counted, "verify": verified, "samples": samples}
+    return {"runs": runs, "killed": killed, "stops": counted, "backup": copied, "samples": samples}
 
 
 def main():
     options = arguments(__doc__, runs=1000, kills=0, minutes=0.0, write=False)
     with folder() as place:
         found = soak(place, options.runs, options.kills, options.minutes)
-    show({key: found[key] for key in ("runs", "killed", "stops", "verify")})
+    show({key: found[key] for key in ("runs", "killed", "stops", "backup")})
     if options.write:
         keep("benchmarks/results/soak.json", **found)
 

@@ -55,9 +55,6 @@ sites = {json.dumps(sites)}
 [service]
 listen = "127.0.0.1:0"
 store = "{name}.sqlite"
-
-[privacy]
-convergence_report = "exact"
 """
 
 

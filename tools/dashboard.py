@@ -20,8 +20,8 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         "none",
         (('sum by (stop) (increase(coreg_runs_finished_total{study=~"$study"}[1d]))', "{{stop}}"),),
     ),
-    ("Certified gap", "sci", (('coreg_gap{study=~"$study"}', "{{study}}"),)),
-    ("Halvings to go", "none", (('coreg_halvings_to_go{study=~"$study"}', "{{study}}"),)),
+    ("Gap", "sci", (('coreg_gap{study=~"$study"}', "{{study}}"),)),
+    ("Residual", "sci", (('coreg_residual{study=~"$study"}', "{{study}}"),)),
     (
         "Rounds a second",
         "none",

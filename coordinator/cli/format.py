@@ -12,24 +12,23 @@ from coreg_core.protocol.plan import Plan
 def run_line(summary: RunSummary, waiting: str = "") -> str:
     """A line for a run that began, and one for the reason of its end; ``waiting`` is what it waits for."""
     stop = (summary.stop or "unfinished").lower()
-    level = summary.level
-    gap = "" if level is None else "tolerance met" if level <= 0 else f"gap/tolerance 2^{level}"
+    gap = "" if summary.gap is None else f"gap {summary.gap:.0e}"
     pruned = "" if summary.pruned is None else f"  history pruned on {summary.pruned[:10]}"
-    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  {gap:<18} {_of(summary.plan)}"
+    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  {gap:<9} {_of(summary.plan)}"
     reason = f"\n    {summary.reason}" if summary.reason and summary.stop != Outcome.CONVERGED.name else ""
     return line + pruned + f"  {waiting}" * bool(waiting) + reason
 
 
 def pruned_line(summary: RunSummary) -> str:
     """The final figures of a run whose rounds were pruned."""
-    known = {"gap/tolerance 2^": summary.level, "certified gap ": summary.gap, "prediction bound ": summary.bound}
-    figures = "".join(f", {name}{value:.3g}" for name, value in known.items() if value is not None)
+    known = {"residual ": summary.residual, "gap ": summary.gap}
+    figures = "".join(f", {name}{value:.0e}" for name, value in known.items() if value is not None)
     return f"{summary.rounds} rounds{figures}; history pruned on {(summary.pruned or '')[:10]}"
 
 
 def queued_line(plan: Plan, submitted: str, state: str = "queued") -> str:
     """A line for a run that has not begun."""
-    return f"{plan.run}  {submitted}  {state:<13} {'':>13}  {'':<18} {_of(plan.to_dict())}"
+    return f"{plan.run}  {submitted}  {state:<13} {'':>13}  {'':<9} {_of(plan.to_dict())}"
 
 
 def _of(plan: dict[str, Any]) -> str:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from coordinator.config.federation_toml import Configuration
-    from coordinator.store.status import RunWait
     from coordinator.store.summaries import RunSummary
     from coreg_core.protocol.plan import Plan
 
@@ -66,9 +65,9 @@ def existing(store: Path) -> Path:
     return store
 
 
-def waits_now(store: Path) -> "dict[str, RunWait]":
+def waits_now(store: Path) -> dict[str, str]:
     """What each run waits for, by its name; empty if no coordinator serves the store."""
-    from coordinator.store.status import RunWait, Status, waits_in
+    from coordinator.store.status import Status
     from coreg_wire.files.locks import is_held
 
     if not is_held(store):
@@ -76,14 +75,15 @@ def waits_now(store: Path) -> "dict[str, RunWait]":
     status = Status(store, read_only=True)
     service = status.service()
     status.close()
-    stalled = RunWait("stalled: it goes on when its sites are back", (), None)
-    return {**dict.fromkeys(service.get("parked", ()), stalled), **waits_in(service)}
+    stalled = dict.fromkeys(service.get("parked", ()), "stalled: it goes on when its sites are back")
+    waiting: dict[str, str] = service.get("waiting", {})
+    return {**stalled, **waiting}
 
 
-def still_waiting(summary: "RunSummary", waits: "Mapping[str, RunWait]") -> "RunWait | None":
+def still_waiting(summary: "RunSummary", waits: "Mapping[str, str]") -> str:
     """What a run waits for. The status is up to 5 s old: a run that has ended since waits only for its models to be fetched."""
-    waiting = waits.get(summary.run)
-    return None if waiting is None or (summary.stop is not None and "fetch" not in waiting.text) else waiting
+    waiting = waits.get(summary.run, "")
+    return "" if summary.stop is not None and "fetch" not in waiting else waiting
 
 
 def warn_of_unsigned(sites: Sequence[str], identity: Path, *, quiet: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import shlex
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
@@ -43,7 +42,6 @@ def serve(
     identity: OtherIdentityOption = None,
     insecure: InsecureOption = False,
     port_file: PortFileOption = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Also log each step.")] = False,
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics.")
     ] = None,
@@ -74,14 +72,7 @@ def serve(
         if web is not None:
             _need_web_extra()
         held.enter_context(store_of(configuration.service.store))
-        if not follow or as_json or not sys.stderr.isatty():
-            stay(federation, configuration, options, [LogLines(log, follow=follow)])
-            return
-        from coordinator.observers.follow import Follow
-
-        table = Follow()  # on a terminal the rounds are drawn in place, and are not logged
-        with table.live():
-            stay(federation, configuration, options, [LogLines(log, follow=False), table])
+        stay(federation, configuration, options, [LogLines(log)])
 
 
 def run(
@@ -110,7 +101,7 @@ def run(
     plan = planned(configuration, study)
     if not insecure:
         warn_of_unsigned(plan.sites, configuration.service.identity)
-    observer = choose_observer(as_json=as_json)
+    observer = choose_observer(plan, as_json=as_json)
     try:
         options = ServiceOptions(insecure, port_file)
         finish = one_study.run(federation, configuration, plan, options, observer, new=new)
@@ -222,7 +213,7 @@ def status(
     """
     from coordinator.service.daemon import HEARTBEAT_SECONDS
     from coordinator.store.queue import Queue
-    from coordinator.store.status import Status, waits_in
+    from coordinator.store.status import Status
     from coreg_core.protocol.outcomes import Outcome, exit_code
 
     up = _is_up(existing(store))
@@ -249,7 +240,7 @@ def status(
         "runs": service.get("runs", []) if up else [],
         "stalled": service.get("parked", []) if up else [],
         "queued": [plan.run for plan, _ in waiting],
-        "waiting": {run: dataclasses.asdict(wait) for run, wait in waits_in(service).items()} if up else {},
+        "waiting": service.get("waiting", {}) if up else {},
         "certificates": [
             *(service.get("certificates", []) if up else []),
             *(
@@ -276,8 +267,8 @@ def status(
                 f"  stalled: {run}, not connected: {', '.join(away) or 'no site now'}. It goes on when its sites are back; or: "
                 f"coreg-coordinator cancel {run}"
             )
-        for run, wait in found["waiting"].items():
-            typer.echo(f"  run {run}: {wait['text']}")
+        for run, waiting_for in found["waiting"].items():
+            typer.echo(f"  run {run}: {waiting_for}")
         for warning in found["certificates"]:
             typer.echo(f"  {warning}")
         if found["not_reloaded"]:

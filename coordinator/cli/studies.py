@@ -95,10 +95,9 @@ def _wait_for_end(run: str, store: Path, *, as_json: bool) -> None:
                 f"no coordinator serves {store}, so run {run} does not continue. Start one with `coreg-coordinator serve`; "
                 f"`coreg-coordinator show {run}` shows how the run ends."
             )
-        waiting = waits_now(store).get(run)
-        if waiting is not None and waiting.text.partition(" (")[0] != said:  # the time that is left is in brackets
-            said = waiting.text.partition(" (")[0]
-            typer.echo(waiting.text, err=True)
+        if (waiting := waits_now(store).get(run, "")) not in ("", said):
+            said = waiting
+            typer.echo(waiting, err=True)
         time.sleep(POLL_SECONDS)
     summaries.close()
     if as_json:
@@ -157,9 +156,9 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
     for summary in summaries.runs():
         waiting = still_waiting(summary, waits)
         if as_json:
-            output.print_json({**dataclasses.asdict(summary), "waiting": waiting and dataclasses.asdict(waiting)})
+            output.print_json({**dataclasses.asdict(summary), "waiting": waiting})
         else:
-            typer.echo(run_line(summary, "" if waiting is None else waiting.text))
+            typer.echo(run_line(summary, waiting))
 
 
 def show(
@@ -190,7 +189,7 @@ def show(
         told = {
             "rounds": rounds,
             "checkpoints": [dataclasses.asdict(each) for each in checkpoints],
-            "waiting": waiting and dataclasses.asdict(waiting),
+            "waiting": waiting,
         }
         output.print_json({**dataclasses.asdict(summary), **told})
         return
@@ -213,7 +212,7 @@ def show(
     phases, hidden = Phases(), 0
     for values in map(_worst, rounds):
         phases.add(values)
-        if steps or any(values[name] is not None for name in ("level", "residual", "gap", "bound")):
+        if steps or any(values[name] is not None for name in ("residual", "gap")):
             typer.echo(PLAIN.format(*cells(values)))
         else:
             hidden += 1
@@ -223,8 +222,8 @@ def show(
         typer.echo(line)
     for checkpoint in checkpoints:
         typer.echo(checkpoint_line(checkpoint))
-    if waiting is not None:
-        typer.echo(waiting.text)
+    if waiting:
+        typer.echo(waiting)
     if summary.stop is not None:
         typer.echo(f"{summary.stop.lower()}{': ' + summary.reason if summary.reason else ''}")
 
@@ -232,8 +231,9 @@ def show(
 def _worst(values: dict[str, Any]) -> dict[str, Any]:
     """The stored lists (one number per column) reduced to the worst column, for `cells`."""
     shown = dict(values, step=values["number"], bytes=values["bytes_sent"] + values["bytes_received"])
-    for name in ("level", "residual", "gap", "bound"):
-        shown[name] = max(values[name], default=None)
+    for name in ("residual", "gap"):
+        worst = max(values[name], default=-1.0)
+        shown[name] = worst if worst >= 0.0 else None
     return shown
 
 

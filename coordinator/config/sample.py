@@ -56,8 +56,6 @@ aggregation = "secure"
 # Decide before the first run. false: on the same shared instances no site can be added, lost or replaced later. true: it can,
 # and a member can compute the answers of that site from the two sums. Every policy has to allow it.
 membership_changes = false
-# "coarse": this coordinator learns how often the gap has to be halved. "exact": residuals and gaps of every round.
-convergence_report = "coarse"
 
 [service]
 # Where sites connect: "127.0.0.1:7600" is this machine only, "0.0.0.0:7600" all of its addresses.

@@ -238,16 +238,6 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
-class StillWaiting:
-    """A run still waits for these sites; told more and more seldom. ``phase`` is the sentence of `waits.waiting_text`."""
-
-    run: str
-    sites: tuple[str, ...]
-    phase: str
-    seconds: float
-
-
-@dataclass(frozen=True)
 class CertificateExpires:
     """A certificate of the authority or of the coordinator expires within a month, or a listed site has none; once a day."""
 
@@ -285,7 +275,6 @@ class Stopped:
 Notice: TypeAlias = (
     Listening
     | RunStarted
-    | StillWaiting
     | CertificateExpires
     | Reloaded
     | NotReloaded

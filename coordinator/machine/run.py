@@ -17,6 +17,8 @@ from coreg_core.protocol.messages import Answer, Offer, Step, ToSite
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
+_APPROVE = "approve"
+
 
 @dataclass(frozen=True)
 class Volatile:
@@ -32,8 +34,7 @@ class Volatile:
     steps: Mapping[str, Step] = field(default_factory=dict)  # the open step, by site
     answers: Mapping[str, Answer] = field(default_factory=dict)
     approvals: Mapping[str, bool] = field(default_factory=dict)  # sites that ask their operator; whether approved
-    deadline: float = 0.0  # seconds of the current timer
-    operators: bool = False  # that timer is for the approvals of operators
+    operators: bool = False  # the current timer is for the approvals of operators
     # Why a site does not take part, until it connects again, or is asked again in its open session (``aside``).
     dismissed: Mapping[str, str] = field(default_factory=dict)
     aside: frozenset[str] = frozenset()
@@ -94,6 +95,28 @@ class Run:
         return tuple(s for s in self.awaited if self.live.approvals.get(s) is False)
 
     @property
+    def waiting(self) -> str:
+        """The awaited sites and their tasks as one sentence; empty if no site is awaited."""
+        live, tasks = self.live, dict[str, list[str]]()
+        if live.phase in (Phase.ENROLLING, Phase.RETURNING, Phase.PLANNING):
+            work = "check the plan and factor its data"
+        else:
+            work = "answer" if live.phase in (Phase.ASKING, Phase.STALLED) else "fetch the result"
+        for site in self.awaited:
+            if site in live.dismissed:
+                task = f"correct this: {live.dismissed[site].rstrip('.')}"
+            elif site not in live.here:
+                task = "connect"
+            else:
+                task = _APPROVE if live.approvals.get(site) is False else work
+            tasks.setdefault(task, []).append(site)
+        parts = [
+            f"approval by {', '.join(sites)}" if task == _APPROVE else f"{', '.join(sites)} to {task}"
+            for task, sites in tasks.items()
+        ]
+        return f"waiting for {' and for '.join(parts)}" if parts else ""
+
+    @property
     def complete(self) -> bool:
         """Whether all sites have answered. It only counts, since it runs after every answer of many sites."""
         return len(self.live.answers) == len(self.recorded.participants)
@@ -137,7 +160,7 @@ class RunUpdate:
         self.actions.append(Notify(notice))
 
     def deadline(self, seconds: float, *, operators: bool = False) -> None:
-        self.change(token=self.live.token + 1, deadline=seconds, operators=operators)
+        self.change(token=self.live.token + 1, operators=operators)
         self.actions.append(SetDeadline(self.run.name, self.live.token, seconds))
 
     def finish(self, turn: Transition, outcome: Outcome, reason: str) -> None:

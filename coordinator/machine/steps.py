@@ -78,7 +78,7 @@ def _step(update: RunUpdate) -> None:
         delivery.end(update, Outcome.SITE_FAULT, fault)
         return
     number, summed = recorded.steps, sum(answer.words is not None for answer in answers)
-    report = _report(answers)
+    report = answers[0].report  # equal states give equal reports
     update.record(StepDone(number, recorded.attempt, summed, report))
     update.notify(notices.StepAnswered(update.run.name, number, recorded.attempt, summed, report))
     if report.outcome:
@@ -110,11 +110,6 @@ def _disagreement(answers: list[Answer]) -> str | None:
     if len(set(lengths.values())) > 1:
         return f"answers of different lengths: {', '.join(f'{s}: {n} words' for s, n in lengths.items())}."
     return None
-
-
-def _report(answers: list[Answer]) -> Report:
-    """The most detailed report. With equal states, reports differ only in what the sites' policies disclose."""
-    return max((answer.report for answer in answers), key=lambda report: len(report.gap))
 
 
 def _next(update: RunUpdate, answers: list[Answer], report: Report) -> dict[str, Step]:

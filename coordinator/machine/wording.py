@@ -16,7 +16,6 @@ _GRAVE = (
     n.Stalled,
     n.LedgerDoubtful,
     n.NotFetched,
-    n.StillWaiting,
     n.CertificateExpires,
     n.NotReloaded,
 )
@@ -80,8 +79,6 @@ def message_for(notice: n.Notice) -> str:
             return f"listening on {host}:{port}"
         case n.RunStarted(run=run, study=study, resumed=resumed):
             return f"run {run}{' of study ' * bool(study)}{study} {'resumed' if resumed else 'started'}"
-        case n.StillWaiting(run=run, phase=phase):
-            return f"run {run}: {phase}"
         case n.CertificateExpires(reason=reason):
             return reason
         case n.Reloaded(sites=sites, max_concurrent_runs=limit, at_restart=keys):

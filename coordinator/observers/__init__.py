@@ -4,13 +4,14 @@ import sys
 from typing import TypeAlias
 
 from coordinator.observers.json_lines import JsonLines
-from coordinator.observers.terminal import LiveTable, Plain
+from coordinator.observers.terminal import Plain, ProgressBar
+from coreg_core.protocol.plan import Plan
 
-AnyObserver: TypeAlias = JsonLines | Plain | LiveTable
+AnyObserver: TypeAlias = JsonLines | Plain
 
 
-def choose_observer(*, as_json: bool) -> AnyObserver:
-    """JSON lines with --json, a live table on a terminal, plain lines otherwise."""
+def choose_observer(plan: Plan, *, as_json: bool) -> AnyObserver:
+    """JSON lines with --json, a progress bar on a terminal, plain lines otherwise."""
     if as_json:
         return JsonLines()
-    return LiveTable() if sys.stdout.isatty() else Plain()
+    return ProgressBar(plan) if sys.stdout.isatty() else Plain()

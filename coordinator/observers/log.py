@@ -7,22 +7,19 @@ from coordinator.driver import Timing
 from coordinator.machine import notices as n
 from coordinator.machine.wording import is_warning, message_for
 from coordinator.observers.json_lines import plain
-from coordinator.observers.rows import row
 from coreg_wire.terminal.logs import Log
 from coreg_wire.transport.fields import snake
 
 
 class LogLines:
-    """See the module's docstring. ``follow``: also a line for each step."""
+    """See the module's docstring. Steps have no line; the store has them."""
 
-    def __init__(self, log: Log, *, follow: bool):
-        self._log, self._follow = log, follow
+    def __init__(self, log: Log):
+        self._log = log
 
-    def notice(self, notice: n.Notice, measured: Timing) -> None:
+    def notice(self, notice: n.Notice, _measured: Timing) -> None:
         """Log the notice's name, its fields and its sentence."""
         if isinstance(notice, n.StepAnswered):
-            if self._follow:
-                self._log.info("round", run=notice.run, **row(notice, measured))
             return
         told: dict[str, Any] = {f.name: _flat(plain(getattr(notice, f.name))) for f in fields(notice)}
         say = self._log.warning if is_warning(notice) else self._log.info

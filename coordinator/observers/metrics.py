@@ -40,12 +40,10 @@ class Metrics:
             "coreg_store_seconds", "Writing a record to the run store", buckets=_SECONDS, registry=registry
         )
         self._bytes = Counter("coreg_bytes", "Frames on the wire", ["direction"], registry=registry)
-        self._level = Gauge(
-            "coreg_halvings_to_go", "Log2 of certified gap over tolerance, worst column", study, registry=registry
+        self._residual = Gauge(
+            "coreg_residual", "Residual of the last verified round, worst column", study, registry=registry
         )
-        self._gap = Gauge(
-            "coreg_gap", "Certified gap, worst column; of runs with exact reports", study, registry=registry
-        )
+        self._gap = Gauge("coreg_gap", "Gap of the last verified round, worst column", study, registry=registry)
         self._begun = Counter("coreg_runs_begun", "Runs begun or resumed", study, registry=registry)
         self._over = Counter("coreg_runs_finished", "Runs finished", ["study", "stop"], registry=registry)
         self._stalled = Counter("coreg_stalls", "Times that a run waited for missing sites", study, registry=registry)
@@ -140,10 +138,9 @@ class Metrics:
                 # A resumed run continues from the first round that it reports.
                 self._rounds.labels(study).inc(max(0, report.round - self._round.get(run, report.round)))
                 self._round[run] = report.round
-                if report.verified and report.level:
-                    self._level.labels(study).set(max(report.level))
-                if report.verified and max(report.gap, default=-1.0) >= 0.0:  # -1 is none
-                    self._gap.labels(study).set(max(report.gap))
+                for gauge, figures in ((self._residual, report.residual), (self._gap, report.gap)):
+                    if report.verified and max(figures, default=-1.0) >= 0.0:  # -1 is none
+                        gauge.labels(study).set(max(figures))
             case n.RunEnded(run=run, outcome=outcome):
                 self._unapproved.discard(run)
                 self._round.pop(run, None)

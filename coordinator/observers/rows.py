@@ -7,22 +7,20 @@ from coordinator.driver import Timing
 from coordinator.machine.notices import StepAnswered
 from coreg_wire.terminal.output import human_bytes
 
-HEADINGS = ("step", "round", "sites", "to go", "residual", "certified gap", "prediction bound", "seconds", "bytes")
-PLAIN = "{:>8} {:>6} {:>6} {:>6} {:>10} {:>14} {:>17} {:>9} {:>10}"
+HEADINGS = ("step", "round", "sites", "residual", "gap", "seconds", "bytes")
+PLAIN = "{:>8} {:>6} {:>6} {:>8} {:>7} {:>9} {:>10}"
 
 
 def row(answered: StepAnswered, lap: Timing) -> dict[str, Any]:
-    """Plain values of the worst column. ``level`` counts the halvings of the gap until the tolerance."""
+    """Plain values of the worst column; residual and gap to a power of ten."""
     p = answered.report
     return {
         "step": answered.number,
         "round": p.round,
         "answered": answered.answered,
         "verified": p.verified,
-        "level": max(p.level, default=None),
         "residual": _known(p.residual),
         "gap": _known(p.gap),
-        "bound": _known(p.bound),
         **({"phase": p.phase} if p.phase else {}),
         "seconds": round(lap.seconds, 6),
         "bytes": lap.bytes_sent + lap.bytes_received,
@@ -30,7 +28,7 @@ def row(answered: StepAnswered, lap: Timing) -> dict[str, Any]:
 
 
 def _known(values: tuple[float, ...]) -> float | None:
-    """The largest known number, or None: with coarse reports the coordinator has none."""
+    """The largest known number, or None."""
     worst = max(values, default=-1.0)
     return worst if worst >= 0.0 else None
 
@@ -65,16 +63,14 @@ def cells(values: dict[str, Any]) -> tuple[str, ...]:
     mark = "" if values["verified"] else "~"
 
     def number(name: str, prefix: str = "") -> str:
-        return "-" if values[name] is None else f"{prefix}{values[name]:.2e}"
+        return "-" if values[name] is None else f"{prefix}{values[name]:.0e}"
 
     return (
         str(values["step"]),
         str(values["round"]),
         str(values["answered"]),
-        "-" if values["level"] is None else f"2^{max(0, values['level'])}",
         number("residual"),
         number("gap", mark),
-        number("bound", mark),
         f"{values['seconds']:.3f}",
         human_bytes(values["bytes"]),
     )

@@ -1,12 +1,11 @@
-"""A live table on a terminal, plain lines in a pipe."""
+"""A progress bar on a terminal, plain lines in a pipe."""
 
+import math
 import sys
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from coordinator.driver import Timing
 from coordinator.machine.events import Finish
@@ -21,11 +20,10 @@ from coordinator.machine.notices import (
 )
 from coordinator.machine.wording import message_for
 from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells, row
-from coordinator.observers.waiting import Waiting
 from coreg_core.protocol.outcomes import told
+from coreg_core.protocol.plan import Additive, Agreement, Plan
 
-SHOWN = 15  # rows of the live table; all of them are in the store
-# `finished` shows the end with its certificate. The others repeat a notice of the run.
+# `finished` shows the end with its figures. The others repeat a notice of the run.
 _UNSHOWN = (RunEnded, RunStarted, SessionOpened, SessionEnded, Stopped)
 
 
@@ -78,82 +76,62 @@ class Plain:
         self._print(f"show this run again: {show}")
 
     def _certified(self, last: dict[str, Any]) -> str:
-        certified = "certified: " if last["verified"] else "estimated: "
-        if last["gap"] is None or last["bound"] is None:
-            if last["level"] is None:
-                return f"no bounds were certified; {self._rounds} rounds" if self._rounds else ""
-            level = max(0, last["level"])
-            within = "the tolerance" if level == 0 else f"{2**level} times the tolerance"
-            return f"the sites certified that the gap is within {within}, after {self._rounds} rounds"
-        gap, bound = last["gap"], last["bound"]
-        if not last.get("phase"):
-            return (
-                f"{certified}Q - Q* <= {gap:.2e}, every site's predictions within {bound:.2e} (2-norm) of the optimum, "
-                f"after {self._rounds} rounds"
-            )
-        if not last["verified"]:
-            return f"nothing is certified before the final solve; {self._rounds} rounds"
-        return (
-            f"{certified}J - J* <= {gap:.2e}, the sum of the sites' parts within {bound:.2e} (2-norm, in deviations of labels) "
-            f"of the optimum, after {self._rounds} rounds"
-        )
+        if last["gap"] is None and last["residual"] is None:
+            return f"{self._rounds} rounds" if self._rounds else ""
+        figures = [f"{name} {last[name]:.0e}" for name in ("residual", "gap") if last[name] is not None]
+        certified = "certified" if last["verified"] else "estimated"
+        return f"{certified}: {', '.join(figures)} (to a power of ten), after {self._rounds} rounds"
 
     def close(self) -> None:
         """Nothing to release."""
 
 
-class LiveTable(Plain):
-    """A table that is redrawn in place, for a terminal."""
+class ProgressBar(Plain):
+    """One bar with round, residual and time left, below the other lines.
 
-    def __init__(self) -> None:
+    Its length is the fall of the gap (agreement) or of the residual (additive), in powers of ten, to the plan's tolerance.
+    """
+
+    def __init__(self, plan: Plan, console: Console | None = None):
         super().__init__()
-        self._console = Console()
-        self._rows: list[tuple[str, ...]] = []
-        self._live: Live | None = None
-        self._awaited = Waiting()
-
-    def notice(self, notice: Notice, measured: Timing) -> None:
-        """As `Plain`, and below it the sites that the run waits for."""
-        self._awaited.notice(notice)
-        super().notice(notice, measured)
-        if self._awaited.said:
-            self._draw()
+        match plan.objective:
+            case Agreement():
+                self._figure, tolerance = "gap", plan.iteration.tolerance
+            case Additive() as terms:
+                self._figure, tolerance = "residual", terms.final_tolerance
+            case _:
+                self._figure, tolerance = "residual", 1.0
+        self._decades = -math.log10(tolerance) if 0.0 < tolerance < 1.0 else None
+        self._first = 0.0
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[seen]}"),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=console or Console(), transient=True)
+        self._task = self._bar.add_task("waiting", total=self._decades, seen="")
+        self._bar.start()
 
     def _print(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _row(self, values: dict[str, Any]) -> None:
-        self._rows = [*self._rows[-(SHOWN - 1) :], cells(values)]
-        self._draw()
-
-    def _draw(self) -> None:
-        if self._live is None:
-            self._live = Live(console=self._console, refresh_per_second=4, get_renderable=self._shown)
-            self._live.start()
-        else:
-            self._live.refresh()
-
-    def _shown(self) -> RenderableType:
-        """The table so far and the current wait; redrawn four times a second."""
-        waiting = Text(self._awaited.said)
-        if not self._rows:
-            return waiting
-        table = Table(box=None, header_style="bold")
-        for heading in HEADINGS:
-            table.add_column(heading, justify="right")
-        for line in self._rows:
-            table.add_row(*line)
-        return Group(table, waiting) if waiting else table
+        now, residual = values[self._figure], values["residual"]
+        seen = f"round {values['round']}" + ("" if residual is None else f", residual {residual:.0e}")
+        if now:
+            self._first = max(self._first, now)
+            self._bar.update(self._task, completed=math.log10(self._first / now))
+        self._bar.update(self._task, description=values.get("phase") or "training", seen=seen)
 
     def _heading(self, phase: str) -> None:
-        """The live table has no headings; `finished` lists the phases."""
-
-    def finished(self, end: Finish, show: str) -> None:
-        """Leave the table on the screen; then as `Plain`."""
-        self.close()
-        super().finished(end, show)
+        """Each phase begins a bar of its own."""
+        self._first = 0.0
+        self._bar.reset(self._task, description=phase)
 
     def close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._bar.stop()
+
+    def finished(self, end: Finish, show: str) -> None:
+        self.close()
+        super().finished(end, show)

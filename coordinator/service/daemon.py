@@ -30,7 +30,6 @@ from coordinator.machine.records import HeadSigned
 from coordinator.machine.scheduler import Scheduler
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
-from coordinator.service.deadlines import Deadlines
 from coordinator.store.history import History, HistoryRecorder
 from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
@@ -143,7 +142,6 @@ class Daemon:
         self._attendance: list[Callable[[], None]] = []  # written by the next flush
         self._dirty = asyncio.Event()
         self._draining, self._started = False, timestamp()
-        self._deadlines = Deadlines()
         self._failure: Exception | None = None
         self._file = read_configuration(path)  # as it was at the start, without options of the command line
         self._faults: dict[str, str] = {}  # of changed files that are not in force
@@ -231,7 +229,6 @@ class Daemon:
 
     def _changed(self, federation: Federation) -> None:
         before, self._federation = self._federation, federation
-        self._deadlines.follow(federation, asyncio.get_running_loop().time())
         for name in federation.runs.keys() - before.runs.keys():
             run = federation.runs[name]
             if run in federation.computing:
@@ -291,8 +288,6 @@ class Daemon:
             now = asyncio.get_running_loop().time()
             for warning in await asyncio.to_thread(self._access.expiring, now, self._federation.sites):
                 self._notify(notices.CertificateExpires(warning))
-            for reminder in self._deadlines.reminders(self._federation, now):
-                self._notify(reminder)
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._rung()  # for processes whose wake-up does not arrive, on another host or in another container
@@ -333,7 +328,7 @@ class Daemon:
             "certificates": self._access.warnings,
             "not_reloaded": " ".join(self._faults.values()),
             "awaited": {name: list(run.awaited) for name, run in federation.runs.items()},
-            "waits": self._deadlines.status(federation),
+            "waiting": {name: run.waiting for name, run in federation.runs.items() if run.awaited},
         }
         self._status.set_service(status, timestamp())
         self.metrics.problems(len(self._faults))

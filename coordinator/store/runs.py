@@ -28,7 +28,7 @@ from coreg_core.protocol.plan import Plan, plan_from_dict
 
 # The columns of `rounds`, in order.
 ROUND_COLUMNS = (
-    "run", "number", "attempt", "answered", "round", "phase", "verified", "level", "residual", "gap", "bound", "seconds",
+    "run", "number", "attempt", "answered", "round", "phase", "verified", "residual", "gap", "seconds",
     "bytes_sent", "bytes_received", "at",
 )  # fmt: skip
 
@@ -117,18 +117,17 @@ class RunStore(Tables):
             report.phase,
             int(report.verified),
         ]
-        values += [json.dumps(told) for told in (report.level, report.residual, report.gap, report.bound)]
+        values += [json.dumps(told) for told in (report.residual, report.gap)]
         values += [measured.seconds, measured.bytes_sent, measured.bytes_received, at]
         self._db.execute(
             f"insert or replace into rounds values ({', '.join('?' * len(values))})",  # noqa: S608 - signs alone
             values,
         )
-        shown = report if report.verified else None
-        known = [[x for x in told if x >= 0.0] for told in (report.gap, report.bound)]  # -1 means none
-        worst = [max(told, default=None) if shown else None for told in (report.level, *known)]
+        known = [[x for x in told if x >= 0.0] for told in (report.residual, report.gap)]  # -1 means none
+        worst = [max(told, default=None) if report.verified else None for told in known]
         self._db.execute(
-            "update runs set steps = max(steps, ?), rounds = max(rounds, ?), level = coalesce(?, level), "
-            "gap = coalesce(?, gap), bound = coalesce(?, bound) where run = ?",
+            "update runs set steps = max(steps, ?), rounds = max(rounds, ?), residual = coalesce(?, residual), "
+            "gap = coalesce(?, gap) where run = ?",
             (step.number + 1, report.round, *worst, run),
         )
 

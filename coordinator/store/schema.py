@@ -19,7 +19,7 @@ SCHEMA = """
 create table runs (
     run text primary key, plan_digest text not null, plan text not null,
     started text not null, ended text, stop text, reason text, closed text, pruned text,
-    steps integer not null default 0, rounds integer not null default 0, level integer, gap real, bound real, heads text
+    steps integer not null default 0, rounds integer not null default 0, residual real, gap real, heads text
 );
 create index runs_by_plan on runs (plan_digest, started);
 create index open_runs on runs (started) where closed is null;
@@ -48,8 +48,7 @@ create table disclosed (
 );
 create table rounds (
     run text not null references runs, number integer not null, attempt integer not null, answered integer not null,
-    round integer not null, phase text not null, verified integer not null, level text not null, residual text not null,
-    gap text not null, bound text not null,
+    round integer not null, phase text not null, verified integer not null, residual text not null, gap text not null,
     seconds real not null, bytes_sent integer not null, bytes_received integer not null, at text not null,
     primary key (run, number)
 );

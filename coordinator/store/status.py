@@ -3,13 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from math import inf
 from typing import Any
 
-from coordinator.machine.waits import Wait, waiting_text
 from coordinator.store.schema import Tables
-from coreg_wire.clock import utc_now
 
 
 @dataclass(frozen=True)
@@ -37,28 +33,6 @@ class SiteStatus:
         """
         closed = self.since is None or self.ended is not None
         return self.ended if closed else max(self.since or "", updated_at or "")
-
-
-@dataclass(frozen=True)
-class RunWait:
-    """The wait of a run: a sentence, the awaited sites, and the time of the timeout (ISO 8601; None for no timeout)."""
-
-    text: str
-    sites: tuple[str, ...]
-    until: str | None
-
-
-def waits_in(service: Mapping[str, Any]) -> dict[str, RunWait]:
-    """The waits of the runs, by name, from `Status.service` of a running coordinator. Runs that do not wait are left out."""
-    found, now = dict[str, RunWait](), utc_now()
-    for run, stored in service.get("waits", {}).items():
-        waits = [Wait(**{**wait, "sites": tuple(wait["sites"])}) for wait in stored["waits"]]
-        until = stored["until"]
-        left = inf if until is None else (datetime.fromisoformat(until) - now).total_seconds()
-        if waits:
-            sites = tuple(site for wait in waits for site in wait.sites)
-            found[run] = RunWait(waiting_text(waits, left), sites, until)
-    return found
 
 
 class Status(Tables):

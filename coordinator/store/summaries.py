@@ -16,9 +16,8 @@ class RunSummary:
     """A summary of a run.
 
     ``closed`` is the time from which no site was awaited. ``rounds`` counts complete
-    rounds, sweeps included. ``level``, ``gap`` and ``bound`` are those of the last verified round, for the worst column:
-    ``level`` is the number of halvings of the gap until the tolerance; the others need exact reports. ``pruned`` is the
-    time at which its rounds were removed.
+    rounds, sweeps included. ``residual`` and ``gap`` are those of the last verified round, for the worst column, to a power
+    of ten. ``pruned`` is the time at which its rounds were removed.
     """
 
     run: str
@@ -31,9 +30,8 @@ class RunSummary:
     steps: int
     rounds: int
     plan: dict[str, Any]
-    level: int | None = None
+    residual: float | None = None
     gap: float | None = None
-    bound: float | None = None
     pruned: str | None = None
 
 
@@ -83,7 +81,7 @@ class Summaries(RunStore):
             shown = []
             for row in self._rows("select * from rounds where run = ? order by number", found.run):
                 plain = {name: row[name] for name in ROUND_COLUMNS if name != "run"}
-                for name in ("level", "residual", "gap", "bound"):
+                for name in ("residual", "gap"):
                     plain[name] = json.loads(plain[name])
                 plain["verified"] = bool(plain["verified"])
                 shown.append(plain)

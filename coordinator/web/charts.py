@@ -11,7 +11,6 @@ from coreg_wire.terminal import svg
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 210, 58, 8, 10, 34
 HUES = 8  # of style.css
 MOST_STOPS = 200  # positions of the pointer; longer runs are thinned
-ENDLESS = 1000  # a level of a tolerance of 0 is higher
 
 Points = Sequence[tuple[float, float]]
 
@@ -73,46 +72,30 @@ def columns_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def convergence(plan: Mapping[str, Any], rounds: list[dict[str, Any]]) -> list[Chart]:
-    """The charts of a run, by the kind of its reports: coarse levels, or residual, gap and prediction bound."""
-    names, iteration = columns_of(plan), plan.get("iteration", {})
-    additive = plan.get("objective", {}).get("name") == "additive"
-    exact = {name: _series(names, rounds, name, lambda value: value > 0) for name in ("gap", "bound", "residual")}
-    if additive:
-        limit = plan["objective"].get("final_tolerance")
-        drawn = [_drawn("Residual", "Relative residual of the solve.", "residual", exact["residual"], limit=limit)]
-    elif any(exact["gap"].values()):
-        drawn = [
-            _drawn(
-                "Certified gap", "Distance of the objective from its minimum.", "gap", exact["gap"], limit=_goal(rounds)
+    """The charts of a run: residual and gap, to powers of ten."""
+    names = columns_of(plan)
+    drawn = [
+        _drawn(title, text, what, _series(names, rounds, what), limit=limit)
+        for title, text, what, limit in (
+            (
+                "Residual",
+                "Relative residual of the linear system.",
+                "residual",
+                plan["objective"].get("final_tolerance"),
             ),
-            _drawn(
-                "Prediction bound",
-                "Largest distance of a site's predictions from the optimum (2-norm).",
-                "bound",
-                exact["bound"],
-                limit=iteration.get("prediction_tolerance"),
-            ),
-            _drawn("Residual", "Relative residual of the linear system.", "residual", exact["residual"]),
-        ]
-    else:
-        levels = _series(names, rounds, "level", lambda value: value < ENDLESS)
-        text = "How often the gap must be halved to meet the tolerance. The sites report it after verified rounds."
-        drawn = [_drawn("Distance to the tolerance", text, "halvings left", levels, limit=0.0, log=False)]
+            ("Gap", "Distance of the objective from its minimum.", "gap", None),
+        )
+    ]
     return [chart for chart in drawn if len(chart.stops) > 1]
 
 
 def side_by_side(runs: Iterable[tuple[str, list[dict[str, Any]]]]) -> Chart:
-    """The halvings left of several runs over their rounds, for the worst column of each."""
+    """The gaps of several runs over their rounds, for the worst column of each."""
     found = {
-        run: [
-            (r["round"], float(max(r["level"])), True)
-            for r in rounds
-            if r["verified"] and r["level"] and max(r["level"]) < ENDLESS
-        ]
+        run: [(r["round"], max(r["gap"]), True) for r in rounds if r["verified"] and max(r["gap"], default=0.0) > 0.0]
         for run, rounds in runs
     }
-    text = "How often the gap must be halved to meet the tolerance, for the worst column."
-    return _drawn("Distance to the tolerance", text, "halvings left", found, limit=0.0, log=False, x_label="round")
+    return _drawn("Gap", "Distance of the objective from its minimum.", "gap", found, x_label="round")
 
 
 def history(rows: Sequence[tuple[str, str, str, float]], y_label: str) -> tuple[tuple[Bar, ...], Chart]:
@@ -146,28 +129,12 @@ def spark(values: Sequence[float], width: float = 120, height: float = 24) -> st
     return svg.points((x_at(i), y_at(value)) for i, value in enumerate(values))
 
 
-def _series(names: Sequence[str], rounds: list[dict[str, Any]], what: str, shows: Any) -> dict[str, list[Any]]:
+def _series(names: Sequence[str], rounds: list[dict[str, Any]], what: str) -> dict[str, list[Any]]:
     """Of each column, (step, value, verified)."""
     return {
-        name: [
-            (r["number"], float(r[what][i]), r["verified"])
-            for r in rounds
-            if len(r[what]) > i and r[what][i] is not None and math.isfinite(r[what][i]) and shows(r[what][i])
-        ]
+        name: [(r["number"], float(r[what][i]), r["verified"]) for r in rounds if len(r[what]) > i and r[what][i] > 0.0]
         for i, name in enumerate(names)
     }
-
-
-def _goal(rounds: list[dict[str, Any]]) -> float | None:
-    """The gap at which the tolerance is met. Levels are ⌈log₂(gap/goal)⌉, so each gives a lower bound."""
-    pairs = [
-        (gap, level)
-        for r in rounds
-        if r["verified"]
-        for gap, level in zip(r["gap"], r["level"], strict=False)
-        if gap is not None and gap > 0 and abs(level) < ENDLESS
-    ]
-    return max((math.ldexp(gap, -level) for gap, level in pairs), default=None)
 
 
 def _drawn(
@@ -177,28 +144,22 @@ def _drawn(
     found: Mapping[str, list[Any]],
     *,
     limit: float | None = None,
-    log: bool = True,
     x_label: str = "step",
 ) -> Chart:
     found = {name: points for name, points in found.items() if points}
     xs = sorted({x for points in found.values() for x, *_ in points})
     if not xs:
         return Chart(title, text, x_label, y_label, (), (), (), (), None)
-    limit = limit if limit is not None and (limit > 0 or not log) else None
-    if not log:  # a tolerance that is met needs little room
-        floor = -max(2.0, max(y for points in found.values() for _, y, _ in points) / 8)
-        found = {name: [(x, max(y, floor), v) for x, y, v in points] for name, points in found.items()}
+    limit = limit or None
     values = [y for points in found.values() for _, y, _ in points] + ([] if limit is None else [limit])
     x_at, x_ticks = svg.axis(min(0, xs[0]), max(xs[-1], 1), LEFT, WIDTH - RIGHT, log=False, most=6)
-    y_at, y_ticks = svg.axis(min(values), max(values), HEIGHT - BOTTOM, TOP, log=log, most=6)
+    y_at, y_ticks = svg.axis(min(values), max(values), HEIGHT - BOTTOM, TOP, log=True, most=6)
     every = -(-len(xs) // MOST_STOPS)
     kept = set(xs[::every]) | {xs[-1]}
     lines = []
     for i, (name, points) in enumerate(found.items()):
         shown = [(x_at(x), y_at(y), v) for x, y, v in points if x in kept]
         path = [(x, y) for x, y, _ in shown]
-        if not log:  # a level holds until the next verified round
-            path = [corner for a, b in pairwise(path) for corner in (a, (b[0], a[1]))] + path[-1:]
         hue = i if len(found) <= HUES else i * HUES // len(found)
         marks = tuple((x, y) for x, y, v in shown if v)
         lines.append(Line(name, hue, svg.points(path), marks if len(marks) <= MOST_STOPS // 4 else marks[-1:]))
@@ -206,12 +167,9 @@ def _drawn(
     edges = [LEFT, *((a + b) / 2 for a, b in pairwise(places)), WIDTH - RIGHT]
     at = [{x: y for x, y, _ in points} for points in found.values()]
 
-    def said(y: float) -> str:
-        return f"{y:.1e}" if log else "met" if y <= 0 else f"{y:.0f}"
-
     stops, now = [], ["–"] * len(at)
     for i, x in enumerate(sorted(kept)):
-        now = [said(column[x]) if x in column else held for column, held in zip(at, now, strict=True)]
+        now = [f"{column[x]:.0e}" if x in column else held for column, held in zip(at, now, strict=True)]
         stops.append(Stop(places[i], edges[i], edges[i + 1] - edges[i], f"{x_label} {x}", tuple(now)))
     return Chart(
         title,
@@ -221,6 +179,6 @@ def _drawn(
         tuple(lines),
         tuple(stops),
         tuple((x_at(x), f"{x:g}") for x in x_ticks if x == int(x)),
-        tuple((y_at(y), f"1e{round(math.log10(y))}" if log else f"{y:g}") for y in y_ticks),
+        tuple((y_at(y), f"1e{round(math.log10(y))}") for y in y_ticks),
         None if limit is None else y_at(limit),
     )

@@ -6,7 +6,6 @@ from statistics import fmean
 from typing import Any
 
 from coordinator.store.summaries import RunSummary
-from coordinator.web.charts import ENDLESS
 from coreg_core.protocol.outcomes import Outcome, advice
 
 RECENT = 20  # steps from which the duration of a step is estimated
@@ -41,7 +40,7 @@ class State:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, of ``most``; None where the end cannot be estimated."""
+    """How far a run is, of ``most``; None before a run of the same plan has converged."""
 
     done: int
     most: int | None
@@ -73,7 +72,7 @@ def state_of(run: RunSummary, text: str, *, parked: bool, up: bool) -> State:
         )
     if not up:
         return State("paused", "not running", "No coordinator serves this store. The next one resumes the run.")
-    if text.startswith("waiting for approval"):
+    if "approval by" in text:
         return State("approval", "approval pending", text)
     if parked:
         return State("stalled", "stalled", text)
@@ -90,7 +89,7 @@ def _why(outcome: Outcome, reason: str | None) -> str:
 
 
 def progress_of(run: RunSummary, rounds: list[dict[str, Any]], earlier: Iterable[RunSummary]) -> Progress:
-    """Steps so far, and the expected number: from the last converged run of the same plan, or from the halvings left.
+    """Steps so far, and the expected number: that of the last converged run of the same plan.
 
     Parameters
     ----------
@@ -101,7 +100,7 @@ def progress_of(run: RunSummary, rounds: list[dict[str, Any]], earlier: Iterable
     terms = {name: value for name, value in run.plan.items() if name != "run"}
     same = (r for r in earlier if r.stop in GOOD and {k: v for k, v in r.plan.items() if k != "run"} == terms)
     before = next(same, None) if terms else None
-    most = before.steps if before is not None and before.steps > run.steps else _expected(run, rounds)
+    most = before.steps if before is not None and before.steps > run.steps else None
     phase = rounds[-1]["phase"] if rounds else ""
     if most is None:
         tunings = run.plan.get("objective", {}).get("tuning_steps")
@@ -109,13 +108,3 @@ def progress_of(run: RunSummary, rounds: list[dict[str, Any]], earlier: Iterable
         return Progress(run.steps, None, f"{step}{', ' * bool(phase)}{phase}{of}")
     seconds = fmean(r["seconds"] for r in rounds[-RECENT:]) * (most - run.steps) if rounds else None
     return Progress(run.steps, most, f"{step} of about {most}", seconds)
-
-
-def _expected(run: RunSummary, rounds: list[dict[str, Any]]) -> int | None:
-    """The halvings of the last verified rounds, continued to the tolerance; None before there are two of them."""
-    seen = [(int(r["number"]), int(max(r["level"]))) for r in rounds if r["verified"] and r["level"]][-6:]
-    seen = [(number, level) for number, level in seen if level < ENDLESS]
-    if len(seen) < 2 or not 0 < seen[-1][1] < seen[0][1]:
-        return None
-    per_halving = (seen[-1][0] - seen[0][0]) / (seen[0][1] - seen[-1][1])
-    return run.steps + max(1, round(float(per_halving * seen[-1][1])))

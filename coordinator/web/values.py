@@ -13,7 +13,7 @@ from coordinator.machine.wording import is_warning, message_for
 from coordinator.observers.rows import Phases
 from coordinator.store.history import Disclosed, History, NoticeRow
 from coordinator.store.queue import Queue
-from coordinator.store.status import SiteStatus, Status, waits_in
+from coordinator.store.status import SiteStatus, Status
 from coordinator.store.summaries import RunSummary, Summaries
 from coordinator.web import charts
 from coordinator.web.states import GROUPS, QUEUED, Progress, State, progress_of, state_of
@@ -87,7 +87,7 @@ def _opened(path: Path) -> Iterator[SimpleNamespace]:
         db.up, db.service = is_held(path), db.status.service()
         db.sites = {site.site: site for site in db.status.sites()}
         db.connected = [name for name, site in db.sites.items() if site.connected and db.up]
-        db.waits, db.at = waits_in(db.service) if db.up else {}, db.service.get("updated_at", "")
+        db.waits, db.at = db.service.get("waiting", {}) if db.up else {}, db.service.get("updated_at", "")
         yield db
 
 
@@ -101,7 +101,7 @@ def _rows(db: SimpleNamespace) -> list[Row]:
 
 def _row(db: SimpleNamespace, run: RunSummary) -> Row:
     # The status has waits of runs that ended since it was written.
-    text = db.waits[run.run].text if run.run in db.waits and (run.ended or "") <= db.at else ""
+    text = db.waits[run.run] if run.run in db.waits and (run.ended or "") <= db.at else ""
     state = state_of(run, text, parked=run.run in db.service.get("parked", ()), up=db.up)
     return Row(run.run, run.plan["study"] or run.federation, run.plan, run.started, state, run)
 
@@ -137,7 +137,7 @@ def overview(path: Path) -> dict[str, Any]:
 def _site(db: SimpleNamespace, name: str, sent: Sent | None, rows: list[Row]) -> dict[str, Any]:
     seen, awaited = (
         db.sites.get(name) or SiteStatus(name),
-        {run for run, wait in db.waits.items() if name in wait.sites},
+        {run for run, sites in db.service.get("awaited", {}).items() if db.up and name in sites},
     )
     return {
         "name": name,

@@ -174,10 +174,6 @@ class AdditiveComputation:
         trained = state.training if isinstance(state, Forecasting) else state
         return trained.x[:, :1] if self.training.finished(trained) else None
 
-    def distance(self, state: State) -> tuple[float, ...]:
-        """The residual over its tolerance."""
-        return (float(self.progress(state).residual[0]) / self.terms.final_tolerance,)
-
     def final(self, state: State) -> tuple[Arr, ...]:
         """The inputs of every site's model."""
         point = self.point(state)

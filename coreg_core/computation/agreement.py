@@ -239,12 +239,6 @@ class AgreementComputation:
         """λ and μ of each model."""
         return self._columns()
 
-    def distance(self, state: AgreementState) -> tuple[float, ...]:
-        """Each column's gap over its tolerance."""
-        progress, goal = self.progress(state), self.iteration.tolerance * state.sums[1]
-        gaps = () if progress is None else progress.gap.tolist()
-        return tuple(gap / goal if goal > 0.0 else float("inf") for gap in gaps)
-
     def final(self, state: AgreementState) -> tuple[Arr, ...]:
         """The inputs of every site's models."""
         models = self.models(state)

@@ -178,9 +178,6 @@ class AlignmentComputation:
             else (Outcome.NOTHING_SHARED, "")
         )
 
-    def distance(self, state: AlignmentState) -> tuple[float, ...]:  # noqa: ARG002
-        return ()
-
     def final(self, state: AlignmentState) -> tuple[Arr, ...]:
         """The fingerprints and their counts."""
         assert state.counts is not None

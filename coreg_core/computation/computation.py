@@ -59,10 +59,6 @@ class Computation(Protocol):
         """The outcome, with details beyond its standard text; None while the computation runs."""
         ...
 
-    def distance(self, state: Any) -> tuple[float, ...]:
-        """The distance to the end, by column: 1 where the plan's tolerance is met."""
-        ...
-
     def final(self, state: Any) -> tuple[Arr, ...]:
         """The part of a finished computation that must be equal at every site."""
         ...

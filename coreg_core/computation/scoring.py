@@ -66,9 +66,6 @@ class ScoringComputation:
             return None
         return Outcome.CONVERGED, f"{self.n_unlabelled} instances scored together by {self.n_sites} sites"
 
-    def distance(self, state: ScoringState) -> tuple[float, ...]:  # noqa: ARG002
-        return ()
-
     def final(self, state: ScoringState) -> tuple[Arr, ...]:  # noqa: ARG002
         """Not every site has the scores."""
         return ()

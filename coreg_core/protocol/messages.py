@@ -18,7 +18,7 @@ session (`Hello`, `Leaving`, `Rejected`) name no run; every other message names 
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
-from annotated_types import Ge, Le, Len
+from annotated_types import Ge, Len
 
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Natural, NotNegative, Plan
@@ -27,7 +27,6 @@ from coreg_core.protocol.words import Words
 PROTOCOL_VERSION = 3
 MOST_SITES = 10_000  # parts, heads and offers of one message
 Large: TypeAlias = Annotated[int, Ge(0)]
-Level: TypeAlias = Annotated[int, Ge(-10_000), Le(10_000)]
 
 
 # --- from a site --------------------------------------------------------------------------------------------------
@@ -125,18 +124,16 @@ class Part:
 class Report:
     """Progress that a site reports to the coordinator, which cannot see the computation.
 
-    ``level`` is ⌈log₂(gap/tolerance)⌉ of each column after a verified round: coarse on purpose. ``residual``, ``gap`` and
-    ``bound`` are set only if the plan and every policy allow it (convergence_report = "exact"). ``outcome`` is a name of
-    `Outcome` once the computation has ended, and empty before.
+    ``residual`` and ``gap`` have each column's figure to the nearest power of ten; -1 is none. Exact figures of every round
+    would disclose half of the sums' spectrum. ``outcome`` is a name of `Outcome` once the computation has ended, and empty
+    before.
     """
 
     round: Large = 0
     phase: str = ""
     verified: bool = False
-    level: Annotated[tuple[Level, ...], Len(0, 64)] = ()
     residual: Annotated[tuple[float, ...], Len(0, 64)] = ()
     gap: Annotated[tuple[float, ...], Len(0, 64)] = ()
-    bound: Annotated[tuple[float, ...], Len(0, 64)] = ()
     outcome: str = ""
     reason: str = ""
 

@@ -25,7 +25,6 @@ PlanKernel: TypeAlias = Literal["gaussian", "laplacian", "linear"]
 LabelUnits: TypeAlias = Literal["centred", "standardised"]
 DropoutPolicy: TypeAlias = Literal["wait", "continue"]
 Aggregation: TypeAlias = Literal["secure", "plaintext"]
-ConvergenceReport: TypeAlias = Literal["coarse", "exact"]
 
 MOST_COLUMNS = 64
 MOST_SCALARS = 4096  # of one answer
@@ -128,13 +127,11 @@ class Privacy:
     """The coordinator's view: none of the sites' answers ("secure"), or each of them ("plaintext").
 
     ``membership_changes``: sites can be summed again with one more or one fewer of them, which discloses that one's
-    answers; every site must allow it too. ``convergence_report``: the coordinator receives the number of halvings from the gap
-    to the tolerance ("coarse"), or the table of residuals and gaps ("exact").
+    answers; every site must allow it too.
     """
 
     aggregation: Aggregation = "secure"
     membership_changes: bool = False
-    convergence_report: ConvergenceReport = "coarse"
 
 
 @dataclass(frozen=True)

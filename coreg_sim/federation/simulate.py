@@ -26,11 +26,12 @@ from coreg_core.additive.model.terms import Additive
 from coreg_core.agreement import objective as objectives
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight, disagreement, objective
+from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import Solution, View
 from coreg_core.errors import Refused
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.messages import PlanRefused, Proposal, Report
+from coreg_core.protocol.messages import PlanRefused, Proposal
 from coreg_core.protocol.outcomes import Outcome, told
 from coreg_core.protocol.plan import Aggregation, Agreement, Iteration, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
@@ -95,7 +96,7 @@ class SharedFold:
 
 def simulated_site(name: str, data: PrivateData, fold: SharedFold, kept: Kept | None = None) -> Site:
     """The agent's own site; ``kept``: the sums of the process that it replaces."""
-    rules = Rules(pin_threads=pin_threads, keys=simulated_keys(name), exact_report=True)
+    rules = Rules(pin_threads=pin_threads, keys=simulated_keys(name))
     return Site(name, data, rules, Memory(kept), token=fold.token, fold=fold)
 
 
@@ -128,9 +129,7 @@ def plan_for(
     names = tuple(sorted(problem.sites))
     rounds = iteration or Iteration(max_rounds=10_000)
     members = Membership(names, len(names))
-    return Plan(
-        run, "simulation", members, objective or Agreement(), rounds, Privacy(aggregation, convergence_report="exact")
-    )
+    return Plan(run, "simulation", members, objective or Agreement(), rounds, Privacy(aggregation))
 
 
 @dataclass(frozen=True)
@@ -150,9 +149,10 @@ class Simulated:
     seconds: float
 
     @cached_property
-    def last(self) -> Report:
-        """The report of the last verified round."""
-        return next(s.report for s in reversed(self.taken) if s.report.verified)
+    def last(self) -> Progress:
+        """The exact figures of the last round, which are equal at all sites."""
+        assert self.results[0].progress is not None
+        return self.results[0].progress
 
     @property
     def rounds(self) -> int:
@@ -160,11 +160,11 @@ class Simulated:
 
     @property
     def certified_gap(self) -> float:
-        return max(self.last.gap)
+        return float(self.last.gap.max())
 
     @property
     def certified_prediction_bound(self) -> float:
-        return max(self.last.bound)
+        return float(self.last.prediction_bound.max())
 
     @property
     def solutions(self) -> tuple[Solution, ...]:

@@ -8,6 +8,7 @@ from coreg_core.additive.model.grouping import Group
 from coreg_core.additive.model.predictive_sd import Spread
 from coreg_core.additive.model.terms import Residuals
 from coreg_core.additive.site_state import SiteMemory
+from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import Solution
 from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.computation.rounds import Round
@@ -80,7 +81,7 @@ class SiteResult:
     ``couplings`` are λ of the solutions. ``choice`` is the one with the least left-out error on this site's labels, for a path.
     ``judged`` is the verdict of an additive training on whether joining pays here.
     ``probabilities`` are those of the own model and of the local one, for a yes/no target.
-    ``scores`` are the joint scores, if this site is a receiver.
+    ``scores`` are the joint scores, if this site is a receiver. ``progress`` has the exact figures of the last round.
     ``additive`` are its models under the additive objective, in its own units. ``findings`` are sentences about the training at
     this site. ``point`` is the federation's solution x, and ``kept`` the state from which the site's side of it is rebuilt.
     """
@@ -102,3 +103,4 @@ class SiteResult:
     judged: Judged | None = None
     aligned: Aligned | None = None
     probabilities: tuple[Probability, ...] = ()
+    progress: Progress | None = None

@@ -65,8 +65,6 @@ class Replica:
         returns a reason against a sum with these sites, or None; called once per attempt.
     may_answer
         raises `Refused` if the site must not answer a question; called before each answer.
-    exact_report
-        whether plan and policy give the coordinator the exact figures of convergence.
     token
         identifies this process if there are no keys.
     """
@@ -81,7 +79,6 @@ class Replica:
         *,
         accept: Callable[[tuple[str, ...]], str | None] = lambda sites: None,  # noqa: ARG005
         may_answer: Callable[[Round], None] = lambda asked: None,  # noqa: ARG005
-        exact_report: bool = False,
         release: str = "",
         token: str = "",
         fold: Fold = each_by_itself,
@@ -92,7 +89,7 @@ class Replica:
         self.state: Any = None
         self.last: Report | None = None
         self._log, self._keys, self._accept, self._may_answer = log, keys, accept, may_answer
-        self._exact, self._release, self._token, self._fold = exact_report, release, token, fold
+        self._release, self._token, self._fold = release, token, fold
         self.kept = log.load(job.data_digest)
         self._offer: Offer | None = None
         self._secrets: Secrets | None = None
@@ -278,7 +275,7 @@ class Replica:
 
     def _next(self) -> Answer:
         """The answer to the open question; at the end, the outcome."""
-        report = self._shared(("report", self._exact), self._reported)
+        report = self._shared("report", self._reported)
         head = self._headed(self._shared("head", self._digest))
         words = self._words(self.asked, head) if self.asked is not None and self._mine(self.asked) else None
         answer = self._said(report, words=words, head=head)
@@ -292,7 +289,7 @@ class Replica:
     def _reported(self) -> Report:
         if isinstance(self.state, Stopped):
             return Report(outcome=Outcome.SITE_FAULT.name, reason=self.state.reason)
-        return report_of(self.computation, self.state, self.asked, exact=self._exact)
+        return report_of(self.computation, self.state, self.asked)
 
     def _digest(self) -> str:
         """The keyed digest of the open question; at the end, of the result."""

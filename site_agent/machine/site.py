@@ -100,8 +100,6 @@ class Rules:
         the sets of sites reserved by open runs; one object for all runs of a process.
     admit
         the reason against an answer to this plan in a sum with these sites. Without one, the call records the set.
-    exact_report
-        whether the policy gives the coordinator the exact figures of convergence, if the plan asks for them.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -117,7 +115,6 @@ class Rules:
     label_share_max: float = 1.0
     promises: Promises = field(default_factory=Promises)
     admit: Callable[[Plan, tuple[str, ...]], str | None] = lambda plan, sites: None  # noqa: ARG005
-    exact_report: bool = False
 
 
 class Site:
@@ -171,7 +168,7 @@ class Site:
 
     @property
     def progress(self) -> Progress | None:
-        """The exact progress of the computation. The coordinator receives it only if plan and policy allow it."""
+        """The exact progress of the computation. The coordinator receives it to a power of ten."""
         replica = self._replica
         if replica is None or not replica.began or replica.stopped:
             return None
@@ -254,7 +251,6 @@ class Site:
             rules.keys if plan.masked else None,
             accept=self._accepted,
             may_answer=self._may_answer,
-            exact_report=plan.privacy.convergence_report == "exact" and rules.exact_report,
             release=self.release,
             token=self._token,
             fold=self._fold,
@@ -339,6 +335,7 @@ class Site:
             if ended and replica is not None and job is not None and not replica.stopped:
                 position = replica.sites.index(self.name)
                 about = (position, finished.outcome, finished.reason)
-                self.result = job.result(replica.computation, replica.state, *about)  # type: ignore[arg-type]
+                result = job.result(replica.computation, replica.state, *about)  # type: ignore[arg-type]
+                self.result = replace(result, progress=self.progress)
             self._rules.promises.release(finished.run)
         return [Fetched(finished.run)]

@@ -51,7 +51,6 @@ def rules_of(
         policy.label_share_max,
         ledger.promises,
         admit,
-        policy.convergence_report == "exact",
     )
 
 

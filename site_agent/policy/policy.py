@@ -18,7 +18,6 @@ from coreg_core.protocol.plan import (
     Aggregation,
     Agreement,
     Alignment,
-    ConvergenceReport,
     Form,
     Plan,
     PlanKernel,
@@ -77,8 +76,6 @@ class Policy(BaseModel):
     # Members read the sums. "sums": one operator for each set of instances, so that no algebra separates the sums.
     # "operators": a member can compute this site's operator and predictions on the shared instances.
     members_may_learn: Literal["sums", "operators"] = "sums"
-    # "exact": the coordinator receives the exact table of convergence, and can estimate the spectrum of the sums from it.
-    convergence_report: ConvergenceReport = "coarse"
     # The sites that answers are summed with: name = fingerprint, as `coreg-agent peers` prints it at that site.
     peers: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
     # A secret of the sites, unknown to the coordinator. It keys the digest of the shared ids; an unkeyed digest confirms a guess.
@@ -210,11 +207,6 @@ class Policy(BaseModel):
                 not plan.masked and self.aggregation == "secure",
                 'aggregation = "plaintext" would show the coordinator each of this site\'s answers, from which it can compute '
                 'the labels of rows that it knows (aggregation = "secure")',
-            ),
-            (
-                plan.privacy.convergence_report == "exact" and self.convergence_report == "coarse",
-                'convergence_report = "exact" would show the coordinator the residuals of every round '
-                '(convergence_report = "coarse")',
             ),
             (
                 plan.privacy.membership_changes and not self.membership_changes,

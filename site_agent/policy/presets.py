@@ -51,7 +51,6 @@ aggregation = "secure"
 objectives = ["agreement", "additive"]
 scoring = true
 alignment = true
-convergence_report = "exact"
 """,
 }
 # Defaults, as comments: a test holds them to `Policy`.
@@ -71,7 +70,6 @@ bandwidth_max = 10.0
 ridge_min = 0.01  # times the mean of the kernel over the labelled rows
 ridge_max = 1.0  # times the sum of the kernel
 label_share_max = 0.95  # largest share of one label in a sum at one shared instance
-convergence_report = "coarse"  # "exact": the coordinator receives residuals and gaps of every round
 membership_changes = false  # true: on the same individuals sites can be added, lost or replaced. Decide before the first run
 scoring = false  # true: score together; one number for each shared instance leaves
 alignment = false  # true: all sites find the ids that they share; each learns it of its own ids

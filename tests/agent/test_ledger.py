@@ -32,7 +32,7 @@ from coreg_wire.files.locks import is_held
 from site_agent.ledger import GENESIS, Ledger, read_ledger, remember
 
 PLAN = Plan("r", "clinics", Membership(("a", "b", "c"), 3))
-PROOF = dataclasses.replace(answer(step=1, words=None), report=Report(3, verified=True, level=(5,)))
+PROOF = dataclasses.replace(answer(step=1, words=None), report=Report(3, verified=True, gap=(1e-5,)))
 EVERYTHING = (
     Hello("north", 3, "0.2.0"),
     PlanRefused("r", "too many rounds"),
@@ -77,7 +77,7 @@ def test_every_kind_of_message_has_a_line_with_what_it_disclosed(tmp_path):
     assert (lines[0]["previous"], lines[0]["protocol"], lines[0]["release"]) == (GENESIS, 3, "0.2.0")
     assert (lines[2]["n_unlabelled"], lines[2]["ids_digest"]) == (3, "digest of the ids")
     assert (lines[2]["data_digest"], lines[2]["resume"]) == ("data", [[4, "a state"]])
-    assert lines[3]["report"] == {"round": 3, "verified": True, "level": [5]}
+    assert lines[3]["report"] == {"round": 3, "verified": True, "gap": [1e-05]}
     for entry, message in zip(lines, EVERYTHING, strict=True):
         if isinstance(message, PlanRefused | Fault | Leaving):
             assert entry["text"] == message.reason  # a refusal's words left the machine as well

@@ -31,7 +31,6 @@ BORDERS = {
     "coupling_max": (2.0, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 2.000001)}),
     "max_couplings": (2, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 1.0, 2.0)}),
     "max_threads": (2, {"threads": 2}, {"threads": 3}),
-    "convergence_report": ("coarse", {"convergence_report": "coarse"}, {"convergence_report": "exact"}),
     "forms": (("exact",), {"form": "exact"}, {"form": "semi-parametric"}),
     "kernels": (("gaussian", "linear"), {"form": "linear", "kernel": "laplacian"}, {"kernel": "laplacian"}),
     "schedules": (

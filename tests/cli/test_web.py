@@ -43,7 +43,7 @@ NOW, LAST = "2026-01-01T00:00:00.000+00:00", "2026-01-02T03:04:05.000+00:00"
 def write(store, plan, *, steps=None):
     """The records of a run whose sites tell what its plan allows, or of its first steps."""
     store.begin(plan, NOW)
-    sites = {name: make_site(name, exact_report=True) for name in plan.sites}
+    sites = {name: make_site(name) for name in plan.sites}
     for record in Pump(plan, sites).join().run().records:
         store.write(plan.run, record, Timing(0.25, 100, 200), NOW)
         if isinstance(record, StepDone) and record.number == steps:
@@ -56,7 +56,7 @@ def shown(tmp_path_factory):
     """A run that converged, one under way that waits for b, one in the queue."""
     path = tmp_path_factory.mktemp("web") / "runs.sqlite"
     store, queue, status = RunStore(path), Queue(path), Status(path)
-    write(store, make_plan(run="over", convergence_report="exact"))
+    write(store, make_plan(run="over"))
     write(store, make_plan(run="live", coupling=(0.1, 2.0)), steps=4)
     sites = FederationSection(name="tiny", sites=("a", "b"))
     queue.submit(
@@ -65,8 +65,8 @@ def shown(tmp_path_factory):
     status.opened("a", "0.2.0", "2027-01-01T00:00:00+00:00", NOW)
     status.rejected("b", "<b> was revoked", NOW)
     service = {"state": "ready", "federation": "tiny", "sites": ["a", "b", "c"], "runs": ["live"]}
-    waits = {"live": {"until": None, "waits": [{"what": "connect", "sites": ["b"]}]}}
-    status.set_service({**service, "waits": waits}, NOW)
+    waits = {"awaited": {"live": ["b"]}, "waiting": {"live": "waiting for b to connect"}}
+    status.set_service({**service, **waits}, NOW)
     for opened in (store, queue, status):
         opened.close()
     return path
@@ -155,11 +155,8 @@ def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, sta
 
 def test_a_status_that_is_older_than_the_run_is_not_its_state(store, status):
     """The coordinator writes its status every few seconds; steps and ends are written at once."""
-    waits = {
-        run: {"until": None, "waits": [{"what": "approve", "sites": ["b"], "approved": 1, "of": 2}]}
-        for run in ("over", "live")
-    }
-    status.set_service({"waits": waits}, "2025-12-31T23:59:59.000+00:00")
+    waits = dict.fromkeys(("over", "live"), "waiting for approval by b")
+    status.set_service({"waiting": waits}, "2025-12-31T23:59:59.000+00:00")
     with exclusive(store, "a coordinator"):
         texts = [get(store, path) for path in ("/", "/run/over", "/run/live")]
         assert not [text for text in texts if "approval by b" in text]
@@ -184,15 +181,12 @@ def test_a_run_is_shown_with_its_convergence_and_the_sites_that_it_waits_for(sho
     charts = [
         re.findall(r"<strong>(.*?)</strong>", figure) for figure in re.findall(r"<figure.*?</figure>", over, re.S)
     ]
-    assert charts == [["Certified gap"], ["Prediction bound"], ["Residual"]]
+    assert charts == [["Residual"], ["Gap"]]
     legends = re.findall(r'<li class="hue-(\d)"><i></i><span>(.*?)</span>', over)
-    assert legends == [("0", "λ = 0.1"), ("1", "λ = 1")] * 3, "one line for each coupling"
-    assert over.count(">tolerance</text>") == 2, "a residual has no tolerance"
-    for words in ("halvings left", "objective coupling"):
+    assert legends == [("0", "λ = 0.1"), ("1", "λ = 1")] * 2, "one line for each coupling"
+    for words in ("<th>residual</th>", "objective coupling"):
         assert words in text
         assert words in over
-    for words in ("Certified gap", "Prediction bound"):
-        assert (words in over, words in text) == (True, False), "shown where the sites' operators agreed to tell it"
 
 
 def test_notices_answer_times_and_disclosures_stand_beside_a_run(store):
@@ -238,7 +232,7 @@ def test_a_certificate_that_expires_soon_is_marked(store, status):
 def test_runs_stand_side_by_side_by_what_differs(shown):
     text = get(shown, "/compare?run=over&run=live")
     assert re.findall(r'<li class="hue-(\d)"><i></i><span>(\w+)</span>', text) == [("0", "over"), ("1", "live")]
-    assert len(Page(text).points) == 2, "the gap over the tolerance of each, in one picture"
+    assert len(Page(text).points) == 2, "the gap of each, in one picture"
     assert ("objective coupling" in text, "0.1, 2.0" in text) == (True, True)
     assert "objective kernel" not in text, "it is the same in both"
     assert "Choose runs" in get(shown, "/compare")
@@ -246,8 +240,8 @@ def test_runs_stand_side_by_side_by_what_differs(shown):
 
 def test_the_chart_is_in_powers_of_ten_from_left_to_right(shown):
     summary, rounds = Summaries(shown, read_only=True).show("over")
-    gap, bound, residual = convergence(summary.plan, rounds)
-    for chart in (gap, bound, residual):
+    residual, gap = convergence(summary.plan, rounds)
+    for chart in (residual, gap):
         for line in chart.lines:
             xs, ys = zip(*([float(n) for n in point.split(",")] for point in line.points.split()), strict=True)
             assert list(xs) == sorted(xs)
@@ -257,10 +251,7 @@ def test_the_chart_is_in_powers_of_ten_from_left_to_right(shown):
         assert [len(stop.values) for stop in chart.stops] == [2] * len(chart.stops)
     assert all(tick.startswith("1e") for _, tick in residual.y_ticks)
     last = next(r for r in rounds[::-1] if r["verified"])
-    assert gap.stops[-1].values == tuple(f"{value:.1e}" for value in last["gap"])
-    heights = [max(y for _, y in line.marks) for line in gap.lines]
-    assert gap.tolerance is not None
-    assert min(heights) >= gap.tolerance - 1, "of a run that converged, the certified gap ends below the tolerance"
+    assert gap.stops[-1].values == tuple(f"{value:.0e}" for value in last["gap"])
     assert convergence(summary.plan, []) == []
 
 

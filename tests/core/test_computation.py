@@ -18,7 +18,7 @@ from coreg_core.agreement.views.optimality import optimality_of
 from coreg_core.computation.additive import AdditiveComputation, forecast_sentence
 from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.computation.computation import Computation, computation_of
-from coreg_core.computation.reports import MOST, level_of, report_of
+from coreg_core.computation.reports import power_of_ten, report_of
 from coreg_core.computation.scoring import ScoringComputation
 from coreg_core.errors import BadData, UsageError
 from coreg_core.masking.words import opened, summand
@@ -212,7 +212,7 @@ def test_sums_alone_lead_to_the_dense_solution_of_the_additive_objective(changes
     assert np.abs(point[: made.n_unlabelled] - s).max() < 1e-7
     assert point[-1] == pytest.approx(a, abs=1e-7)
     assert computation.outcome(states[-1])[0] is Outcome.CONVERGED
-    assert computation.distance(states[-1])[0] <= 1.0
+    assert computation.progress(states[-1]).residual[0] <= terms.final_tolerance
     assert [computation.point(state) for state in states[:-1]] == [None] * (len(states) - 1)
 
 
@@ -271,28 +271,20 @@ def test_every_objective_has_its_computation(terms):
 # --- what is said of it -------------------------------------------------------------------------------------------
 
 
-@given(st.floats(1e-300, 1e300))
-def test_a_level_is_how_often_a_ratio_has_to_be_halved(ratio):
-    level = level_of(ratio)
-    assert ratio * 2.0**-level <= 1.0 < ratio * 2.0 ** (1 - level)
-
-
 @pytest.mark.parametrize(
-    ("ratio", "level"), [(0.0, -MOST), (-1.0, -MOST), (float("nan"), -MOST), (float("inf"), MOST), (1.0, 0), (8.0, 3)]
+    ("value", "told"),
+    [(0.0, 0.0), (2e-7, 1e-7), (5e-7, 1e-6), (1e300, 1e300), (float("inf"), -1.0), (float("nan"), -1.0)],
 )
-def test_a_level_where_there_is_no_ratio(ratio, level):
-    assert level_of(ratio) == level
+def test_a_figure_is_told_to_the_nearest_power_of_ten(value, told):
+    assert power_of_ten(value) == told
 
 
-def test_a_coarse_report_has_no_number_but_levels_of_verified_rounds():
+def test_a_report_has_powers_of_ten_alone():
     computation, _, answer = agreement(small(), coupling=(0.01, 1.0))
     states = carried_out(computation, answer)
-    told = [(s, None if s is states[-1] else computation.round(s)) for s in states]
-    coarse, exact = ([report_of(computation, *each, exact=e) for each in told] for e in (False, True))
-    assert all(report.residual == report.gap == report.bound == () for report in coarse)
-    assert [replace(report, residual=(), gap=(), bound=()) for report in exact] == coarse
-    assert all(bool(report.level) == report.verified for report in coarse)
-    assert max(coarse[-1].level) <= 0, "the tolerance is met"
-    assert [report.outcome for report in coarse[:-1]] == [""] * (len(states) - 1)
-    assert coarse[-1].outcome == "CONVERGED"
-    assert all(x >= 0.0 or x == -1.0 for report in exact for x in (*report.residual, *report.gap, *report.bound))
+    reports = [report_of(computation, s, None if s is states[-1] else computation.round(s)) for s in states]
+    assert [report.outcome for report in reports[:-1]] == [""] * (len(states) - 1)
+    assert reports[-1].outcome == "CONVERGED"
+    told = {x for report in reports for x in (*report.residual, *report.gap)}
+    assert len(told) > 4
+    assert all(x in (-1.0, 0.0) or f"{x:e}".startswith("1.000000e") for x in told)

@@ -74,11 +74,10 @@ max_rounds = {max_rounds}
 threads = {threads}
 [privacy]
 aggregation = "{aggregation}"
-convergence_report = "{report}"
 """
 CONVERGES = {
     "coupling": 0.1, "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8, "max_rounds": 1000,
-    "threads": 1, "model": "", "study": "", "aggregation": "secure", "report": "exact",
+    "threads": 1, "model": "", "study": "", "aggregation": "secure",
 }  # fmt: skip
 # Many rounds of a few milliseconds: long enough to be killed in the middle.
 LONG = {
@@ -213,7 +212,7 @@ class Federation:
 
     def policy(self, name, text):
         """A policy with these keys before the sites' pinned peers; members may learn operators where they do not say."""
-        for key, value in (("members_may_learn", "operators"), ("convergence_report", "exact")):
+        for key, value in (("members_may_learn", "operators"),):
             text = text if key in text else f"{key} = '{value}'\n{text}"
         (self.folder / name).write_text(f"{text}\n{(self.folder / 'peers.toml').read_text()}")
 

@@ -25,9 +25,7 @@ def additive_plan(names: Iterable[str] = NAMES, *, run: str = "run-1", **changes
     """``changes`` are of the membership, of the privacy or of the terms."""
     membership, privacy = Membership(tuple(names), 2), Privacy(aggregation="plaintext")
     members = {key: changes.pop(key) for key in ("min_sites", "on_dropout", "max_rejoins") if key in changes}
-    private = {
-        key: changes.pop(key) for key in ("aggregation", "membership_changes", "convergence_report") if key in changes
-    }
+    private = {key: changes.pop(key) for key in ("aggregation", "membership_changes") if key in changes}
     terms = Additive(**(SMALL | changes))
     return Plan(run, "tiny", replace(membership, **members), terms, privacy=replace(privacy, **private))
 

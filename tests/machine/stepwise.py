@@ -1,6 +1,5 @@
 """What the tests that follow a run event by event share: events that are short to write, and what to read of actions."""
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +10,6 @@ from coordinator.machine.events import Action, Event, Notify, Persist, Received,
 from coordinator.machine.notices import Notice, SessionRejected, SiteDismissed
 from coordinator.machine.phases import Phase
 from coordinator.machine.records import AttemptBegan, Record
-from coordinator.machine.waits import waiting_text, waits_of
 from coreg_core.protocol.messages import Answer, Approval, Dismissed, Fetched, Head, Part, Report, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -133,4 +131,4 @@ def approval(site: str, given: bool = False) -> Received[Approval]:
 
 
 def waits(machine: Any) -> str:
-    return waiting_text(waits_of(machine.run), math.inf)
+    return machine.run.waiting

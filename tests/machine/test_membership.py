@@ -30,7 +30,6 @@ from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.phases import Phase, Timeouts
 from coordinator.machine.records import AttemptBegan, Record, SiteExcluded
-from coordinator.machine.waits import Wait, waiting_text, waits_of
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -101,18 +100,12 @@ def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> 
     machine = planned()
     actions = machine.handle(approval("c"))
     assert told(actions) == [n.ApprovalAwaited(RUN, ("c",), 0, 3)]
-    assert (
-        waits(machine)
-        == "waiting for approval by c (0 of 3 approved) and for a, b to check the plan and factor its data"
-    )
+    assert waits(machine) == "waiting for a, b to check the plan and factor its data and for approval by c"
     machine.handle(offers(machine, "a"))
     actions = machine.handle(offers(machine, "b"))
     assert told(actions)[-1] == n.ApprovalAwaited(RUN, ("c",), 2, 3)
     assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [500.0]
-    assert waiting_text(waits_of(machine.run), 421.0) == "waiting for approval by c (2 of 3 approved, expires in 7 min)"
-    also = (*waits_of(machine.run), Wait("connect", ("d",)))  # then it is not the approvals that expire
-    mixed = "waiting for approval by c (2 of 3 approved) and for d to connect (timeout in 7 min)"
-    assert waiting_text(also, 421.0) == mixed
+    assert waits(machine) == "waiting for approval by c"
     assert machine.handle(approval("c")) == [], "it comes again with a new session, and changes nothing"
     actions = machine.handle(approval("c", given=True))
     assert told(actions) == [n.Approved(RUN, "c")]
@@ -133,7 +126,7 @@ def test_the_plan_timeout_passes_to_the_operators_and_theirs_ends_the_wait() -> 
     machine = planned()
     all_of(machine, [offers(machine, "a"), approval("b"), approval("c"), machine.deadline])
     assert machine.phase is Phase.PLANNING
-    assert machine.run.live.deadline == 500.0
+    assert machine.run.live.operators
     machine.handle(machine.deadline)
     assert machine.run.live.ending[1] == "b, c did not approve the plan within 500 s"
 
@@ -142,7 +135,6 @@ def test_a_site_that_has_not_connected_is_waited_for_by_name() -> None:
     machine = started()
     machine.handle(joins("a"))
     assert waits(machine) == "waiting for b, c to connect"
-    assert waiting_text(waits_of(machine.run), 90.0) == "waiting for b, c to connect (timeout in 90 s)"
 
 
 def test_who_offered_alone_may_mend_its_own_list_and_who_offers_twice_counts_once() -> None:

@@ -43,7 +43,6 @@ LINES: dict[n.Notice, list[str]] = {
     n.RunEnded(RUN, Outcome.STALLED, "b did not reconnect within 4 s"): ["stalled: b did not reconnect within 4 s."],
 }
 WARNINGS: dict[n.Notice, list[str]] = {
-    n.StillWaiting(RUN, ("a",), "waiting for a to connect", 30.0): ["run run-1: waiting for a to connect"],
     n.ApprovalAwaited(RUN, ("a",), 2, 3, 86_400.0): ["approval by a", "2 of 3 approved", "timeout 86400 s"],
     n.CertificateExpires("coordinator.pem expires in 20 days"): ["coordinator.pem expires in 20 days"],
     n.NotReloaded("federation.toml: no such file."): ["configuration not reloaded: federation.toml: no such file."],

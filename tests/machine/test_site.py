@@ -22,7 +22,6 @@ from machine.tiny import (
 from numpy.testing import assert_allclose
 
 from coordinator.config.federation_toml import read_configuration
-from coordinator.machine.records import StepDone
 from coreg_core.agreement.views import make_view
 from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels.bases import LabelledPoints
@@ -142,16 +141,6 @@ def test_what_an_answer_tells_is_there_for_the_ledger_where_it_has_words_and_onl
     Pump(plan, sites).join().run()
     assert {(t is not None) == has_words for t, has_words in told} == {True}
     assert {(t.sites, t.may_change, t.sealed) for t, _ in told if t is not None} == {(("a", "b", "c"), False, True)}
-
-
-def test_exact_figures_go_out_only_where_plan_and_policy_say_so() -> None:
-    for asked in ("coarse", "exact"):
-        for allowed in (False, True):
-            plan = make_plan(min_sites=3, convergence_report=asked)
-            pump = Pump(plan, {n: make_site(n, exact_report=allowed) for n in "abc"}).join().run()
-            reports = [r.report for r in pump.records if isinstance(r, StepDone)]
-            assert any(report.level for report in reports)
-            assert any(report.gap for report in reports) is (asked == "exact" and allowed)
 
 
 # --- numbers that overflow, and plans too large --------------------------------------------------------------------

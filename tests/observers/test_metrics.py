@@ -30,9 +30,9 @@ def read(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
-    metrics, plan = Metrics(), make_plan(convergence_report="exact")
+    metrics, plan = Metrics(), make_plan()
     metrics.began(plan.run, "waits")
-    records = Pump(plan, {name: make_site(name, exact_report=True) for name in plan.sites}).join().run().records
+    records = Pump(plan, {name: make_site(name) for name in plan.sites}).join().run().records
     steps = [record for record in records if isinstance(record, StepDone)]
     for step in steps:
         told = n.StepAnswered(plan.run, step.number, step.attempt, step.answered, step.report)
@@ -58,7 +58,7 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
         100 * len(steps), 200 * len(steps)
     )  # fmt: skip
     assert found["coreg_gap", ("waits",)] == max(last.gap)
-    assert found["coreg_halvings_to_go", ("waits",)] == max(last.level)
+    assert found["coreg_residual", ("waits",)] == max(last.residual)
     assert found["coreg_runs_finished_total", ("CONVERGED", "waits")] == 1
     assert found["coreg_stalls_total", ("waits",)] == 1
     assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)
@@ -85,13 +85,13 @@ def test_a_run_that_waits_for_an_operator_is_none_that_stands_still() -> None:
     assert read(metrics)["coreg_approvals_waiting", ()] == 0
 
 
-def test_of_a_coarse_report_there_is_no_gap_and_a_run_that_is_taken_up_counts_from_where_it_is() -> None:
+def test_without_a_figure_there_is_no_gap_and_a_run_that_is_taken_up_counts_from_where_it_is() -> None:
     metrics = Metrics()
-    for number, level in ((7, 5), (8, -1), (9, -3)):
-        report = Report(number, verified=True, level=(level, level - 4), gap=(-1.0,) if number == 9 else ())
+    for number, residual in ((7, 1e-3), (8, 1e-4), (9, 1e-5)):
+        report = Report(number, verified=True, residual=(residual, residual / 10), gap=(-1.0,) if number == 9 else ())
         metrics.notice(n.StepAnswered("r", number, 1, 3, report), Timing())
     found = read(metrics)
-    assert (found["coreg_halvings_to_go", ("",)], found["coreg_rounds_total", ("",)]) == (-3, 2)
+    assert (found["coreg_residual", ("",)], found["coreg_rounds_total", ("",)]) == (1e-5, 2)
     assert ("coreg_gap", ("",)) not in found
 
 

@@ -14,9 +14,9 @@ from coreg_core.protocol.outcomes import Outcome
 
 
 def test_a_run_and_its_rounds_show_what_happened(store: Summaries) -> None:
-    plan = make_plan(convergence_report="exact")
-    pump = Pump(plan, {name: make_site(name, exact_report=True) for name in plan.sites}).join().run()
-    begun(store, pump.records, convergence_report="exact")
+    plan = make_plan()
+    pump = Pump(plan, {name: make_site(name) for name in plan.sites}).join().run()
+    begun(store, pump.records)
     summary, rounds = store.show(plan.run)
     assert (summary.run, summary.started, summary.ended, summary.closed) == (plan.run, NOW, NOW, NOW)
     assert (summary.stop, summary.federation) == (Outcome.CONVERGED.name, "tiny")
@@ -29,21 +29,21 @@ def test_a_run_and_its_rounds_show_what_happened(store: Summaries) -> None:
         told = {name: tuple(x) if isinstance(x := row[name], list) else x for name in SHOWN}
         assert told == {name: getattr(step.report, name) for name in SHOWN}
     certified = [row for row in rounds if row["verified"]][-1]
-    assert (summary.rounds, summary.level) == (rounds[-1]["round"], max(certified["level"]))
-    assert (summary.gap, summary.bound) == (max(certified["gap"]), max(certified["bound"]))
+    assert summary.rounds == rounds[-1]["round"]
+    assert (summary.residual, summary.gap) == (max(certified["residual"]), max(certified["gap"]))
 
 
-SHOWN = ("round", "phase", "verified", "level", "residual", "gap", "bound")
+SHOWN = ("round", "phase", "verified", "residual", "gap")
 
 
 def test_the_worst_column_of_the_last_verified_round_is_shown(store: Summaries) -> None:
     plan = begun(store)
-    first = Report(1, verified=True, level=(3, -2), gap=(1.0, -1.0), bound=(-1.0, -1.0))
+    first = Report(1, verified=True, residual=(-1.0, -1.0), gap=(1.0, -1.0))
     for number, report in enumerate((first, Report(2, gap=(9.0, 9.0)), Report(2))):
         store.write(plan.run, StepDone(number, 0, 3, report), LAP, NOW)
     found = store.find(plan.run)
-    assert (found.steps, found.rounds, found.level, found.gap) == (3, 2, 3, 1.0)
-    assert found.bound is None, "-1 is no number"
+    assert (found.steps, found.rounds, found.gap) == (3, 2, 1.0)
+    assert found.residual is None, "-1 is no number"
 
 
 def test_a_run_is_found_by_its_name_or_by_a_unique_beginning(store: Summaries) -> None:

@@ -219,7 +219,7 @@ class World:
         tables = {"patients": inputs_of(self.folder, site), "new": new}
         sets = DataSets(tables, salt_of(site), _prepared)
         policy = Policy(
-            objectives=("agreement", "additive"), members_may_learn="operators", convergence_report="exact",
+            objectives=("agreement", "additive"), members_may_learn="operators",
             scoring=True, alignment=True,
             peers=self.certificates.pins,
         )  # fmt: skip

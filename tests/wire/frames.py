@@ -17,7 +17,6 @@ from coreg_core.protocol.plan import (
     MOST_COLUMNS,
     Aggregation,
     Agreement,
-    ConvergenceReport,
     DropoutPolicy,
     Form,
     Iteration,
@@ -136,9 +135,7 @@ plans = st.builds(
     memberships,
     agreements | additives | scorings,
     iterations,
-    st.builds(
-        Privacy, st.sampled_from(get_args(Aggregation)), st.booleans(), st.sampled_from(get_args(ConvergenceReport))
-    ),
+    st.builds(Privacy, st.sampled_from(get_args(Aggregation)), st.booleans()),
 )
 offers = made_later(
     m.Offer,
@@ -160,10 +157,7 @@ offers = made_later(
 )
 parts = some(st.builds(m.Part, texts, texts))
 heads = st.builds(m.Head, texts, texts, texts, texts, texts)
-levels = st.lists(st.integers(-10_000, 10_000), max_size=4).map(tuple)
-reports = made_later(
-    m.Report, uint64, texts, st.booleans(), levels, few_numbers, few_numbers, few_numbers, texts, texts
-)
+reports = made_later(m.Report, uint64, texts, st.booleans(), few_numbers, few_numbers, texts, texts)
 ledger_heads = st.builds(m.LedgerHead, uint64, texts, texts)
 
 

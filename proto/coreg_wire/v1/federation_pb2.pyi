@@ -127,26 +127,22 @@ class Part(_message.Message):
     def __init__(self, site: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("round", "phase", "verified", "level", "residual", "gap", "bound", "outcome", "reason")
+    __slots__ = ("round", "phase", "verified", "residual", "gap", "outcome", "reason")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     VERIFIED_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
     RESIDUAL_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
-    BOUND_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     round: int
     phase: str
     verified: bool
-    level: _containers.RepeatedScalarFieldContainer[int]
     residual: _containers.RepeatedScalarFieldContainer[float]
     gap: _containers.RepeatedScalarFieldContainer[float]
-    bound: _containers.RepeatedScalarFieldContainer[float]
     outcome: str
     reason: str
-    def __init__(self, round: _Optional[int] = ..., phase: _Optional[str] = ..., verified: _Optional[bool] = ..., level: _Optional[_Iterable[int]] = ..., residual: _Optional[_Iterable[float]] = ..., gap: _Optional[_Iterable[float]] = ..., bound: _Optional[_Iterable[float]] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, round: _Optional[int] = ..., phase: _Optional[str] = ..., verified: _Optional[bool] = ..., residual: _Optional[_Iterable[float]] = ..., gap: _Optional[_Iterable[float]] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Head(_message.Message):
     __slots__ = ("site", "chain", "state", "content", "signature")
@@ -405,14 +401,12 @@ class Membership(_message.Message):
     def __init__(self, sites: _Optional[_Iterable[str]] = ..., min_sites: _Optional[int] = ..., on_dropout: _Optional[str] = ..., max_rejoins: _Optional[int] = ...) -> None: ...
 
 class Privacy(_message.Message):
-    __slots__ = ("aggregation", "membership_changes", "convergence_report")
+    __slots__ = ("aggregation", "membership_changes")
     AGGREGATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_CHANGES_FIELD_NUMBER: _ClassVar[int]
-    CONVERGENCE_REPORT_FIELD_NUMBER: _ClassVar[int]
     aggregation: str
     membership_changes: bool
-    convergence_report: str
-    def __init__(self, aggregation: _Optional[str] = ..., membership_changes: _Optional[bool] = ..., convergence_report: _Optional[str] = ...) -> None: ...
+    def __init__(self, aggregation: _Optional[str] = ..., membership_changes: _Optional[bool] = ...) -> None: ...
 
 class Step(_message.Message):
     __slots__ = ("run", "attempt", "step", "roster", "parts", "heads", "words")
