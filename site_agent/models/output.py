@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from coreg_core.errors import Refused
 from coreg_core.protocol.plan import Plan
@@ -19,7 +19,7 @@ Note = Callable[[str], None]  # receives a finding about this site's data
 
 
 class Results(Protocol):
-    """A place for results: `ModelStore` of a serving agent, or one of the classes below. ``aligns``: also for shared ids."""
+    """A place for results: `ModelStore` of a serving agent, or `OneRun`. ``aligns``: also for shared ids."""
 
     @property
     def aligns(self) -> bool: ...
@@ -37,25 +37,29 @@ class Results(Protocol):
     def put_aligned(self, plan: Plan, result: SiteResult) -> tuple[Path, ...]: ...
 
 
-class _OneRun:
-    """Of an agent of one run: there is no earlier result."""
+@dataclass(frozen=True)
+class OneRun:
+    """Of an agent of one run: a training writes models, a scoring one table, an alignment the shared ids."""
 
-    aligns = False
+    kind: Literal["training", "scoring", "alignment"]
+    output: Path
+    site: str = ""
+    local_model: Path | None = None
+    model: SiteModel | None = None  # to score with
+
+    @property
+    def aligns(self) -> bool:
+        return self.kind == "alignment"
 
     def has(self, plan: Plan) -> bool:  # noqa: ARG002
         return False
 
-
-@dataclass(frozen=True)
-class OneModel(_OneRun):
-    """Saves the models of one run."""
-
-    site: str
-    output: Path
-    local_model: Path | None
-
     def model_of(self, run: str) -> SiteModel:
-        raise Refused(f"this agent was started for training. `coreg-agent score` scores with the models of run {run}.")
+        if self.model is None or self.model.run != run:
+            given = f"this agent was started for {self.kind}"
+            given += "" if self.model is None else f" with a model of run {self.model.run}"
+            raise Refused(f"the plan scores with the models of run {run}, but {given}. Use `coreg-agent score`.")
+        return self.model
 
     def put_models(
         self,
@@ -65,34 +69,9 @@ class OneModel(_OneRun):
         target: str,
         note: Note,
     ) -> tuple[Path, ...]:
+        if self.kind != "training":
+            raise Refused(f"this agent was started for {self.kind}. `coreg-agent --data …` trains.")
         return Models(self.site, prepared, target, self.output, self.local_model).write(result, note)
-
-    def put_scores(self, *_result: object) -> tuple[Path, ...]:
-        raise AssertionError("an agent for training has no batch")
-
-    def put_aligned(self, *_result: object) -> tuple[Path, ...]:
-        raise AssertionError("an agent for one run aligns no ids")
-
-
-@dataclass(frozen=True)
-class OneScoring(_OneRun):
-    """Saves the scores of one run, made with one model."""
-
-    model: SiteModel
-    output: Path
-
-    def model_of(self, run: str) -> SiteModel:
-        if run != self.model.run:
-            raise Refused(
-                f"the plan scores with the models of run {run}, but this site's model is of run {self.model.run}."
-            )
-        return self.model
-
-    def put_models(self, *_result: object) -> tuple[Path, ...]:
-        raise AssertionError("an agent for scoring trains no model")
-
-    def put_aligned(self, *_result: object) -> tuple[Path, ...]:
-        raise AssertionError("an agent for one run aligns no ids")
 
     def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:  # noqa: ARG002
         if result.scores is None:
@@ -100,23 +79,6 @@ class OneScoring(_OneRun):
         many = len(scored.ids) > 1
         beside = {name: self.output.with_name(f"{self.output.stem}-{name}{self.output.suffix}") for name in scored.ids}
         return scored.write(result.scores, beside if many else dict.fromkeys(scored.ids, self.output))
-
-
-@dataclass(frozen=True)
-class OneAlignment(_OneRun):
-    """Saves the shared ids of one alignment."""
-
-    output: Path
-    aligns = True
-
-    def model_of(self, run: str) -> SiteModel:
-        raise Refused(f"this agent was started to align ids. `coreg-agent score` scores with the models of run {run}.")
-
-    def put_models(self, *_result: object) -> tuple[Path, ...]:
-        raise Refused("this agent was started to align ids. `coreg-agent --data …` trains.")
-
-    def put_scores(self, *_result: object) -> tuple[Path, ...]:
-        raise AssertionError("an agent for an alignment has no batch")
 
     def put_aligned(self, plan: Plan, result: SiteResult) -> tuple[Path, ...]:
         shared = SharedIds.of(plan, result)

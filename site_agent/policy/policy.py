@@ -4,7 +4,6 @@ Every refusal names the policy's key, so that both operators can act on it. It l
 site's rows.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
@@ -318,22 +317,3 @@ def read_policy(path: Path | None) -> Policy:
         return Policy.model_validate(read_toml(path))
     except ValidationError as error:
         raise file_faults(path, error, Policy.model_fields) from None
-
-
-def as_written(policy: Policy) -> list[str]:
-    """Every key as a line of policy.toml, defaults included. Keys without a value are left out; the secret is hidden."""
-    told = []
-    for key, value in policy.model_dump(exclude_none=True).items():
-        match key:
-            case "ids_secret":
-                told.append('ids_secret = "(not shown)"')
-            case "peers":
-                told += [f"peers.{_key(site)} = {toml(fingerprint)}" for site, fingerprint in value.items()]
-            case _:
-                told.append(f"{key} = {toml(value)}")
-    return told
-
-
-def _key(name: str) -> str:
-    """A bare key if TOML allows it, else quoted."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml(name)

@@ -27,7 +27,7 @@ from site_agent.machine.agent_events import Exit
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.notices import Notice
 from site_agent.models.file import load_model
-from site_agent.models.output import OneAlignment, OneModel, OneScoring, Results
+from site_agent.models.output import OneRun, Results
 from site_agent.models.predictions import check_predictions
 from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
@@ -104,7 +104,7 @@ def join(settings: AgentSettings, observer: Observer) -> Joined:
     """
     for path in (settings.output, settings.local_model):
         check_output(path)
-    return _once(settings, observer, lambda name: OneModel(name, settings.output, settings.local_model))
+    return _once(settings, observer, lambda name: OneRun("training", settings.output, name, settings.local_model))
 
 
 def score(settings: AgentSettings, model: Path, output: Path, observer: Observer) -> Joined:
@@ -123,7 +123,7 @@ def score(settings: AgentSettings, model: Path, output: Path, observer: Observer
     def results(name: str) -> Results:
         if loaded.site != name:
             raise UsageError(f"{model}: a model of {loaded.site!r}, but this site is {name!r}. Give this site's model.")
-        return OneScoring(loaded, output)
+        return OneRun("scoring", output, model=loaded)
 
     return _once(settings, observer, results)
 
@@ -139,7 +139,7 @@ def align(settings: AgentSettings, output: Path, observer: Observer) -> Joined:
     check_output(output, SharedIds.read, "list of shared ids")
     for inputs in settings.data.values():
         read_ids(inputs, "exact")  # reports a fault of the table before the agent connects
-    return _once(settings, observer, lambda _name: OneAlignment(output))
+    return _once(settings, observer, lambda _name: OneRun("alignment", output))
 
 
 def _once(settings: AgentSettings, observer: Observer, results: Callable[[str], Results]) -> Joined:
@@ -151,7 +151,7 @@ def _once(settings: AgentSettings, observer: Observer, results: Callable[[str], 
     running = _Running(settings, observer, once=True, results=results)
     try:
         workers = running.daemon.workers
-        if isinstance(workers.results, OneModel) and ONLY in settings.data:
+        if isinstance(workers.results, OneRun) and workers.results.kind == "training" and ONLY in settings.data:
             _announce(running, observer)  # reports a fault of the table before the agent connects
         end = asyncio.run(running.live(CONNECT_TIMEOUT))
         assert end.outcome is not None

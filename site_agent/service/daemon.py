@@ -4,10 +4,11 @@ An agent of one run ends with its run. Threads (`workers.py`) work on messages; 
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 from coreg_core.errors import CoregError, Refused
 from coreg_core.protocol.messages import PROTOCOL_VERSION, Countersigned, Dismissed, Finished, Hello, Proposal, Rejected
@@ -39,15 +40,15 @@ from site_agent.machine.agent_events import (
 )
 from site_agent.machine.notices import Notice, describe_work
 from site_agent.service.state_dir import StateDir
-from site_agent.service.status import FOR_RUNS, status_of
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Connection, Dial, LostSession, SessionRefused, keep_dialling
 from site_agent.session.stream import CLOSE_GRACE, Session
 
 SETTLED = 1.0  # seconds without a message after which the site counts as connected: a rejection arrives earlier
-# Seconds without a message before the first notice; the interval then doubles up to the second number.
-SILENCE, LONGEST_SILENCE = 30.0, 3600.0
-FIRST_REPORT = 10.0  # seconds of work before the first notice about it; the interval then doubles
+SILENCE = 30.0  # seconds without a message before a notice about it
+LONG_WORK = 10.0  # seconds of work before a notice about it
+FOR_RUNS = "for runs"  # what an idle agent waits for
+OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits for others
 COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before an agent of one run ends
 READ_AGAIN = "the configuration was read again; the site joins its runs again"  # no fault
 DECISION_SECONDS = 5.0  # between two polls for a decision, if the operator's command could not wake the agent
@@ -134,7 +135,31 @@ class AgentDaemon:
             self.waiting = "stopped"
             await asyncio.gather(*self._writing, return_exceptions=True)  # otherwise it could overwrite the last status
             if self._state is not None:
-                await asyncio.to_thread(self._state.write_status, status_of(self))
+                await asyncio.to_thread(self._state.write_status, self.status())
+
+    def status(self) -> dict[str, Any]:
+        """What `coreg-agent status` shows: the connection, the runs, and what the operator has to mend."""
+        silent = self.waiting != FOR_RUNS and self.connected_since is not None
+        runs = {
+            run.plan.run: {
+                "study": run.plan.study,
+                "data": run.plan.data,
+                "doing": f"waiting {self.waiting}" if silent and not run.busy and run.stage in OWN else run.stage.value,
+            }
+            for run in self.agent.runs.values()
+        }
+        return {
+            "site": self.workers.name,
+            "release": release(),
+            "pid": os.getpid(),
+            "connected_since": self.connected_since,
+            "waiting": self.waiting,
+            "ended": self.ended,
+            "certificate_until": self.certificate_until,
+            "runs": runs,
+            "troubles": dict(self.workers.tables.troubles),
+            "unresolved": list(self.unresolved.values()),
+        }
 
     def ask_first(self, ask: bool) -> None:
         """Set whether the operator approves each run from now on."""
@@ -204,7 +229,7 @@ class AgentDaemon:
         assert self._failed is not None
         stopping = asyncio.create_task(self._stopping.wait())
         loop = asyncio.get_running_loop()
-        since, pause = loop.time(), SETTLED
+        since, pause = loop.time(), cast("float | None", SETTLED)
         try:
             while True:
                 reading = session.reading()
@@ -232,7 +257,7 @@ class AgentDaemon:
                         self.notify(
                             notices.still_waiting(tuple(sorted(runs)), round(loop.time() - since), approval=asked)
                         )
-                    pause = min(2 * pause, LONGEST_SILENCE)
+                    pause = None
         finally:
             stopping.cancel()
 
@@ -336,15 +361,14 @@ class AgentDaemon:
             session.assembler.expect(message.run, room)
         await session.send(frames)
         self._apply(worked)
+        self._status_changed.set()
 
     async def _reported(self, work: Coroutine[Any, Any, Any], run: str, what: str) -> Any:
-        """The result of the work, with notices while it takes long."""
-        loop = asyncio.get_running_loop()
-        task, since, pause = asyncio.ensure_future(work), loop.time(), FIRST_REPORT
-        while not (await asyncio.wait({task}, timeout=pause))[0]:
-            self.notify(notices.working(run, what, round(loop.time() - since)))
-            pause *= 2
-        return task.result()
+        """The result of the work, with a notice if it takes long."""
+        task = asyncio.ensure_future(work)
+        if not (await asyncio.wait({task}, timeout=LONG_WORK))[0]:
+            self.notify(notices.working(run, what, LONG_WORK))
+        return await task
 
     async def _judge(self, plan: Plan) -> None:
         await self._whole()
@@ -392,5 +416,5 @@ class AgentDaemon:
             await self._status_changed.wait()
             self._status_changed.clear()
             if self._state is not None:
-                self._writing = [asyncio.ensure_future(asyncio.to_thread(self._state.write_status, status_of(self)))]
+                self._writing = [asyncio.ensure_future(asyncio.to_thread(self._state.write_status, self.status()))]
                 await asyncio.shield(self._writing[0])

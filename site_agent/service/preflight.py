@@ -13,6 +13,7 @@ from typing import Any
 
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
 from coreg_wire.files.plan_file import read_plan
+from coreg_wire.files.toml_file import toml
 from coreg_wire.terminal.command_line import owner_hint
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.transport.release import release
@@ -28,7 +29,7 @@ from site_agent.models.batch import batch_of
 from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
-from site_agent.policy.policy import Policy, as_written, read_policy
+from site_agent.policy.policy import Policy, read_policy
 from site_agent.service.app import host_and_port, who_am_i, with_own_key
 from site_agent.session.grpc_mtls import check_connection
 
@@ -131,7 +132,7 @@ def check(
             note(f"{called}: {text}", True, {"check": "table", "warning": True})
         before = ", unless an alignment finds the shared ids first" if inputs.shared is None else ""
         return (
-            f"{len(d.X)} labelled and {shared_rows(prepared)} instances, {d.X.shape[1]} features from the columns "
+            f"{len(d.X)} labelled and {len(d.Z)} shared instances, {d.X.shape[1]} features from the columns "
             f"{prepared.preprocessing.summary}{f', weights from {inputs.weight}' if inputs.weight else ''}; "
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same{before})"
         )
@@ -320,17 +321,11 @@ def check(
     return code
 
 
-def shared_rows(prepared: Prepared) -> str:
-    """How many shared instances this site knows, and of how many."""
-    return f"{len(prepared.data.Z)} shared"
-
-
 def policy_summary(policy: Policy) -> str:
-    """The keys that differ from the defaults, and the pinned peers by name."""
-    peers = policy.peers or {}
-    defaults = {*as_written(Policy()), *as_written(Policy(peers=peers))}
-    differ = ", ".join(line for line in as_written(policy) if line not in defaults) or "none"
-    return f"keys that differ from the defaults: {differ}; pinned peers: {', '.join(peers) or 'none'}"
+    """The keys that differ from the defaults, without the secret, and the pinned peers by name."""
+    values = policy.model_dump(exclude_defaults=True, exclude={"peers"})
+    told = (f"{key} = {'(not shown)' if key == 'ids_secret' else toml(value)}" for key, value in values.items())
+    return f"keys that differ from the defaults: {', '.join(told) or 'none'}; pinned peers: {', '.join(policy.peers) or 'none'}"
 
 
 def versions() -> str:

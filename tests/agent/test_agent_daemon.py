@@ -249,7 +249,7 @@ def test_an_agent_of_one_run_ends_with_it_and_gives_up_when_no_coordinator_answe
 
 
 def test_long_work_and_long_silence_are_reported(tmp_path, monkeypatch):
-    for name, seconds in (("FIRST_REPORT", 0.02), ("SILENCE", 0.02), ("SETTLED", 0.01)):
+    for name, seconds in (("LONG_WORK", 0.02), ("SILENCE", 0.02), ("SETTLED", 0.01)):
         monkeypatch.setattr(daemons, name, seconds)
     agent = Agent(tmp_path)
     work = agent.workers.work
@@ -267,8 +267,7 @@ def test_long_work_and_long_silence_are_reported(tmp_path, monkeypatch):
     doing = lambda: agent.state.status()["runs"].get("r1", {}).get("doing")  # noqa: E731
     agent.against(conversation)
     working = [notice.text for notice in agent.notices if notice.name == "working"]
-    assert 2 <= len(working) <= 5, "after 20, 60, 140 ms: twice as long each time"
-    assert set(working) <= {f"checking the plan and factoring the data: {n} s so far" for n in range(9)}
+    assert working == ["checking the plan and factoring the data: 0 s so far"], "once"
 
 
 def test_the_last_status_is_that_it_stopped_however_slow_the_disk_was_before(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from site_agent.machine.memory import SiteResult
 from site_agent.machine.site import Site
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.file import load_model
-from site_agent.models.output import OneScoring
+from site_agent.models.output import OneRun
 from site_agent.models.store import ModelStore
 
 
@@ -138,14 +138,15 @@ def test_a_scoring_of_several_batches_is_one_vector_and_a_file_for_each(store, t
     result = SiteResult(Outcome.CONVERGED, "", scoring, (), None, 0.0, 1.0, scores=np.arange(4.0))
     written = store.put_scores(scoring, result, scored)
     assert [p.relative_to(store.folder).as_posix() for p in written] == ["waits/s1/monday.csv", "waits/s1/tuesday.csv"]
-    beside = OneScoring(model, tmp_path / "scores.csv").put_scores(scoring, result, scored)
+    beside = OneRun("scoring", tmp_path / "scores.csv", model=model).put_scores(scoring, result, scored)
     assert [p.name for p in beside] == ["scores-monday.csv", "scores-tuesday.csv"]
     for paths in (written, beside):
         assert [read_table(p).ids("id") for p in paths] == [["n1", "n2"], ["n1", "n3"]]
         assert [read_table(p).numbers("score").tolist() for p in paths] == [[0.0, 1.0], [2.0, 3.0]]
         assert {stat.S_IMODE(p.stat().st_mode) for p in paths} == {0o600}
     assert (runs(store), store.has(scoring)) == (["r1", "s1"], True)
-    assert OneScoring(model, tmp_path / "one.csv").put_scores(scoring, result, Scored({"": ("n",) * 4}, {"": "id"}, ()))
+    one = OneRun("scoring", tmp_path / "one.csv", model=model)
+    assert one.put_scores(scoring, result, Scored({"": ("n",) * 4}, {"": "id"}, ()))
     assert store.put_scores(scoring, SiteResult(Outcome.REFUSED, "", scoring, (), None, 0.0, 1.0), scored) == ()
 
 
@@ -184,13 +185,6 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
     assert scored.ids == {"new": ("N1", "N3")}
     write(tmp_path, "id,a,b\nn1,1,2\n", "there.csv")
     with pytest.raises(BadData, match="1 of the 2 ids that the sites share are not in 'id'"):
-        batch_of(load_model(path), {"new": table}, b"salt")
-    write(
-        tmp_path,
-        json.dumps(aligned | {"places": [0, 1], "counts": [2, 3], "sites": ["a"] * 3, "digest": "d"}),
-        "aligned.json",
-    )
-    with pytest.raises(BadData, match=r"ids that only some sites know\. A score needs every site"):
         batch_of(load_model(path), {"new": table}, b"salt")
 
 
