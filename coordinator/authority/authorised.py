@@ -1,8 +1,7 @@
-"""The allow-list: the sites that may join, each with its certificate.
+"""The allow-list: the sites that may join, each with its key.
 
-The file `authorised-sites` is in the authority's folder. It has one `NAME FINGERPRINT` per line (SHA-256 of the certificate in
-hexadecimal, with or without colons); `#` begins a comment. After a renewal, the fingerprints of the last certificates follow the
-new one. They stay valid until they expire, since sessions use them until the agent connects again. The list is read at every
+The file `authorised-sites` is in the authority's folder. It has one `NAME FINGERPRINT` per line (SHA-256 of the site's public key
+in hexadecimal, with or without colons); `#` begins a comment. A renewed certificate has the same key. The list is read at every
 join, so that changes need no restart. It is replaced atomically, so that a reader never sees half of it. If it cannot be read,
 no site can join.
 """
@@ -14,12 +13,11 @@ from pathlib import Path
 from coreg_core.errors import Refused, StorageError, UsageError
 from coreg_wire.files import files
 from coreg_wire.files.locks import exclusive
-from coreg_wire.identity.names import certificate_name, check_site_name, fingerprint, load_certificates
+from coreg_wire.identity.names import certificate_name, check_site_name, key_fingerprint, load_certificates
 
 ALLOW_LIST = "authorised-sites"
 BUSY = "another command changes it. Try again."
-HEADER = "# Sites that may join: NAME SHA-256-OF-CERTIFICATE. Delete a line to revoke.\n"
-MOST = 4  # certificates of one site
+HEADER = "# Sites that may join: NAME SHA-256-OF-PUBLIC-KEY. Delete a line to revoke.\n"
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
@@ -31,7 +29,7 @@ class Authorised:
 
     def sites(self) -> dict[str, str]:
         """Fingerprint of each listed site, by name, in the file's order; unreadable lines are left out."""
-        return {entry[0]: entry[1][0] for line in _lines(self._path) if (entry := _parse(line)) is not None}
+        return {entry[0]: entry[1] for line in _lines(self._path) if (entry := _parse(line)) is not None}
 
     def damage(self) -> str:
         """A sentence about lines that cannot be read; "" if there are none. StorageError as `check`."""
@@ -42,12 +40,12 @@ class Authorised:
         return f"{self._path}, {what}: not NAME FINGERPRINT. The coordinator's operator has to restore the file from a backup."
 
     def check(self, name: str, certificate_pem: bytes) -> None:
-        """Return if the certificate belongs to `name` and is listed.
+        """Return if the certificate belongs to `name` and its key is listed.
 
         Raises
         ------
         Refused
-            It is another site's, or the name is not listed, listed twice, or listed with another certificate.
+            It is another site's, or the name is not listed, listed twice, or listed with another key.
         StorageError
             The list cannot be read.
         """
@@ -69,28 +67,20 @@ class Authorised:
             )
         if len(listed) > 1:
             raise Refused(f"{name} is listed {len(listed)} times in {self._path}. The operator must keep one line.")
-        mark = fingerprint(certificate)
-        if mark not in listed[0]:
+        mark = key_fingerprint(certificate.public_key())
+        if mark != listed[0]:
             raise Refused(
-                f"{name} showed the certificate {mark[:16]}…, but {self._path} lists {listed[0][0][:16]}…: the one shown "
-                "was revoked or replaced. Install the newest answer with `coreg-agent enroll --install`, "
-                "or sign the site's request again."
+                f"{name} has the key {mark[:16]}…, but {self._path} lists {listed[0][:16]}…: the key was replaced. Install the "
+                "newest answer with `coreg-agent enroll --install`, or sign the site's request again."
             )
 
 
-def authorise(
-    directory: Path | str, name: str, mark: str, *, beside: str | None = None, first: Callable[[], None] = lambda: None
-) -> bool:
-    """List `name` with the certificate of fingerprint `mark`; True if `name` was listed before.
+def authorise(directory: Path | str, name: str, mark: str, *, first: Callable[[], None] = lambda: None) -> bool:
+    """List `name` with the key of fingerprint `mark`; True if `name` was listed with another key before.
 
-    With ``beside``, the certificate that a renewal replaces, that one and the last ones before it stay listed. ``first`` is
-    called while the list is locked, before it changes.
+    ``first`` is called while the list is locked, before it changes.
     """
-    path, marks = Path(directory) / ALLOW_LIST, [mark]
-    if beside is not None:
-        listed = [entry[1] for line in _lines(path) if (entry := _parse(line)) is not None and entry[0] == name]
-        marks = list(dict.fromkeys([mark, beside, *(each for entry in listed for each in entry)]))[:MOST]
-    return _edit(path, check_site_name(name), " ".join(marks), first)
+    return _edit(Path(directory) / ALLOW_LIST, check_site_name(name), mark, first)
 
 
 def not_listed(directory: Path | str, sites: Sequence[str]) -> list[str]:
@@ -131,18 +121,19 @@ def write_whole(path: Path, data: bytes) -> None:
     files.write_whole(path.resolve(), data, mode=0o644)  # a link stays a link
 
 
-def _edit(path: Path, name: str, marks: str | None, first: Callable[[], None] = lambda: None) -> bool:
-    """Replace or remove the line of `name`. All other lines, including comments, stay."""
+def _edit(path: Path, name: str, mark: str | None, first: Callable[[], None] = lambda: None) -> bool:
+    """Replace or remove the line of `name`; True if that changed one. All other lines, including comments, stay."""
     with exclusive(path, BUSY, 10.0):
         lines = _lines(path) if path.exists() else HEADER.splitlines()
         first()
         mine = [i for i, line in enumerate(lines) if _text(line).split()[:1] == [name]]
         kept = [line for i, line in enumerate(lines) if i not in mine]
-        if marks is not None:
-            kept.insert(mine[0] if mine else len(kept), f"{name} {marks}")
+        same = [_parse(lines[i]) for i in mine] == [(name, mark)]
+        if mark is not None:
+            kept.insert(mine[0] if mine else len(kept), lines[mine[0]] if same else f"{name} {mark}")
         if kept != lines:
             write_whole(path, "".join(f"{line}\n" for line in kept).encode())
-        return bool(mine)
+        return bool(mine) and not same
 
 
 def _lines(path: Path) -> list[str]:
@@ -162,8 +153,8 @@ def _text(line: str) -> str:
     return line.partition("#")[0].strip()
 
 
-def _parse(line: str) -> tuple[str, tuple[str, ...]] | None:
-    """A name and its fingerprints; None for a comment, an empty line, and a line that is neither."""
-    name, *written = _text(line).split() or [""]
-    marks = tuple(mark.replace(":", "").lower() for mark in written)
-    return (name, marks) if 1 <= len(marks) <= MOST and all(map(_FINGERPRINT.fullmatch, marks)) else None
+def _parse(line: str) -> tuple[str, str] | None:
+    """A name and its fingerprint; None for a comment, an empty line, and a line that is neither."""
+    name, _, written = _text(line).partition(" ")
+    mark = written.strip().replace(":", "").lower()
+    return (name, mark) if _FINGERPRINT.fullmatch(mark) else None

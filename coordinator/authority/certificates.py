@@ -36,21 +36,6 @@ def authority_certificate(key: ec.EllipticCurvePrivateKey, days: int, now: datet
     )
 
 
-def authority_link(
-    old: x509.Certificate, old_key: ec.EllipticCurvePrivateKey, new: x509.Certificate, now: datetime
-) -> x509.Certificate:
-    """The new authority's name and key, signed by the old one, so that sites trust the new one. It is not part of a chain."""
-    key = new.public_key()
-    assert isinstance(key, ec.EllipticCurvePublicKey), "we create only these"
-    end = min(old.not_valid_after_utc, new.not_valid_after_utc)
-    return (
-        _builder(new.subject, old.subject, key, old_key.public_key(), now, end)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(ca=True), critical=True)
-        .sign(old_key, SHA256())
-    )
-
-
 def server_certificate(
     ca: x509.Certificate,
     ca_key: ec.EllipticCurvePrivateKey,

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
@@ -12,32 +11,24 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.files.files import read as read_file
-from coreg_wire.identity.keys import Passphrase, ask, load_key, mode_beyond
+from coreg_wire.identity.keys import load_key, mode_beyond
 from coreg_wire.identity.names import load_certificates
 
 FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
-# During the renewal of the authority (renewal.py): the old key, and the new authority's link.
-PREVIOUS_KEY, LINK = "previous-ca.key", "ca-link.pem"
 
 
-def load_private(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
-    """A key of the authority's folder, and its passphrase."""
+def load_private(path: Path) -> ec.EllipticCurvePrivateKey:
+    """A key of the authority's folder."""
     data = read(path)
     if mode_beyond(path, 0o600):
         raise Refused(f"{path} is open to other users of this machine: run `chmod 600 {path}`.")
     try:
-        return load_key(data, path, passphrase)
+        return load_key(data, path)
     except BadData as error:
         renew = f", or delete it and run `coreg-coordinator init {path.parent} --renew-server`" * (
             path.name == "coordinator.key"
         )
         raise BadData(f"{error} `coreg-coordinator init` makes such keys: restore it from a backup{renew}.") from error
-
-
-def load_authorities(directory: Path | str) -> list[x509.Certificate]:
-    """The certificates in ca.pem: first the authority that signs, then the others that are trusted."""
-    path = Path(directory) / "ca.pem"
-    return load_certificates(read(path), str(path))
 
 
 def load_certificate(path: Path) -> x509.Certificate:
@@ -51,10 +42,6 @@ def signed_by(path: Path, ca: x509.Certificate) -> bool:
     except (UsageError, BadData, ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def server_end(directory: Path | str) -> datetime:
-    return load_certificate(Path(directory) / "coordinator.pem").not_valid_after_utc
 
 
 def pem_of(certificate: x509.Certificate) -> bytes:

@@ -1,8 +1,11 @@
-"""The coordinator's certificate authority: create it, sign sites' requests, load the server's files.
+"""The coordinator's certificate authority: create it, sign sites' requests, renew certificates, load the server's files.
 
 All files are in one directory: ca.key and coordinator.key (mode 0600, never copied to other machines), ca.pem,
 coordinator.pem, NAME.pem for each signed site (its certificate, then ca.pem: the answer to the site), and the allow-list
 (coordinator.authority.authorised).
+
+The authority lives 20 years. Certificates of sites and of the server live a year, and are renewed a month before their end with
+the same key, if ca.key is on the machine that serves.
 
 Must not know gRPC, the federation's plan, or any site's private key.
 """
@@ -26,10 +29,7 @@ from coordinator.authority.certificates import (
 )
 from coordinator.authority.folder import (
     FILES,
-    LINK,
-    PREVIOUS_KEY,
     create_all,
-    load_authorities,
     load_certificate,
     load_private,
     pem_of,
@@ -38,45 +38,39 @@ from coordinator.authority.folder import (
 )
 from coreg_core.errors import BadData, Refused, UsageError
 from coreg_wire.clock import utc_now
-from coreg_wire.files import files
-from coreg_wire.identity.keys import Passphrase, ask, key_pem
-from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates, request_name
-from coreg_wire.identity.renewal_requests import Renewal, read_renewal
+from coreg_wire.identity.keys import key_pem
+from coreg_wire.identity.names import certificate_name, fingerprint, key_fingerprint, load_certificates, request_name
+
+AUTHORITY_DAYS, DAYS = 7305, 365
+RENEWED_DAYS = 30  # before the end of a certificate
 
 
 @dataclass(frozen=True)
 class SignedSite:
-    """The result of `sign_request`.
-
-    ``replaced``: the name was listed before. ``same_key``: whether a renewal kept its key; None if it is not a renewal.
-    """
+    """The result of `sign_request`. ``replaced``: the name was listed with another key before."""
 
     name: str
     certificate_path: Path
-    fingerprint: str
     key_fingerprint: str
     not_after: datetime
     replaced: bool
-    same_key: bool | None = None
 
 
 @dataclass(frozen=True)
 class ServerFiles:
-    """PEM texts for `coreg_wire.identity.credentials.RenewableServer`, and the passphrase of the key."""
+    """PEM texts for `coreg_wire.identity.credentials.RenewableServer`."""
 
     key_pem: bytes = field(repr=False)
     certificate_pem: bytes
     ca_pem: bytes
-    secret: bytes | None = field(default=None, repr=False)
 
 
 def create_authority(
     directory: Path | str,
     hostnames: Sequence[str],
-    days: int = 3650,
+    days: int = AUTHORITY_DAYS,
     *,
-    server_days: int = 730,
-    secret: bytes | None = None,
+    server_days: int = DAYS,
     now: datetime | None = None,
 ) -> str:
     """Create the authority and the coordinator's server certificate; return the authority's fingerprint, for the sites.
@@ -89,8 +83,6 @@ def create_authority(
         Names and addresses that sites will dial; localhost, 127.0.0.1 and ::1 are always added.
     days, server_days : int
         Validity of the authority and of the server's certificate; `reissue_server` renews the latter.
-    secret : bytes, optional
-        The passphrase that encrypts both keys.
 
     Raises
     ------
@@ -110,9 +102,9 @@ def create_authority(
             "Choose another directory, or move these files away to begin a new federation."
         )
     create_all(
-        (directory / "ca.key", key_pem(key, secret), 0o600),
+        (directory / "ca.key", key_pem(key), 0o600),
         (directory / "ca.pem", pem_of(ca), 0o644),
-        (directory / "coordinator.key", key_pem(server_key, secret), 0o600),
+        (directory / "coordinator.key", key_pem(server_key), 0o600),
         (directory / "coordinator.pem", pem_of(server), 0o644),
         (directory / ALLOW_LIST, HEADER.encode(), 0o644),
     )
@@ -120,50 +112,46 @@ def create_authority(
 
 
 def reissue_server(
-    directory: Path | str, hostnames: Sequence[str] | None = None, days: int = 730, *, now: datetime | None = None
+    directory: Path | str, hostnames: Sequence[str] | None = None, days: int = DAYS, *, now: datetime | None = None
 ) -> datetime:
     """Renew coordinator.pem, and return its new expiry. The key stays, or is made again if it is lost. Sites need no change.
 
     `hostnames` replace the names of the certificate; None keeps them.
     """
     directory, now = Path(directory), now or utc_now()
-    ca, ca_key = _authority_of_the_server(directory, now)
+    ca, ca_key = authority_pair(directory, now)
     served = served_names(server_names(directory) if hostnames is None else hostnames)
     if (path := directory / "coordinator.key").exists():
-        server_key, _ = load_private(path)
+        server_key = load_private(path)
     else:
-        server_key, secret = ec.generate_private_key(ec.SECP256R1()), load_private(directory / "ca.key")[1]
-        create_all((path, key_pem(server_key, secret), 0o600))
+        server_key = ec.generate_private_key(ec.SECP256R1())
+        create_all((path, key_pem(server_key), 0o600))
     server = server_certificate(ca, ca_key, server_key.public_key(), served, days, now)
     write_whole(directory / "coordinator.pem", pem_of(server))
     return server.not_valid_after_utc
 
 
-def _authority_of_the_server(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """The authority that signs for the server: during a renewal the old one, which every site trusts."""
-    previous = directory / PREVIOUS_KEY
-    if previous.exists():
-        key, _ = load_private(previous)
-        for ca in load_authorities(directory)[1:]:
-            if ca.public_key() == key.public_key() and now <= ca.not_valid_after_utc:
-                return ca, key
-    return authority_pair(directory, now)
+def renew_server(directory: Path) -> bool:
+    """Renew coordinator.pem if it ends within a month and ca.key is here. True if it was renewed."""
+    path = directory / "coordinator.pem"
+    if not (directory / "ca.key").exists() or days_left(read(path)) >= RENEWED_DAYS:
+        return False
+    reissue_server(directory)
+    return True
 
 
-def encrypt_keys(directory: Path | str, secret: bytes) -> list[Path]:
-    """Encrypt the authority's key and the server's key with this passphrase; return the files.
-
-    Raises
-    ------
-    UsageError, BadData, StorageError, Refused
-        A key is missing, invalid, cannot be written, or is encrypted and its passphrase was not given.
-    """
-    paths = [Path(directory) / name for name in ("ca.key", "coordinator.key")]
-    paths += [path for path in (Path(directory) / PREVIOUS_KEY,) if path.exists()]
-    loaded = [load_private(path)[0] for path in paths]  # all, before the first is written
-    for path, key in zip(paths, loaded, strict=True):
-        files.write_whole(path, key_pem(key, secret), mode=0o600)
-    return paths
+def renewed_site(directory: Path, certificate_pem: bytes, *, within_days: float = RENEWED_DAYS) -> bytes | None:
+    """The next certificate (PEM) of a listed site, for the same key, if this one ends soon and ca.key is here."""
+    if not (directory / "ca.key").exists() or days_left(certificate_pem) >= within_days:
+        return None
+    now = utc_now()
+    ca, ca_key = authority_pair(directory, now)
+    before = load_certificates(certificate_pem, "The site's certificate")[0]
+    site, key = certificate_name(before), before.public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    certificate = site_certificate(ca, ca_key, key, site, DAYS, now)
+    write_whole(directory / f"{site}.pem", pem_of(certificate) + pem_of(ca))
+    return pem_of(certificate)
 
 
 def server_names(directory: Path | str) -> list[str]:
@@ -184,7 +172,7 @@ def server_names(directory: Path | str) -> list[str]:
     return [str(name.value) for name in names]
 
 
-def load_server(directory: Path | str, *, passphrase: Passphrase = ask, now: datetime | None = None) -> ServerFiles:
+def load_server(directory: Path | str, *, now: datetime | None = None) -> ServerFiles:
     """The key and certificates of the server, after checks that they match and are valid today.
 
     Raises
@@ -196,28 +184,26 @@ def load_server(directory: Path | str, *, passphrase: Passphrase = ask, now: dat
         authority, or has expired.
     """
     directory, now = Path(directory), now or utc_now()
-    key, secret = load_private(directory / "coordinator.key", passphrase)
-    authorities, server = load_authorities(directory), load_certificate(directory / "coordinator.pem")
+    key = load_private(directory / "coordinator.key")
+    ca, server = load_certificate(directory / "ca.pem"), load_certificate(directory / "coordinator.pem")
     if server.public_key() != key.public_key():
         raise Refused(
             f"{directory}: coordinator.pem was issued for another key than coordinator.key: {_renew(directory)}."
         )
-    if not any(signed_by(directory / "coordinator.pem", ca) for ca in authorities):
+    if not signed_by(directory / "coordinator.pem", ca):
         raise Refused(f"{directory}: coordinator.pem was not signed by ca.pem: {_renew(directory)}.")
-    for path, certificate in ((directory / "ca.pem", authorities[0]), (directory / "coordinator.pem", server)):
+    for path, certificate in ((directory / "ca.pem", ca), (directory / "coordinator.pem", server)):
         _check_period(certificate, path, now)
-    in_force = [ca for ca in authorities if now <= ca.not_valid_after_utc]
-    return ServerFiles(key_pem(key), pem_of(server), b"".join(map(pem_of, in_force)), secret)
+    return ServerFiles(key_pem(key), pem_of(server), pem_of(ca))
 
 
 def sign_request(
     directory: Path | str,
     request_path: Path | str,
     out_path: Path | str | None = None,
-    days: int = 365,
+    days: int = DAYS,
     name: str | None = None,
     *,
-    renewal: bool = False,
     now: datetime | None = None,
 ) -> SignedSite:
     """Issue a client certificate for a site's request, and add the site to `authorised-sites`.
@@ -237,9 +223,6 @@ def sign_request(
         Validity; limited by the authority's.
     name : str, optional
         The name expected by the operator; a request with another name is refused, never renamed.
-    renewal : bool
-        Accept only a request that is signed with the site's listed certificate (`coreg-agent enroll --renew`). Then no
-        fingerprint has to be compared, and the old certificate stays valid until it expires.
 
     Raises
     ------
@@ -259,10 +242,9 @@ def sign_request(
             f"{request_path} asks for the name {site!r}, not {name!r}; a request is never renamed. "
             f"Sign it as {site!r}, or have the site run `coreg-agent enroll` with --name {name}."
         )
-    current = _vouching(directory, request_path, site) if renewal else None
     certificate = site_certificate(ca, ca_key, key, site, days, now)
     out_path = directory / f"{site}.pem" if out_path is None else Path(out_path)
-    taken = [*(directory / file for file in (*FILES, PREVIOUS_KEY, LINK, ALLOW_LIST)), request_path]
+    taken = [*(directory / file for file in (*FILES, ALLOW_LIST)), request_path]
     if out_path.resolve() in {path.resolve() for path in taken}:
         raise UsageError(f"{out_path} would be overwritten: give the certificate another path.")
     if out_path.is_symlink():  # other users can create a link in a folder that they can write to
@@ -270,27 +252,10 @@ def sign_request(
             f"{out_path} is a link to {out_path.readlink()}, and nothing is written through a link. Remove it, or give the "
             "certificate another path (--output)."
         )
-    link = [load_certificate(directory / LINK)] if (directory / LINK).exists() else []
-    answer = b"".join(map(pem_of, [certificate, *load_authorities(directory), *link]))
-    mark = fingerprint(certificate)
-    beside = None if current is None else fingerprint(current.current)
-    # The answer before the list: a crash in between must not invalidate the certificate that the site has. And no answer without
-    # the lock: one that is not listed must not replace the listed one.
-    replaced = authorise(directory, site, mark, beside=beside, first=lambda: write_whole(out_path, answer))
-    same_key = None if current is None else current.same_key
-    return SignedSite(site, out_path, mark, key_fingerprint(key), certificate.not_valid_after_utc, replaced, same_key)
-
-
-def _vouching(directory: Path, request_path: Path, site: str) -> Renewal:
-    """The renewal in a request, after a check that its certificate is listed."""
-    found = read_renewal(read(request_path), str(request_path))
-    if found is None:
-        raise Refused(
-            f"{request_path} is not a renewal: it is not signed by {site}'s certificate. Have the site run `coreg-agent "
-            "enroll --renew`, or sign it without --renew and compare the key's fingerprint by telephone."
-        )
-    Authorised(directory).check(found.name, pem_of(found.current))
-    return found
+    # The answer before the list, and under its lock: an answer that is not listed must not replace the listed one.
+    answer, mark = pem_of(certificate) + pem_of(ca), key_fingerprint(key)
+    replaced = authorise(directory, site, mark, first=lambda: write_whole(out_path, answer))
+    return SignedSite(site, out_path, mark, certificate.not_valid_after_utc, replaced)
 
 
 def days_left(certificate_pem: bytes, *, now: datetime | None = None) -> float:
@@ -302,12 +267,9 @@ def days_left(certificate_pem: bytes, *, now: datetime | None = None) -> float:
 def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: datetime | None = None) -> list[str]:
     """A sentence for each certificate that expires soon: the authority's, the server's, the listed sites'."""
     directory, now = Path(directory), now or utc_now()
-    advice = {
-        "ca.pem": f"renew the authority with `coreg-coordinator renew-authority {shlex.quote(str(directory))}`",
-        "coordinator.pem": _renew(directory),
-    }
+    advice = {"ca.pem": "begin a new federation: every site enrols again", "coordinator.pem": _renew(directory)}
     advice |= {
-        f"{site}.pem": f"have {site} run `coreg-agent enroll --renew`, sign its request with --renew, send it the answer"
+        f"{site}.pem": f"sign the request of {site} again, and send it the answer"
         for site in Authorised(directory).sites()
     }
     warnings = []
@@ -325,7 +287,7 @@ def _renew(directory: Path) -> str:
 
 def authority_pair(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """The authority's certificate and key, after checks that they match and are valid today."""
-    (key, _), ca = load_private(directory / "ca.key"), load_certificate(directory / "ca.pem")
+    key, ca = load_private(directory / "ca.key"), load_certificate(directory / "ca.pem")
     if ca.public_key() != key.public_key():
         raise Refused(f"{directory}: ca.key and ca.pem do not match. Restore both from the same backup.")
     _check_period(ca, directory / "ca.pem", now)
@@ -339,8 +301,7 @@ def _check_period(certificate: x509.Certificate, path: Path, now: datetime) -> N
             f"clock says {now:%Y-%m-%d %H:%M}: check the clock."
         )
     if now > certificate.not_valid_after_utc:
-        new = f"replace it with `coreg-coordinator renew-authority {shlex.quote(str(path.parent))} --lost`"
-        next_step = new if path.name == "ca.pem" else _renew(path.parent)
+        next_step = "begin a new federation" if path.name == "ca.pem" else _renew(path.parent)
         raise Refused(f"{path} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}.")
 
 

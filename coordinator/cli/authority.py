@@ -1,4 +1,4 @@
-"""init, sign, revoke, encrypt-keys, renew-authority: the certificate authority."""
+"""init, sign, revoke: the certificate authority."""
 
 import re
 from collections.abc import Callable
@@ -8,13 +8,9 @@ from typing import Annotated
 import typer
 
 from coordinator.authority.pki import create_authority, reissue_server, server_names, sign_request
-from coordinator.authority.pki import encrypt_keys as encrypt
-from coordinator.cli.options import EncryptOption, IdentityOption
+from coordinator.cli.options import IdentityOption
 from coreg_core.errors import UsageError
-from coreg_wire.identity.keys import ask_twice
 from coreg_wire.identity.spoken import words
-
-DirectoryArgument = Annotated[Path, typer.Argument(help="The authority's folder.")]
 
 
 def init(
@@ -38,7 +34,6 @@ def init(
             help="Only sign the server's certificate again. Keys stay, and so do its names unless --host is given.",
         ),
     ] = False,
-    encrypt: EncryptOption = False,
 ) -> None:
     """Create an authority and a sample federation.toml. The coordinator's own certificate is created too."""
     if renew_server:
@@ -49,8 +44,7 @@ def init(
     from coordinator.config.sample import sample as text_of
     from coreg_wire.files.files import write_whole
 
-    secret = ask_twice(f"the keys in {directory}") if encrypt else None
-    fingerprint = create_authority(directory, host or [], secret=secret)
+    fingerprint = create_authority(directory, host or [])
     sample = directory / "federation.toml"
     if not sample.exists():
         write_whole(sample, text_of(name, site or [], remote=bool(host)).encode(), mode=0o600)
@@ -69,28 +63,15 @@ def sign(
     name: Annotated[str | None, typer.Option("--name", help="Refuse a request under another name.")] = None,
     output: Annotated[Path | None, typer.Option("--output", help="The certificate to write [NAME.pem].")] = None,
     days: Annotated[int, typer.Option("--days", min=1, help="Days of validity.")] = 365,
-    renewal: Annotated[
-        bool,
-        typer.Option(
-            "--renew", help="Only a request that the listed certificate signed (`coreg-agent enroll --renew`)."
-        ),
-    ] = False,
 ) -> None:
     """Sign a site's request and let it join. The certificate goes back to the site. No restart is needed."""
-    signed = sign_request(identity, request, output, days, name, renewal=renewal)
-    if signed.same_key is None and signed.replaced:
-        typer.echo(f"{signed.name}: its earlier certificate was replaced and cannot connect any more", err=True)
+    signed = sign_request(identity, request, output, days, name)
+    if signed.replaced:
+        typer.echo(f"{signed.name}: its earlier key was replaced and cannot connect any more", err=True)
     typer.echo(f"{signed.name}: {signed.certificate_path}, valid until {signed.not_after:%Y-%m-%d}")
-    compare = (
-        "compare it with the site's operator"
-        if signed.same_key is None
-        else "its listed certificate signed the request"
+    typer.echo(
+        f"  key fingerprint {words(signed.key_fingerprint)} (compare it with the site's operator)\n  {signed.key_fingerprint}"
     )
-    typer.echo(f"  key fingerprint {words(signed.key_fingerprint)} ({compare})\n  {signed.key_fingerprint}")
-    if signed.same_key is not None:
-        kept = "the key is unchanged: the pins of its peers stay valid"
-        peers = kept if signed.same_key else "the key is new: its peers must pin it again"
-        typer.echo(f"  {peers}. The old certificate works until it expires, or until `sign` without --renew.")
     if _listed(identity, signed.name) == "":
         typer.echo(
             f"  {identity / 'federation.toml'} does not list {signed.name} in sites: it cannot join before you add it and reload"
@@ -138,54 +119,4 @@ def _listed(identity: Path, name: str) -> str | None:
     return next((f"line {i}, still lists it: {lines[i - 1].strip()}" for i in found), "")
 
 
-def encrypt_keys(directory: DirectoryArgument) -> None:
-    """Encrypt the keys with a passphrase, or change it. The keys are those of the authority and the server.
-
-    The passphrase comes from the file that COREG_PASSPHRASE_FILE names, from COREG_PASSPHRASE, or from a terminal.
-    """
-    for path in encrypt(directory, ask_twice(f"the keys in {directory}")):
-        typer.echo(f"{path} is encrypted. Without the passphrase it is lost.")
-
-
-def renew_authority(
-    directory: DirectoryArgument,
-    days: Annotated[int, typer.Option("--days", min=1, help="Days of validity of the new authority.")] = 3650,
-    lost: Annotated[
-        bool, typer.Option("--lost", help="The old key is lost or expired: operators compare the new fingerprint.")
-    ] = False,
-    finish: Annotated[
-        bool, typer.Option("--finish", help="End a renewal: only the new authority is trusted afterwards.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --finish: exclude sites without a new certificate.")
-    ] = False,
-) -> None:
-    """Replace an authority that expires or is lost. Sites of both authorities can connect until --finish.
-
-    Between the two steps every site renews its certificate (`coreg-agent enroll --renew`, `sign --renew`). `serve` reads the
-    authority's files again on SIGHUP; sessions stay open.
-    """
-    from coordinator.authority import renewal
-
-    if finish:
-        until = renewal.finish_authority(directory, force=force)
-        typer.echo(f"{directory}: only the new authority is trusted; coordinator.pem is valid until {until:%Y-%m-%d}")
-        typer.echo("next: SIGHUP to `coreg-coordinator serve`, or start it again")
-        return
-    made = renewal.renew_authority(directory, days, lost=lost)
-    typer.echo(
-        f"new authority: {directory / 'ca.pem'}, until {made.not_after:%Y-%m-%d}\n  fingerprint {made.fingerprint}"
-    )
-    if not made.linked:
-        typer.echo(
-            "  no certificate confirms it: read the fingerprint to each site's operator for "
-            "`enroll --install --authority`"
-        )
-    typer.echo(
-        f"next: SIGHUP to `coreg-coordinator serve`; each site ({', '.join(made.sites) or 'none yet'}) runs `coreg-agent enroll "
-        f"--renew`, sends site.csr, and installs the answer of `coreg-coordinator sign --renew --identity {directory} REQUEST`; "
-        f"then `coreg-coordinator renew-authority {directory} --finish`"
-    )
-
-
-COMMANDS: tuple[Callable[..., None], ...] = (init, sign, revoke, encrypt_keys, renew_authority)
+COMMANDS: tuple[Callable[..., None], ...] = (init, sign, revoke)

@@ -23,12 +23,6 @@ FederationArgument = Annotated[Path, typer.Argument(help="federation.toml.", env
 IdentityOption = Annotated[
     Path, typer.Option("--identity", envvar="COREG_IDENTITY", readable=False, help="The authority's directory.")
 ]
-EncryptOption = Annotated[
-    bool,
-    typer.Option(
-        "--encrypt-keys", help="Encrypt keys: passphrase from COREG_PASSPHRASE_FILE, COREG_PASSPHRASE or a terminal."
-    ),
-]
 # Of the commands that serve: instead of what federation.toml has.
 ListenOption = Annotated[
     str | None,

@@ -194,7 +194,7 @@ def _soon(until: str) -> str:
     if days >= 30:
         return ""
     when = f"expires in {days} days" if days >= 0 else "EXPIRED"
-    return f" ({when}; the site's operator has to renew it. A renewed one is shown from its next connection on)"
+    return f" ({when}; it is renewed when the site connects, if ca.key is on this machine)"
 
 
 def status(

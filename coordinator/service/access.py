@@ -5,7 +5,7 @@ from pathlib import Path
 
 from coordinator.authority.authorised import ALLOW_LIST, Authorised, unsigned
 from coordinator.authority.notary import Notary
-from coordinator.authority.pki import expiry_warnings, load_server
+from coordinator.authority.pki import expiry_warnings, load_server, renew_server, renewed_site
 from coordinator.config.federation_toml import TimeoutSection
 from coordinator.machine.records import HeadSigned
 from coordinator.transports.grpc_mtls import GrpcServer
@@ -56,11 +56,18 @@ class AccessControl:
         """
         if self._insecure:
             return
-        secret = self._files.secret
-        files = self._files = load_server(self._identity, passphrase=lambda _what: secret or b"")
+        files = self._files = load_server(self._identity)
         self._server.renew(files.key_pem, files.certificate_pem, files.ca_pem)
         self._notary = Notary(files)
         self._looked = None
+
+    def renewed(self, certificate_pem: bytes) -> bytes | None:
+        """See `renewed_site`; the reason why it was not renewed is a warning."""
+        try:
+            return None if self._insecure else renewed_site(self._identity, certificate_pem)
+        except CoregError as error:
+            self.warnings = [*self.warnings, str(error)]
+            return None
 
     def ends(self) -> dict[str, float]:
         """When the server's and the authority's certificates in use expire, in seconds since 1970."""
@@ -70,7 +77,7 @@ class AccessControl:
         return {what: load_certificates(pem, what)[0].not_valid_after_utc.timestamp() for what, pem in pems.items()}
 
     def expiring(self, now: float, sites: Sequence[str] = ()) -> list[str]:
-        """Once a day, a sentence for each certificate that expires within a month, and for listed sites without one.
+        """Once a day: renew the server's certificate, and a sentence for each that still expires, and for sites without one.
 
         ``now`` is in seconds.
         """
@@ -78,6 +85,9 @@ class AccessControl:
             return []
         self._looked = now
         try:
+            if renew_server(self._identity):
+                self.reload()
+                self._looked = now
             self.warnings = [*expiry_warnings(self._identity), *filter(None, [unsigned(self._identity, sites)])]
         except CoregError as error:
             self.warnings = [str(error)]

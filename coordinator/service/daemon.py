@@ -35,7 +35,7 @@ from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
 from coreg_core.errors import CoregError, StorageError
-from coreg_core.protocol.messages import Countersigned, Fetched
+from coreg_core.protocol.messages import Fetched, Renewed, ToSite
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.files.wake_up import WakeUp
@@ -136,7 +136,7 @@ class Daemon:
         self._observer = FanOut(*observers, self.metrics, self)
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
         # Before any plan, so that a site finds out that its ledger is an older copy before it answers.
-        self._transport.greeting = self._last_head
+        self._transport.greetings = self._greetings
         self._federation = Federation()
         self._emit: Callable[[Event], None] = lambda _event: None
         self._attendance: list[Callable[[], None]] = []  # written by the next flush
@@ -253,11 +253,14 @@ class Daemon:
         )
         return replace(signed, receipt=replace(signed.receipt, reason=reason))
 
-    def _last_head(self, site: str) -> Countersigned | None:
-        try:
-            return self._store.last_checkpoint(site)
-        except StorageError:  # the next write or reading of the store reports it
-            return None
+    def _greetings(self, site: str) -> list[ToSite]:
+        """The site's next certificate, if this one ends soon, and the last head of its ledger."""
+        renewed = self._access.renewed(self._transport.certificate(site))
+        found: list[ToSite] = [] if renewed is None else [Renewed(renewed.decode())]
+        with suppress(StorageError):  # the next write or reading of the store reports it
+            if (last := self._store.last_checkpoint(site)) is not None:
+                found.append(last)
+        return found
 
     def _notify(self, notice: notices.Notice) -> None:
         self._observer.notice(notice, Timing())

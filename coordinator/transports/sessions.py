@@ -117,8 +117,8 @@ class Sessions:
         self._closing = False
         self._encoded: tuple[ToSite, list[bytes]] | None = None
         self.emit: Emit = lambda _event, _handled=None: None
-        # The first message of a session, before any plan.
-        self.greeting: Callable[[str], ToSite | None] = lambda _site: None
+        # The first messages of a session, before any plan.
+        self.greetings: Callable[[str], list[ToSite]] = lambda _site: []
 
     # --- as a transport -------------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class Sessions:
         reader = asyncio.create_task(self._read(frames, session.assembler, session))
         message: ToSite | None = None
         try:
-            if (greeting := self.greeting(session.site)) is not None:
+            for greeting in self.greetings(session.site):
                 await self._write(stream, greeting)
             while (following := await session.outbox.get()) is not None:
                 message, session.spoke = following, False

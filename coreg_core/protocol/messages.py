@@ -279,6 +279,13 @@ class Countersigned:
 
 
 @dataclass(frozen=True)
+class Renewed:
+    """The site's next certificate (PEM), for the same key. The coordinator sends it when the session's one ends soon."""
+
+    certificate: str
+
+
+@dataclass(frozen=True)
 class Rejected:
     """The coordinator rejects this session. ``final`` means that another attempt to connect would fail too."""
 
@@ -286,4 +293,4 @@ class Rejected:
     final: bool = False
 
 
-ToSite: TypeAlias = Proposal | Step | Finished | Dismissed | Countersigned | Rejected
+ToSite: TypeAlias = Proposal | Step | Finished | Dismissed | Countersigned | Renewed | Rejected

@@ -9,12 +9,11 @@ from typing import Annotated
 import typer
 
 from coreg_core.errors import Refused, UsageError
-from coreg_wire.identity.keys import ask_twice
 from coreg_wire.identity.spoken import words
 from coreg_wire.terminal.command_line import as_owner
 from coreg_wire.terminal.output import print_json
 from site_agent.cli.service import JsonOption
-from site_agent.identity.identity import certificate_in, check_identity, enrol, install, renew
+from site_agent.identity.identity import certificate_in, check_identity, enrol, install
 from site_agent.policy.presets import Preset, files_of
 
 IdentityOption = Annotated[
@@ -31,53 +30,16 @@ def enroll(
     install_bundle: Annotated[
         Path | None, typer.Option("--install", help="The coordinator's answer, NAME.pem.")
     ] = None,
-    renewal: Annotated[
-        bool,
-        typer.Option("--renew", help="Request another certificate; the one in use works until --install."),
-    ] = False,
-    new_key: Annotated[
-        bool, typer.Option("--new-key", help="With --renew: for another key. Peers pin it again.")
-    ] = False,
-    authority: Annotated[
-        str | None,
-        typer.Option("--authority", help="With --install: a new authority's fingerprint, as its operator read it out."),
-    ] = None,
-    encrypt: Annotated[
-        bool,
-        typer.Option(
-            "--encrypt-keys",
-            help="Encrypt the key, an old one too: passphrase from COREG_PASSPHRASE_FILE, COREG_PASSPHRASE or a terminal.",
-        ),
-    ] = False,
 ) -> None:
     """Create this site's key and certificate request. Then --install the coordinator's answer. The key never leaves."""
     if install_bundle is not None:
         before = certificate_in(identity)
-        installed = install(identity, install_bundle, authority=authority)
-        after = certificate_in(identity)
-        new_key = before is not None and after is not None and before.public_key() != after.public_key()
+        installed = install(identity, install_bundle)
         typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
         typer.echo(
             "next: "
             + ("pin the other sites (`coreg-agent peers`); then " if before is None else "")
-            + ("have the other sites pin this site's new key; then " if new_key else "")
             + "`coreg-agent check --config agent.toml`"
-        )
-        return
-    if renewal:
-        asked = renew(identity, new_key=new_key)
-        typer.echo(
-            f"{asked.name}: {asked.request_path}, for {'the key that it has' if asked.reused_key else 'a new key'}"
-        )
-        _show_key(asked.key_fingerprint)
-        typer.echo(
-            f"next: send {asked.request_path.name} to the coordinator's operator, who runs `coreg-coordinator sign --renew`; "
-            f"then run `coreg-agent enroll --identity {identity} --install {asked.name}.pem` with the answer"
-            + (
-                ""
-                if asked.reused_key
-                else "; send it to your peers too, for `coreg-agent peers --policy policy.toml site.csr`"
-            )
         )
         return
     if name is None:
@@ -86,7 +48,7 @@ def enroll(
             typer.echo(f"{found.name}: enrolled in {identity}, valid until {found.not_after:%Y-%m-%d}")
             return
         raise UsageError("needs --name, the site's name in federation.toml; or --install NAME.pem.")
-    made = enrol(identity, name, secret=ask_twice(f"{identity / 'site.key'}") if encrypt else None)
+    made = enrol(identity, name)
     typer.echo(f"{made.name}: {made.request_path}{' (with the key that was there)' if made.reused_key else ''}")
     _show_key(made.key_fingerprint)
     typer.echo(

@@ -34,10 +34,8 @@ def ledger(
         ),
     ] = None,
     authority: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--authority", help="With --verify: the federation's certificate; repeatable [beside the ledger]."
-        ),
+        Path | None,
+        typer.Option("--authority", help="With --verify: the federation's certificate [ca.pem beside the ledger]."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")] = False,
 ) -> None:
@@ -48,7 +46,7 @@ def ledger(
     run's end. With --checkpoints it also reveals removed last lines.
     """
     if verify:
-        _verify(path, checkpoints, authority or [], as_json=as_json)
+        _verify(path, checkpoints, authority, as_json=as_json)
     else:
         _show(path, as_json=as_json)
 
@@ -112,19 +110,11 @@ def _must_exist(path: Path) -> None:
         )
 
 
-def _beside(path: Path) -> list[Path]:
-    """The authorities that this site trusts, and their predecessors."""
-    from site_agent.identity.identity import AUTHORITY, EARLIER
-
-    found = [path.parent / AUTHORITY, path.parent / EARLIER]
-    return [found[0], *(file for file in found[1:] if file.exists())]
-
-
-def _verify(path: Path, checkpoints: Path | None, authority: list[Path], *, as_json: bool) -> None:
+def _verify(path: Path, checkpoints: Path | None, authority: Path | None, *, as_json: bool) -> None:
     from site_agent.ledger.audit import audit, read_record
 
     _must_exist(path)
-    authorities = [one for file in authority or _beside(path) for one in _certificates(file)]
+    authorities = _certificates(authority or path.parent / "ca.pem")
     own = path.parent / "site.pem"
     site = _name(own) if own.exists() else None
     record = [] if checkpoints is None else read_record(checkpoints, site)

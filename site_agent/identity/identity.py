@@ -21,26 +21,23 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
 from coreg_wire.files.files import read, write_whole
-from coreg_wire.identity.keys import Passphrase, ask, key_pem, load_key, mode_beyond
+from coreg_wire.identity.keys import key_pem, load_key, mode_beyond
 from coreg_wire.identity.names import (
     certificate_name,
     check_site_name,
+    fingerprint,
     key_fingerprint,
     load_certificates,
     site_uri,
 )
-from coreg_wire.identity.renewal_requests import renewal_text
-from site_agent.identity.renewal import authorities_and_links, in_force, issued, issuer_of, trusted_after
 
 KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
-EARLIER = "earlier-ca.pem"  # authorities that are no longer trusted, to verify their old signatures
-NEXT_KEY = "next.key"  # of a renewal with another key, until its answer is installed
 _STEPS = (
     "If this site is enrolled in another folder, correct --identity. Otherwise run `coreg-agent enroll --name NAME`, "
     "send site.csr to the coordinator's operator, who runs `coreg-coordinator sign`, "
     "then run `coreg-agent enroll --install NAME.pem` with the answer."
 )
-_SIGN_AGAIN = "Run `coreg-agent enroll --renew`, send site.csr to the coordinator's operator, and install the answer."
+_SIGN_AGAIN = "Have the coordinator's operator sign site.csr again, and install the answer."
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,6 @@ class Identity:
     ca_pem: bytes
     not_after: datetime
     directory: Path
-    secret: bytes | None = None  # the passphrase of site.key, if it has one
 
     def __repr__(self) -> str:
         """Without the key: the text can get into a log."""
@@ -73,16 +69,16 @@ class Identity:
         """Days until the certificate or its authority expires."""
         return (self.not_after - (now or utc_now())) / timedelta(days=1)
 
-    def expiry_warning(self, *, within_days: int = 30, now: datetime | None = None) -> str | None:
+    def expiry_warning(self, *, within_days: int = 25, now: datetime | None = None) -> str | None:
         """A sentence if the certificate expires soon, else None."""
         days = self.days_left(now=now)
         if days >= within_days:
             return None
-        return f"{self.directory / CERTIFICATE} expires in {days:.0f} days. {_SIGN_AGAIN}"
+        return f"{self.directory / CERTIFICATE} expires in {days:.0f} days, and no coordinator has renewed it. {_SIGN_AGAIN}"
 
 
-def enrol(directory: Path | str, name: str, *, secret: bytes | None = None) -> EnrolResult:
-    """Create the site's key, unless it exists, and a request for a certificate in `name`; a passphrase encrypts the key.
+def enrol(directory: Path | str, name: str) -> EnrolResult:
+    """Create the site's key, unless it exists, and a request for a certificate in `name`.
 
     Raises
     ------
@@ -104,39 +100,10 @@ def enrol(directory: Path | str, name: str, *, secret: bytes | None = None) -> E
     _make_directory(directory)
     reused = path.exists()
     if not reused:
-        _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1()), secret))
-    key, known = _load_key(path, ask if reused or secret is None else lambda _what: secret)
-    if secret is not None and known != secret:
-        write_whole(path, key_pem(key, secret), mode=0o600)
+        _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1())))
+    key = _load_key(path)
     _write_public(directory / REQUEST, _request(name, key).public_bytes(keys.Encoding.PEM))
     return EnrolResult(name, directory / REQUEST, key_fingerprint(key.public_key()), reused)
-
-
-def renew(directory: Path | str, *, new_key: bool = False) -> EnrolResult:
-    """Create a request for another certificate, signed with the key in use. The old certificate works until `install`.
-
-    With ``new_key`` the request is for another key. It is kept in next.key until then, encrypted like site.key.
-
-    Raises
-    ------
-    UsageError, Refused, BadData, StorageError
-        there is no identity to renew, or it is damaged. An expired identity can be renewed.
-    """
-    directory = Path(directory)
-    key, secret = _load_key(directory / KEY)
-    current = load_certificates(_read(directory / CERTIFICATE), str(directory / CERTIFICATE))[0]
-    name = certificate_name(current, str(directory / CERTIFICATE))
-    if current.public_key() != key.public_key():
-        raise Refused(f"{directory / CERTIFICATE} was issued for another key than {KEY}. Put the old key back.")
-    wanted, path = key, directory / NEXT_KEY
-    if new_key:
-        if not path.exists():
-            _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1()), secret))
-        wanted, _ = _load_key(path, lambda _what: secret or b"")
-    else:
-        path.unlink(missing_ok=True)  # cancels an earlier request for another key
-    _write_public(directory / REQUEST, renewal_text(_request(name, wanted), current, key))
-    return EnrolResult(name, directory / REQUEST, key_fingerprint(wanted.public_key()), reused_key=not new_key)
 
 
 def _request(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateSigningRequest:
@@ -148,13 +115,10 @@ def _request(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateSign
     )
 
 
-def install(
-    directory: Path | str, bundle_path: Path | str, *, authority: str | None = None, now: datetime | None = None
-) -> Identity:
+def install(directory: Path | str, bundle_path: Path | str, *, now: datetime | None = None) -> Identity:
     """Check and install the coordinator's answer: the site's certificate followed by its authority's.
 
-    The first answer decides which authority this site trusts. A later authority is accepted if a trusted one signed it, or if
-    ``authority`` is its fingerprint, as the coordinator's operator read it out.
+    The first answer decides which authority this site trusts.
 
     Raises
     ------
@@ -164,45 +128,54 @@ def install(
         The bundle is not the site's certificate and an authority's.
     Refused
         It is for another key or site, not signed by its authority, out of date, older than the installed one, or from another
-        authority than the one trusted so far, which did not sign it.
+        authority than the one trusted so far.
     """
     directory, bundle_path, now = Path(directory), Path(bundle_path), now or utc_now()
     bundle = load_certificates(_read(bundle_path, "Name the file that the operator sent."), str(bundle_path))
-    authorities, _ = authorities_and_links(bundle[1:])
-    if not authorities:
+    if len(bundle) != 2:
         raise BadData(
-            f"{bundle_path} holds {len(bundle)} certificates, expected two or more: the site's, then the authority's. "
+            f"{bundle_path} holds {len(bundle)} certificates, expected two: the site's, then the authority's. "
             "Ask the operator for the whole file that `coreg-coordinator sign` wrote."
         )
-    certificate, ca = bundle[0], authorities[0]
+    certificate, ca = bundle
     where = f"{bundle_path}: the site's certificate", f"{bundle_path}: the authority's certificate"
-    key, secret = _load_key(directory / KEY)
-    following = directory / NEXT_KEY
-    if following.exists():
-        renewed, _ = _load_key(following, lambda _what: secret or b"")
-        if certificate.public_key() == renewed.public_key():
-            key = renewed
-    _check_chain(certificate, ca, key, *where, now)
-    installed = certificate_in(directory)
-    if installed is not None and issued(installed, ca) and in_force(installed, now):
-        begins, before = certificate.not_valid_before_utc, installed.not_valid_before_utc
-        if begins < before:
-            raise Refused(
-                f"{bundle_path}: an older answer. Its certificate begins {begins:%Y-%m-%d %H:%M}, the installed one "
-                f"{before:%Y-%m-%d %H:%M} (UTC). Nothing was installed: use the newest answer."
-            )
+    _check_chain(certificate, ca, _load_key(directory / KEY), *where, now)
     path = directory / AUTHORITY
-    trusted = load_certificates(_read(path), str(path)) if path.exists() else []
-    kept = trusted_after(bundle[1:], trusted, authority, str(bundle_path), now)
-    if gone := [c for c in trusted if c not in kept]:
-        earlier = directory / EARLIER
-        known = _read(earlier) if earlier.exists() else b""
-        _write_public(earlier, known + b"".join(c.public_bytes(keys.Encoding.PEM) for c in gone))
-    _write_public(path, b"".join(c.public_bytes(keys.Encoding.PEM) for c in kept))
+    if path.exists() and (trusted := load_certificates(_read(path), str(path))[0]) != ca:
+        raise Refused(
+            f"{bundle_path} comes from {_who(ca)} ({fingerprint(ca)[:16]}…), but this site trusts {_who(trusted)} "
+            f"({fingerprint(trusted)[:16]}…). For another federation, enrol in another folder (--identity)."
+        )
+    installed = certificate_in(directory)
+    if installed is not None and certificate.not_valid_before_utc < installed.not_valid_before_utc:
+        begins, before = certificate.not_valid_before_utc, installed.not_valid_before_utc
+        raise Refused(
+            f"{bundle_path}: an older answer. Its certificate begins {begins:%Y-%m-%d %H:%M}, the installed one "
+            f"{before:%Y-%m-%d %H:%M} (UTC). Nothing was installed: use the newest answer."
+        )
+    _write_public(path, ca.public_bytes(keys.Encoding.PEM))
     _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
-    if key.public_key() != _load_key(directory / KEY, lambda _what: secret or b"")[0].public_key():
-        following.replace(directory / KEY)  # last: after a crash before this line, the answer can be installed again
-    return check_identity(directory, passphrase=lambda _what: secret or b"", now=now)
+    return check_identity(directory, now=now)
+
+
+def install_renewed(directory: Path, certificate_pem: bytes) -> None:
+    """Check and install the next certificate that the coordinator sent: for this site's key and name, by its authority.
+
+    Raises
+    ------
+    CoregError
+        it is not that; nothing was installed.
+    """
+    where, path = "the certificate that the coordinator sent", directory / AUTHORITY
+    certificate = load_certificates(certificate_pem, where)[0]
+    ca = load_certificates(_read(path), str(path))[0]
+    name = _check_chain(certificate, ca, _load_key(directory / KEY), where, str(path), utc_now())
+    installed = load_certificates(_read(directory / CERTIFICATE), str(directory / CERTIFICATE))[0]
+    if name != certificate_name(installed) or certificate.not_valid_after_utc <= installed.not_valid_after_utc:
+        raise Refused(
+            f"{where} is of {name}, until {certificate.not_valid_after_utc:%Y-%m-%d}: not the next one of this site."
+        )
+    _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
 
 
 def certificate_in(directory: Path) -> x509.Certificate | None:
@@ -213,7 +186,7 @@ def certificate_in(directory: Path) -> x509.Certificate | None:
     return None
 
 
-def check_identity(directory: Path | str, *, passphrase: Passphrase = ask, now: datetime | None = None) -> Identity:
+def check_identity(directory: Path | str, *, now: datetime | None = None) -> Identity:
     """Read the identity and check it, as far as possible without the coordinator.
 
     Raises
@@ -227,18 +200,16 @@ def check_identity(directory: Path | str, *, passphrase: Passphrase = ask, now: 
         valid today, is not a client's, or names no site.
     """
     directory, now = Path(directory), now or utc_now()
-    key, secret = _load_key(directory / KEY, passphrase)
-    [certificate, *_], trusted = (
-        load_certificates(_read(directory / name), str(directory / name)) for name in (CERTIFICATE, AUTHORITY)
+    key = _load_key(directory / KEY)
+    certificate, ca = (
+        load_certificates(_read(directory / name), str(directory / name))[0] for name in (CERTIFICATE, AUTHORITY)
     )
-    ca = issuer_of(certificate, trusted)
     name = _check_chain(certificate, ca, key, str(directory / CERTIFICATE), str(directory / AUTHORITY), now)
     return Identity(
         name=name,
         key_pem=key_pem(key),
-        secret=secret,
         certificate_pem=certificate.public_bytes(keys.Encoding.PEM),
-        ca_pem=b"".join(c.public_bytes(keys.Encoding.PEM) for c in trusted if c == ca or in_force(c, now)),
+        ca_pem=ca.public_bytes(keys.Encoding.PEM),
         not_after=min(certificate.not_valid_after_utc, ca.not_valid_after_utc),
         directory=directory,
     )
@@ -274,7 +245,7 @@ def _check_chain(
         raise Refused(
             f"{where} was signed by {_who(certificate, issuer=True)}, but {where_ca} is {_who(ca)}. {_SIGN_AGAIN}"
         ) from error
-    _check_period(ca, where_ca, now, "The coordinator's operator must create a new authority and sign again.")
+    _check_period(ca, where_ca, now, "Its federation is over: enrol in a new one.")
     _check_period(certificate, where, now, _SIGN_AGAIN)
     if ExtendedKeyUsageOID.CLIENT_AUTH not in _purposes(certificate):
         raise Refused(f"{where} is not a client's certificate, but perhaps the coordinator's own. {_SIGN_AGAIN}")
@@ -311,7 +282,7 @@ def _who(certificate: x509.Certificate, *, issuer: bool = False) -> str:
     return repr(name.rfc4514_string().removeprefix("CN="))
 
 
-def _load_key(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     data = _read(path)
     if mode_beyond(path, 0o600):
         raise Refused(
@@ -319,7 +290,7 @@ def _load_key(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurv
             f"`chmod 600 {path}`. If someone has read it, delete it and enrol again."
         )
     try:
-        return load_key(data, path, passphrase)
+        return load_key(data, path)
     except BadData as error:
         raise BadData(f"{error} Restore it, or delete it and run `coreg-agent enroll` again.") from error
 

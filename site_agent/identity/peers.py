@@ -11,7 +11,6 @@ from tomlkit.exceptions import TOMLKitError
 from coreg_core.errors import BadData, UsageError
 from coreg_wire.files.files import write_whole
 from coreg_wire.identity.names import certificate_name, key_fingerprint, load_certificates
-from coreg_wire.identity.renewal_requests import read_renewal
 from coreg_wire.identity.signatures import private_key
 from site_agent.identity.identity import Identity
 from site_agent.identity.run_keys import RunKeys
@@ -24,7 +23,6 @@ class Peer:
     name: str
     fingerprint: str
     pinned: str | None = None
-    vouched: bool = False  # the pinned key signed a request for this one
 
     @property
     def verdict(self) -> str:
@@ -32,20 +30,15 @@ class Peer:
             return "not pinned"
         if self.pinned == self.fingerprint:
             return "pinned"
-        return (
-            "ANOTHER KEY THAN THE ONE THAT IS PINNED"
-            if self.another_key
-            else "a new key, signed by the one that is pinned"
-        )
+        return "ANOTHER KEY THAN THE ONE THAT IS PINNED"
 
     @property
     def another_key(self) -> bool:
-        """Whether the key is not the pinned one, and nothing vouches for it."""
-        return self.pinned not in (None, self.fingerprint) and not self.vouched
+        return self.pinned not in (None, self.fingerprint)
 
 
 def peer_of(path: Path, pinned: Mapping[str, str]) -> Peer:
-    """The peer of a certificate file (its first certificate), or of a renewal request, which the old key has signed.
+    """The peer of a certificate file (its first certificate).
 
     Raises
     ------
@@ -56,10 +49,6 @@ def peer_of(path: Path, pinned: Mapping[str, str]) -> Peer:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}).") from None
-    if (renewal := read_renewal(data, str(path))) is not None:
-        known, old = pinned.get(renewal.name), renewal.current.public_key()
-        vouched = isinstance(old, ec.EllipticCurvePublicKey) and known == key_fingerprint(old)
-        return Peer(renewal.name, key_fingerprint(renewal.key), known, vouched)
     certificate = load_certificates(data, str(path))[0]
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
@@ -76,16 +65,16 @@ def pins(peers: list[Peer]) -> str:
 
 
 def write_pins(path: Path, peers: list[Peer]) -> list[str]:
-    """Add peers to the [peers] of a policy.toml, and keep the rest of it. Returns the new or renewed names.
+    """Add peers to the [peers] of a policy.toml, and keep the rest of it. Returns the new names.
 
     Raises
     ------
     UsageError
-        the file cannot be used, or it pins another key of a site that did not sign the new one.
+        the file cannot be used, or it pins another key of a site.
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file. Correct the name, or run `coreg-agent init` first.")
-    if strangers := [p.name for p in peers if p.pinned not in (None, p.fingerprint) and not p.vouched]:
+    if strangers := [p.name for p in peers if p.another_key]:
         raise UsageError(
             f"{path}: another key is pinned for {', '.join(strangers)}; nothing was changed. Compare the words of `coreg-agent "
             "peers` by telephone. If the new key is right, delete the old line and run the command again."

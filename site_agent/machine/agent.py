@@ -20,6 +20,7 @@ from coreg_core.protocol.messages import (
     PlanRefused,
     Proposal,
     Rejected,
+    Renewed,
     Step,
     ToSite,
 )
@@ -36,6 +37,7 @@ from site_agent.machine.agent_events import (
     Exit,
     Forget,
     Heard,
+    Install,
     Judge,
     Judged,
     Notify,
@@ -134,6 +136,8 @@ def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
             return agent, [Exit(Refused(text)) if final or agent.once else EndSession(text)]
         case Countersigned():
             return agent, [Countersign(message)]
+        case Renewed(certificate):
+            return agent, [Install(certificate)]
         case Proposal(run, _, plan) if run != plan.run:
             return agent, [_breach(f"proposed run {run} with the plan of run {plan.run}.")]
         case Proposal():

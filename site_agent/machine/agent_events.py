@@ -123,6 +123,13 @@ class Countersign:
 
 
 @dataclass(frozen=True)
+class Install:
+    """Install the site's next certificate (PEM)."""
+
+    certificate: str
+
+
+@dataclass(frozen=True)
 class Forget:
     """Drop the state of a run. ``keep_consent`` keeps the operator's decision for a run that can resume."""
 
@@ -153,4 +160,4 @@ class Exit:
     run: str = ""
 
 
-Action: TypeAlias = Say | Judge | AskOperator | Work | Countersign | Forget | Notify | EndSession | Exit
+Action: TypeAlias = Say | Judge | AskOperator | Work | Countersign | Install | Forget | Notify | EndSession | Exit

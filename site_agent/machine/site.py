@@ -31,6 +31,7 @@ from coreg_core.protocol.messages import (
     PlanRefused,
     Proposal,
     Rejected,
+    Renewed,
     Step,
     ToSite,
 )
@@ -208,7 +209,7 @@ class Site:
                     return self._stepped(message)
                 case Finished():
                     return self._finished(message)
-                case Countersigned() | Dismissed() | Rejected():
+                case Countersigned() | Renewed() | Dismissed() | Rejected():
                     return []
         except Breach as error:
             self.breach = str(error)

@@ -258,6 +258,7 @@ class _Running:
         if identity is not None:
             self._identity = ReloadingIdentity(identity, self._from_any_thread, self._sign_as)
             self.daemon.certificate_until = identity.not_after.isoformat()
+            self.daemon.install = self._identity.install
             if once and (warning := identity.expiry_warning()) is not None:
                 observer(Notice("certificate", f"warning: {warning}", warning=True))
         self._loop: asyncio.AbstractEventLoop | None = None

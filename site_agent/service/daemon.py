@@ -30,6 +30,7 @@ from site_agent.machine.agent_events import (
     Exit,
     Forget,
     Heard,
+    Install,
     Judge,
     Notify,
     RunMessage,
@@ -81,6 +82,7 @@ class AgentDaemon:
         self.agent, self.workers, self.counters = agent, workers, workers.counters
         self.connected_since: str | None = None
         self.certificate_until: str | None = None
+        self.install: Callable[[bytes], None] = lambda _certificate: None  # of an agent with an identity
         self.waiting = "dialling"
         self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
         self.unresolved: dict[str, str] = {}  # for the operator: runs without this site, a file that is not in force
@@ -317,6 +319,8 @@ class AgentDaemon:
                 case Countersign(receipt):
                     if self._comparing is None:  # once: this process alone writes the ledger
                         self._comparing = self._spawn(asyncio.to_thread(self._ledger.compare, receipt.head))
+                case Install(certificate):
+                    self._spawn(asyncio.to_thread(self.install, certificate.encode()))
                 case Forget(run, keep_consent):
                     self.workers.forget(run)
                     if self._session is not None:

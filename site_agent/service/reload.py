@@ -8,7 +8,7 @@ import grpc
 
 from coreg_core.errors import CoregError
 from coreg_wire.identity.credentials import client_credentials
-from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY, Identity, check_identity
+from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY, Identity, check_identity, install_renewed
 from site_agent.machine.notices import Notice
 
 DAY = 86_400.0
@@ -17,7 +17,7 @@ _Stamp: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 class ReloadingIdentity:
     """See the module's docstring. ``in_use`` receives the identity of each new session, and a renewed one with the same key:
-    it signs for the open session, and knows a new authority."""
+    it signs for the open session."""
 
     def __init__(self, identity: Identity, notify: Callable[[Notice], None], in_use: Callable[[Identity], None]):
         self.identity, self._notify, self._in_use = identity, notify, in_use
@@ -34,9 +34,9 @@ class ReloadingIdentity:
         stamp = self._now()
         if stamp == self._stamp:
             return
-        self._stamp, secret = stamp, self.identity.secret
+        self._stamp = stamp
         try:
-            fresh = check_identity(self.identity.directory, passphrase=lambda _what: secret or b"")
+            fresh = check_identity(self.identity.directory)
         except CoregError as error:
             self._notify(_not_read(str(error)))
             return
@@ -47,6 +47,15 @@ class ReloadingIdentity:
         if same_key:
             self._in_use(fresh)
         self._notify(Notice("certificate_read", fields={"until": fresh.not_after.isoformat()}))
+
+    def install(self, certificate_pem: bytes) -> None:
+        """Install the next certificate that the coordinator sent, for the next connection."""
+        try:
+            install_renewed(self.identity.directory, certificate_pem)
+        except CoregError as error:
+            self._notify(_not_read(str(error)))
+        else:
+            self.refresh()
 
     async def warn_daily(self) -> None:
         """Warn once a day if the certificate expires within a month."""

@@ -6,12 +6,9 @@ import json
 
 import pytest
 from agent_files import agent
-from ledger_home import Home
 from typer.testing import CliRunner
 
-from coordinator.authority.notary import Notary
-from coordinator.authority.pki import load_server, sign_request
-from coordinator.authority.renewal import finish_authority, renew_authority
+from coordinator.authority.pki import sign_request
 from coordinator.cli.app import app as coordinator_app
 from coordinator.driver import Timing
 from coordinator.store.summaries import Summaries
@@ -19,7 +16,7 @@ from coreg_core.errors import BadData, StorageError
 from coreg_core.protocol.messages import Countersigned, Fetched, LedgerHead
 from coreg_core.protocol.plan import Membership, Plan
 from coreg_wire.identity.checkpoints import said_by_coordinator, said_by_site
-from coreg_wire.identity.names import fingerprint, load_certificates
+from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import private_key, sign, to_hex
 from site_agent.identity.identity import enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger
@@ -265,22 +262,3 @@ def test_the_coordinator_keeps_checkpoints_and_names_a_ledger_that_went_back(hom
     warning = command("ledger-checkpoints").stderr
     assert warning.startswith("north: its ledger had 13 lines at the end of run r-two, and 7 at that of r-four")
     store.close()
-
-
-def test_heads_outlive_the_authority_that_signed_for_them(tmp_path):
-    home = Home(tmp_path)
-    home.record(home.serve("one"))
-    for lost in (False, True):
-        renew_authority(home.folder / "ca", lost=lost)
-        signed = sign_request(home.folder / "ca", home.folder / "north" / "site.csr")
-        sign_request(home.folder / "ca", home.folder / "south" / "site.csr")
-        finish_authority(home.folder / "ca")
-        mark = load_certificates((home.folder / "ca" / "ca.pem").read_bytes(), "ca.pem")[0]
-        install(home.folder / "north", signed.certificate_path, authority=fingerprint(mark))
-        home.notary = Notary(load_server(home.folder / "ca"))
-        home.serve(f"lost {lost}")
-    found = json.loads(agent("ledger", home.path, "--verify", "--json").output)
-    assert [head["receipt"] is not None for head in found["heads"]] == [True, True, True]
-    assert (home.folder / "north" / "earlier-ca.pem").exists()
-    with pytest.raises(StorageError, match="not of this federation's authority"):
-        agent("ledger", home.path, "--verify", "--authority", home.folder / "north" / "ca.pem")

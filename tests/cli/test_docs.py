@@ -24,7 +24,6 @@ from coordinator.config.sample import SAMPLE
 from coreg_core.agreement.views import make_view
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints
 from coreg_core.kernels.functions import Gaussian
-from coreg_wire.identity import keys
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -232,7 +231,6 @@ def all_options():
 
 def test_every_environment_variable_exists():
     known = {parameter.envvar for command, _ in all_options() for parameter in command.params}
-    known |= {keys.FILE_VARIABLE, keys.VARIABLE}  # a passphrase is no option: a command line is for everybody to read
     for page in PAGES:
         for name in re.findall(r"`(COREG_[A-Z_]+)`", page.read_text()):
             assert name in known, f"{page.name}: {name}"

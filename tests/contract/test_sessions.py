@@ -89,7 +89,7 @@ async def test_a_session_opens_with_hello_or_is_rejected_with_the_reason(frames:
 async def test_a_greeting_comes_first_and_delays_no_end() -> None:
     receipt = m.Countersigned(RUN, m.LedgerHead(3, "ab", "now"), "now", "05", "06")
     async with serving() as (sessions, events):
-        sessions.greeting = lambda _site: receipt
+        sessions.greetings = lambda _site: [receipt]
         client = await joined(sessions, events)
         assert await client.receive() == receipt
         began = asyncio.get_running_loop().time()

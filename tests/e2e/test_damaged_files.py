@@ -33,7 +33,6 @@ COMMANDS = {
     "north/site.pem": [CHECK, PEERS],
     "north/ca.pem": [CHECK, VERIFY],
     "north/site.key": [CHECK],
-    "north/renewal.csr": [(COORDINATOR, "sign", "--renew", "--identity", "co", "FILE"), (*PEERS, "FILE")],
     "co/south.pem": [(*PEERS, "FILE"), (AGENT, "enroll", "--identity", "south", "--install", "FILE")],
     "co/authorised-sites": [(COORDINATOR, "revoke", "west", "--identity", "co")],
     "co/federation.toml": [
@@ -105,8 +104,6 @@ def home(tmp_path_factory):
         shutil.copy(folder / "north-models" / study / "current" / "model.coreg", folder / f"{name}.coreg")
     keep(folder / "plan.json", run(COORDINATOR, "plan", "co/federation.toml", "--study", "first.toml", cwd=folder))
     keep(folder / "north" / "checkpoints.json", run(COORDINATOR, "ledger-checkpoints", "--json", cwd=folder))
-    run(AGENT, "enroll", "--renew", "--identity", "north", cwd=folder)
-    shutil.copy(folder / "north" / "site.csr", folder / "north" / "renewal.csr")
     import polars as pl
 
     pl.read_csv(folder / "north.csv").write_parquet(folder / "north.parquet")

@@ -1,17 +1,17 @@
 """Both ends while they stay: certificates read again when they change, kept when they are not right, and warned of in time."""
 
 import stat
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from coordinator.authority.pki import create_authority, load_server, reissue_server, server_names, sign_request
-from coordinator.authority.renewal import renew_authority
 from coordinator.cli.service import _soon
 from coordinator.service.access import DAY, AccessControl
 from coreg_core.errors import Refused, UsageError
-from site_agent.identity.identity import Identity, check_identity, enrol, install, renew
+from site_agent.identity.identity import Identity, check_identity, enrol, install
 from site_agent.machine.notices import Notice
 from site_agent.service.reload import ReloadingIdentity
 
@@ -35,25 +35,13 @@ def test_an_agent_shows_at_its_next_dialling_what_was_installed_meanwhile(home: 
     stays.credentials()
     assert dialled == [first]
     assert events(log) == [], "nothing changed, and nothing is read"
-    install(home / "a", sign_request(home / "ca", renew(home / "a").request_path, renewal=True).certificate_path)
+    stays.install(sign_request(home / "ca", home / "a" / "site.csr", days=700).certificate_path.read_bytes())
+    assert dialled[-1].certificate_pem != first.certificate_pem, "it signs for the open session too"
     stays.credentials()
-    assert dialled[1].certificate_pem != first.certificate_pem
-    assert stays.identity is dialled[1]
+    assert stays.identity is dialled[-1]
     assert events(log) == ["certificate_read"]
-
-
-@pytest.mark.parametrize("new_key", [False, True])
-def test_a_renewed_certificate_of_the_same_key_signs_in_the_open_session(home: Path, new_key: bool) -> None:
-    """It knows a new authority, which issued the coordinator's certificate. With another key it is of the next session."""
-    log, used = list[Notice](), list[Identity]()
-    stays = ReloadingIdentity(check_identity(home / "a"), log.append, used.append)
-    stays.credentials()
-    request = renew(home / "a", new_key=new_key).request_path
-    install(home / "a", sign_request(home / "ca", request, renewal=True).certificate_path)
-    stays.refresh()
-    assert (used[-1] is stays.identity) != new_key
-    stays.credentials()
-    assert used[-1] is stays.identity
+    stays.install(first.certificate_pem)
+    assert events(log) == ["certificate_read", "certificate_not_read"]
 
 
 @pytest.mark.parametrize("file", ["site.pem", "site.key", "ca.pem"])
@@ -96,6 +84,7 @@ def test_a_coordinator_keeps_what_it_has_where_the_files_are_not_right(home: Pat
 
 def test_what_expires_is_said_a_month_ahead_and_once_a_day(home: Path) -> None:
     reissue_server(home / "ca", days=20)
+    (home / "ca" / "ca.key").rename(home / "ca.key")
     access = AccessControl(home / "ca", insecure=False)
     [warning] = access.expiring(1000.0)
     assert "coordinator.pem expires in 20 days" in warning
@@ -103,8 +92,9 @@ def test_what_expires_is_said_a_month_ahead_and_once_a_day(home: Path) -> None:
     assert access.warnings == [warning], "for `status`"
     assert access.expiring(1000.0 + DAY) == [warning]
     assert access.expiring(1000.0 + 2 * DAY, ("a", "zz"))[1].startswith("zz cannot connect: no certificate in ")
-    reissue_server(home / "ca")
-    assert access.expiring(1000.0 + 4 * DAY) == []
+    (home / "ca.key").rename(home / "ca" / "ca.key")
+    assert access.expiring(1000.0 + 4 * DAY) == [], "it was renewed"
+    assert access.ends()["server"] > time.time() + 300 * DAY
 
 
 def test_a_lost_key_of_the_server_is_made_again(home: Path) -> None:
@@ -119,9 +109,8 @@ def test_a_lost_key_of_the_server_is_made_again(home: Path) -> None:
     assert stat.S_IMODE((authority / "coordinator.key").stat().st_mode) == 0o600
     (authority / "coordinator.pem").unlink()
     kept = {path.name: path.read_bytes() for path in authority.iterdir()}
-    for begin in (renew_authority, reissue_server):
-        with pytest.raises(UsageError, match=r"--host"):
-            begin(authority)
+    with pytest.raises(UsageError, match=r"--host"):
+        reissue_server(authority)
     assert {path.name: path.read_bytes() for path in authority.iterdir()} == kept, "nothing was begun"
     reissue_server(authority, ["coordinator.example.org"])
     assert "coordinator.example.org" in server_names(authority)
@@ -130,18 +119,15 @@ def test_a_lost_key_of_the_server_is_made_again(home: Path) -> None:
         load_server(authority)
 
 
-def test_sites_says_which_certificates_are_to_be_renewed() -> None:
+def test_sites_says_which_certificates_end_soon() -> None:
     now = datetime.now(UTC)
-    assert _soon((now + timedelta(days=12, hours=1)).isoformat()) == (
-        " (expires in 12 days; the site's operator has to renew it. A renewed one is shown from its next connection on)"
-    )
-    assert _soon((now - timedelta(days=2)).isoformat()).startswith(" (EXPIRED; the site's operator has to renew it")
+    soon = _soon((now + timedelta(days=12, hours=1)).isoformat())
+    assert soon == " (expires in 12 days; it is renewed when the site connects, if ca.key is on this machine)"
+    assert _soon((now - timedelta(days=2)).isoformat()).startswith(" (EXPIRED; ")
     assert _soon((now + timedelta(days=31)).isoformat()) == ""
 
 
-def test_an_agents_warning_names_the_command(home: Path) -> None:
-    soon = check_identity(home / "a").expiry_warning(now=datetime.now(UTC) + timedelta(days=340))
+def test_an_agents_warning_says_what_to_do(home: Path) -> None:
+    soon = check_identity(home / "a").expiry_warning(now=datetime.now(UTC) + timedelta(days=345))
     assert soon is not None
-    assert soon.endswith(
-        "Run `coreg-agent enroll --renew`, send site.csr to the coordinator's operator, and install the answer."
-    )
+    assert soon.endswith("Have the coordinator's operator sign site.csr again, and install the answer.")

@@ -111,9 +111,9 @@ def test_a_revoked_site_is_refused_while_the_server_runs(home: Path) -> None:
     assert answer is grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_a_replaced_certificate_is_refused(home: Path) -> None:
-    old = check_identity(home / "a")
-    answer, _ = outcome(home / "ca", old, lambda: sign_request(home / "ca", home / "a" / "site.csr"))
+def test_a_replaced_key_is_refused(home: Path) -> None:
+    old, other = check_identity(home / "a"), enrol(home / "a-again", "a").request_path
+    answer, _ = outcome(home / "ca", old, lambda: sign_request(home / "ca", other))
     assert answer is grpc.StatusCode.PERMISSION_DENIED
 
 

@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.serialization import (
 from coordinator.authority import authorised
 from coordinator.authority.authorised import ALLOW_LIST
 from coordinator.authority.pki import create_authority, sign_request
-from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
 from coreg_wire.files.locks import exclusive
 from coreg_wire.identity.names import key_fingerprint
-from site_agent.identity.identity import Identity, check_identity, enrol, install
+from site_agent.identity.identity import Identity, check_identity, enrol, install, install_renewed
 
 DAY = timedelta(days=1)
 
@@ -150,10 +150,10 @@ def test_the_message_says_which_file_is_wrong(home: Path, spoil: Callable[[Path]
 
 def test_time_is_checked_and_told(home: Path) -> None:
     now = datetime.now(UTC)
-    with pytest.raises(Refused, match=r"site\.pem expired on \d{4}-\d\d-\d\d .*enroll --renew"):
+    with pytest.raises(Refused, match=r"site\.pem expired on \d{4}-\d\d-\d\d .*sign site.csr again"):
         check_identity(home / "a", now=now + 366 * DAY)
-    with pytest.raises(Refused, match=r"ca\.pem expired on .* new authority"):
-        check_identity(home / "a", now=now + 3651 * DAY)
+    with pytest.raises(Refused, match=r"ca\.pem expired on .* enrol in a new one"):
+        check_identity(home / "a", now=now + 7306 * DAY)
     with pytest.raises(Refused, match=r"not valid before .* check the clock"):
         check_identity(home / "a", now=now - DAY)
 
@@ -162,7 +162,7 @@ def test_an_encrypted_or_foreign_key_is_said_so(home: Path) -> None:
     path = home / "a" / "site.key"
     key = load_pem_private_key(path.read_bytes(), None)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x")))
-    with pytest.raises(UsageError, match="needs a passphrase, and none is given"):
+    with pytest.raises(BadData, match="not a private key in PEM"):
         check_identity(home / "a")
     other = rsa.generate_private_key(65537, 2048)
     path.write_bytes(other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -188,7 +188,7 @@ def test_an_answer_must_be_whole(home: Path) -> None:
     with pytest.raises(BadData, match="holds 1 certificates, expected two"):
         install(home / "a", bundle)
     bundle.write_bytes(authority + certificate)
-    with pytest.raises(BadData, match="expected two or more: the site's, then the authority's"):
+    with pytest.raises(Refused, match="does not name a site"):
         install(home / "a", bundle)
     with pytest.raises(UsageError, match="does not exist"):
         install(home / "a", home / "none.pem")
@@ -201,9 +201,7 @@ def test_an_answer_must_be_whole(home: Path) -> None:
 
 def test_another_authority_is_never_adopted_silently(home: Path) -> None:
     signed = sign_request(home / "other-ca", home / "a" / "site.csr")
-    with pytest.raises(
-        Refused, match=r"but this site trusts .* which did not sign it\. Ask .* --authority FINGERPRINT"
-    ):
+    with pytest.raises(Refused, match=r"but this site trusts .* enrol in another folder"):
         install(home / "a", signed.certificate_path)
     (home / "a" / "ca.pem").unlink()
     install(home / "a", signed.certificate_path)
@@ -226,6 +224,26 @@ def test_a_failed_signature_leaves_the_listed_certificate_in_its_file(
     with exclusive(home / "ca" / ALLOW_LIST, "busy"), pytest.raises(StorageError):
         sign_request(home / "ca", home / "a" / "site.csr")
     assert path.read_bytes() == before
+
+
+def test_the_next_certificate_from_the_coordinator_is_installed_if_it_is_this_sites(home: Path) -> None:
+    path = home / "a" / "site.pem"
+    before = path.read_bytes()
+    enrol(home / "b", "b")
+    foreign = sign_request(home / "ca", home / "b" / "site.csr").certificate_path.read_bytes()
+    other = sign_request(home / "other-ca", home / "a" / "site.csr", home / "x.pem").certificate_path.read_bytes()
+    for pem, words in (
+        (foreign, "another key"),
+        (other, "signed by"),
+        (before, "not the next one"),
+        (b"x", "no readable"),
+    ):
+        with pytest.raises(CoregError, match=words):
+            install_renewed(home / "a", pem)
+    assert path.read_bytes() == before
+    later = sign_request(home / "ca", home / "a" / "site.csr", days=700).certificate_path.read_bytes()
+    install_renewed(home / "a", later)
+    assert check_identity(home / "a").days_left() == pytest.approx(700, abs=0.01)
 
 
 def test_an_expired_answer_is_not_installed(home: Path) -> None:

@@ -23,12 +23,14 @@ from coordinator.authority.pki import (
     expiry_warnings,
     load_server,
     reissue_server,
+    renew_server,
+    renewed_site,
     server_names,
     sign_request,
 )
 from coordinator.cli.app import app
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
-from coreg_wire.identity.names import certificate_name, check_site_name, fingerprint
+from coreg_wire.identity.names import certificate_name, check_site_name, key_fingerprint
 from site_agent.identity.identity import enrol
 
 
@@ -206,13 +208,13 @@ def test_a_signed_site_is_a_client_with_one_name_and_no_dns_name(authority: Path
     site.verify_directly_issued_by(ca)
     assert ca == certificate(authority / "ca.pem")
     assert certificate_name(site) == signed.name == "north"
-    assert signed.fingerprint == fingerprint(site)
+    assert signed.key_fingerprint == key_fingerprint(site.public_key())
     assert not signed.replaced
     purposes = site.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(purposes) == [ExtendedKeyUsageOID.CLIENT_AUTH]
     names = site.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert list(names) == [x509.UniformResourceIdentifier("coreg:site:north")]
-    assert Authorised(authority).sites() == {"north": signed.fingerprint}
+    assert Authorised(authority).sites() == {"north": signed.key_fingerprint}
     Authorised(authority).check("north", signed.certificate_path.read_bytes())
 
 
@@ -223,8 +225,8 @@ def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
 
 
 def test_an_expired_authority_signs_nothing(authority: Path, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"ca\.pem expired on .*renew-authority .* --lost"):
-        sign_request(authority, request(tmp_path, "a"), now=datetime.now(UTC) + timedelta(days=5000))
+    with pytest.raises(Refused, match=r"ca\.pem expired on .*begin a new federation"):
+        sign_request(authority, request(tmp_path, "a"), now=datetime.now(UTC) + timedelta(days=8000))
 
 
 def test_another_name_than_the_request_is_refused(authority: Path, tmp_path: Path) -> None:
@@ -296,15 +298,18 @@ def test_the_answer_never_overwrites_the_authority_or_the_request(authority: Pat
 # --- the allow-list
 
 
-def test_signing_again_replaces_and_the_old_certificate_is_refused(authority: Path, tmp_path: Path) -> None:
+def test_signing_again_keeps_the_key_and_another_key_replaces_it(authority: Path, tmp_path: Path) -> None:
     path, allowed = request(tmp_path, "a"), Authorised(authority)
     old = sign_request(authority, path, tmp_path / "old.pem")
     new = sign_request(authority, path, tmp_path / "new.pem")
-    assert (old.replaced, new.replaced) == (False, True)
-    assert old.key_fingerprint == new.key_fingerprint
-    allowed.check("a", (tmp_path / "new.pem").read_bytes())
-    with pytest.raises(Refused, match="revoked or replaced"):
-        allowed.check("a", (tmp_path / "old.pem").read_bytes())
+    assert (old.replaced, new.replaced) == (False, False)
+    for pem in ("old.pem", "new.pem"):
+        allowed.check("a", (tmp_path / pem).read_bytes())
+    other = sign_request(authority, enrol(tmp_path / "another", "a").request_path, tmp_path / "other.pem")
+    assert other.replaced
+    allowed.check("a", (tmp_path / "other.pem").read_bytes())
+    with pytest.raises(Refused, match="the key was replaced"):
+        allowed.check("a", (tmp_path / "new.pem").read_bytes())
 
 
 def test_revoking_needs_no_restart(authority: Path, tmp_path: Path) -> None:
@@ -334,17 +339,19 @@ def test_the_server_certificate_is_no_site(authority: Path) -> None:
 def test_the_list_is_edited_by_hand_without_harm(authority: Path, tmp_path: Path) -> None:
     path, allowed = authority / "authorised-sites", Authorised(authority)
     a = sign_request(authority, request(tmp_path, "a"))
-    mark = a.fingerprint.upper()
+    mark = a.key_fingerprint.upper()
     with_colons = ":".join(mark[i : i + 2] for i in range(0, 64, 2))
     path.write_text(f"# ours\n\n  a   {with_colons}  # Anna\nbroken line here\nc 12\n")
     pem = a.certificate_path.read_bytes()
     allowed.check("a", pem)
     b = sign_request(authority, request(tmp_path, "b"))
-    assert path.read_text() == (f"# ours\n\n  a   {with_colons}  # Anna\nbroken line here\nc 12\nb {b.fingerprint}\n")
+    assert path.read_text() == (
+        f"# ours\n\n  a   {with_colons}  # Anna\nbroken line here\nc 12\nb {b.key_fingerprint}\n"
+    )
     assert revoke(authority, "a")
     with pytest.raises(Refused, match=r"authorised-sites, lines 3, 4: not NAME FINGERPRINT"):
         allowed.check("a", pem)
-    path.write_text(f"a {a.fingerprint}\na {a.fingerprint}\n")
+    path.write_text(f"a {a.key_fingerprint}\na {a.key_fingerprint}\n")
     with pytest.raises(Refused, match="is listed 2 times"):
         allowed.check("a", pem)
     path.unlink()
@@ -359,7 +366,7 @@ def test_sites_signed_at_the_same_time_are_all_listed(authority: Path, tmp_path:
     paths = [request(tmp_path, f"s{i}") for i in range(16)]
     with ThreadPoolExecutor(8) as pool:
         signed = list(pool.map(lambda path: sign_request(authority, path), paths))
-    assert Authorised(authority).sites() == {site.name: site.fingerprint for site in signed}
+    assert Authorised(authority).sites() == {site.name: site.key_fingerprint for site in signed}
 
 
 def test_certificates_that_run_out_soon_are_announced(authority: Path, tmp_path: Path) -> None:
@@ -367,10 +374,32 @@ def test_certificates_that_run_out_soon_are_announced(authority: Path, tmp_path:
     assert days_left(signed.certificate_path.read_bytes()) == pytest.approx(20, abs=0.01)
     assert expiry_warnings(authority, within_days=5) == []
     (warning,) = expiry_warnings(authority)
-    assert "a.pem expires in 20 days: have a run `coreg-agent enroll --renew`" in warning
-    late = expiry_warnings(authority, now=datetime.now(UTC) + timedelta(days=735))
+    assert "a.pem expires in 20 days: sign the request of a again" in warning
+    late = expiry_warnings(authority, now=datetime.now(UTC) + timedelta(days=370))
     end = certificate(authority / "coordinator.pem").not_valid_after_utc
     assert any(f"coordinator.pem EXPIRED on {end:%Y-%m-%d}" in text and "--renew-server" in text for text in late)
+
+
+def test_a_site_and_the_server_are_renewed_a_month_before_their_end_with_the_same_key(tmp_path: Path) -> None:
+    authority = tmp_path / "ca"
+    create_authority(authority, ["coordinator.example"], server_days=29)
+    old = sign_request(authority, request(tmp_path, "a"), days=29).certificate_path.read_bytes()
+    new = renewed_site(authority, old)
+    assert new is not None
+    assert days_left(new) == pytest.approx(365, abs=0.01)
+    before, after = (x509.load_pem_x509_certificate(pem) for pem in (old, new))
+    assert (certificate_name(after), after.public_key()) == ("a", before.public_key())
+    assert certificate(authority / "a.pem") == after
+    Authorised(authority).check("a", old)
+    Authorised(authority).check("a", new)
+    assert renewed_site(authority, new) is None, "not before its last month"
+    key, names = (authority / "coordinator.key").read_bytes(), server_names(authority)
+    assert renew_server(authority)
+    assert not renew_server(authority)
+    assert ((authority / "coordinator.key").read_bytes(), server_names(authority)) == (key, names)
+    load_server(authority)
+    (authority / "ca.key").unlink()
+    assert renewed_site(authority, old) is None, "the authority's key is elsewhere"
 
 
 # --- names

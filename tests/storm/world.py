@@ -231,6 +231,7 @@ class World:
             ledger.signer = HeadSigner(identity)
 
         identity = ReloadingIdentity(known, daemon.notify, sign_as)
+        daemon.install = identity.install
 
         def certificate() -> bytes:
             identity.credentials()

@@ -205,6 +205,7 @@ TO_SITE: dict[type, st.SearchStrategy[Any]] = {
         words=st.none() | words,
     ),
     m.Finished: made_later(m.Finished, runs, st.sampled_from(Outcome), texts, some(heads)),
+    m.Renewed: made_later(m.Renewed, texts),
     m.Countersigned: made_later(m.Countersigned, runs, ledger_heads, texts, texts, texts, texts),
     m.Dismissed: made_later(m.Dismissed, runs, st.sampled_from(Outcome), texts),
     m.Rejected: made_later(m.Rejected, texts, st.booleans()),

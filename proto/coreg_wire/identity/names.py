@@ -8,7 +8,7 @@ import re
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256, Hash
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
@@ -124,7 +124,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
     return certificate.fingerprint(SHA256()).hex()
 
 
-def key_fingerprint(key: ec.EllipticCurvePublicKey) -> str:
+def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
     """SHA-256 of the public key (SubjectPublicKeyInfo, DER) in hexadecimal. It stays while the key stays.
 
     Two organisations compare it over the telephone, before signing and when pinning peers.

@@ -223,20 +223,22 @@ class CoordinatorFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[ToSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class ToSite(_message.Message):
-    __slots__ = ("finished", "rejected", "dismissed", "countersigned", "proposal", "step")
+    __slots__ = ("finished", "rejected", "dismissed", "countersigned", "proposal", "step", "renewed")
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     DISMISSED_FIELD_NUMBER: _ClassVar[int]
     COUNTERSIGNED_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    RENEWED_FIELD_NUMBER: _ClassVar[int]
     finished: Finished
     rejected: Rejected
     dismissed: Dismissed
     countersigned: Countersigned
     proposal: Proposal
     step: Step
-    def __init__(self, finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., countersigned: _Optional[_Union[Countersigned, _Mapping]] = ..., proposal: _Optional[_Union[Proposal, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ...) -> None: ...
+    renewed: Renewed
+    def __init__(self, finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., countersigned: _Optional[_Union[Countersigned, _Mapping]] = ..., proposal: _Optional[_Union[Proposal, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ..., renewed: _Optional[_Union[Renewed, _Mapping]] = ...) -> None: ...
 
 class Proposal(_message.Message):
     __slots__ = ("run", "attempt", "plan", "approval")
@@ -437,6 +439,12 @@ class Finished(_message.Message):
     reason: str
     heads: _containers.RepeatedCompositeFieldContainer[Head]
     def __init__(self, run: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., heads: _Optional[_Iterable[_Union[Head, _Mapping]]] = ...) -> None: ...
+
+class Renewed(_message.Message):
+    __slots__ = ("certificate",)
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    certificate: str
+    def __init__(self, certificate: _Optional[str] = ...) -> None: ...
 
 class Countersigned(_message.Message):
     __slots__ = ("run", "head", "at", "signature", "certificate", "reason")
