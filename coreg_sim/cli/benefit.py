@@ -126,7 +126,7 @@ def _simulate(
     table: "AttributeTable", regimes: "list[Regime]", draws: int, jobs: int
 ) -> "dict[str, list[SiteOutcome]]":
     """All sites of all draws of each regime. A line for every tenth goes to standard error."""
-    from joblib import Parallel, delayed
+    from sklearn.utils.parallel import Parallel, delayed
 
     from coreg_sim.benefit.partition import partition
     from coreg_sim.benefit.trial import trial

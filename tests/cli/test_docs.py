@@ -62,7 +62,7 @@ def test_generated_parts_are_fresh():
 def test_a_stale_part_is_named_with_the_command_that_mends_it(tmp_path):
     for name in ("tools", "docs", "deploy"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    for name in ("proto", "coreg_core", "coordinator", "site_agent", "coreg_sim"):
+    for name in ("proto", "coreg_core", "coordinator", "site_agent", "coreg_sim", "benchmarks", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "README.md").write_bytes((ROOT / "README.md").read_bytes())
     page = tmp_path / "docs" / "reference" / "exit-codes.md"
