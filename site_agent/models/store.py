@@ -6,7 +6,6 @@ A run's folder appears atomically. No file is overwritten.
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -189,15 +188,6 @@ class ModelStore:
             return self.manifests()
         except StorageError:
             return []
-
-    def current_models(self) -> dict[str, SiteModel]:
-        """The joined model of each study's current run, by study; one that cannot be read is left out."""
-        found = {}
-        for m in self._readable():
-            if m["current"] and (path := Path(m["folder"]) / MODEL).exists():
-                with suppress(BadData):
-                    found[str(m["study"])] = load_model(path)
-        return found
 
     def alignment_of(self, data: str) -> str | None:
         """The study whose current run aligned the ids of that data set."""

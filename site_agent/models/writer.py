@@ -17,7 +17,6 @@ from coreg_core.agreement.views import KernelExpansion, Solution
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation.losses import estimate
 from coreg_core.evaluation.probability import Probability
-from coreg_core.numerics.arrays import Arr
 from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import Judged, SiteResult
 from site_agent.models import findings
@@ -35,17 +34,6 @@ class Models:
     target: str
     output: Path
     local_model: Path | None
-
-    def check(self) -> None:
-        """Check before the run that the models can be written, because afterwards they would be lost.
-
-        Raises
-        ------
-        UsageError
-            a model cannot be written, or another kind of file has its name.
-        """
-        for path in (self.output, self.local_model):
-            check_output(path)
 
     @property
     def local_path(self) -> Path:
@@ -78,7 +66,7 @@ class Models:
         labels = short if len(set(short)) == len(set(couplings)) else [repr(coupling) for coupling in couplings]
         own = None if result.choice is None else result.choice.chosen
         found = _of_path(result)
-        for text in [*findings_of(result, labels), *([] if found is None else findings.recommended(found))]:
+        for text in [*_choice(result, labels), *([] if found is None else findings.told(found, self.target))]:
             note(text)
         paths = []
         if own is not None:  # the choice of this site's own labels
@@ -183,31 +171,16 @@ def _of_path(result: SiteResult) -> findings.Found | None:
     return findings.of_path(choice, result.couplings, result.divisor)
 
 
-def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:
-    """Sentences about the left-out errors of a path and of the choice, in the target's units; empty without a choice."""
-    choice = result.choice
-    if choice is None:
-        return ()
+def _choice(result: SiteResult, labels: Sequence[str]) -> list[str]:
+    """The left-out error of each coupling of a path, in the target's units; empty without a choice."""
+    if (choice := result.choice) is None:
+        return []
     errors = [estimate(errors).rmse * result.divisor for errors in choice.left_out]
     listed = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
-    found = [
+    return [
         f"coupling {labels[choice.chosen]} has the least error on this site's own labels, each left out in turn "
         f"(root mean square errors: {listed})"
     ]
-    chosen = result.couplings[choice.chosen] if result.couplings else None
-    if choice.nested is not None and chosen != 0.0:  # with λ = 0 the kept model is the local one
-        alone = choice.left_out[result.couplings.index(0.0)] if 0.0 in result.couplings else None
-        beside = "" if alone is None else f", beside {_worded(alone, result.divisor)} alone"
-        found.append(
-            f"root mean square error of such a choice on {len(choice.nested)} left-out labels (five folds): "
-            f"{_worded(choice.nested, result.divisor)}{beside}"
-        )
-    return tuple(found)
-
-
-def _worded(errors: Arr, divisor: float) -> str:
-    found = estimate(errors)
-    return f"{found.rmse * divisor:.4g} ± {found.standard_error * divisor:.2g}"
 
 
 def set_aside(path: Path, run: str) -> Path | None:

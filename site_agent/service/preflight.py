@@ -23,17 +23,13 @@ from site_agent.data.errors import BadTable, some
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare, site_salt
 from site_agent.data.shared_set import UNSHARED
-from site_agent.data.tables import read_table
 from site_agent.ledger.files import read_lines
-from site_agent.models.batch import batch_of
 from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
 from site_agent.policy.policy import Policy, read_policy
 from site_agent.service.app import host_and_port, who_am_i, with_own_key
 from site_agent.session.grpc_mtls import check_connection
-
-FEW_LABELS, FEW_SHARED = 10, 50  # the fewest of the benefit study
 
 
 class _Skipped(Exception):
@@ -99,7 +95,7 @@ def check(
             known = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
             shared = "" if known is None else f", of which {len(known.ids)} are shared and can be scored"
             many = len(read_ids(inputs, "exact"))
-            return f"{many} ids{shared}, no target: for scoring and alignment; {scorable(name, inputs)}"
+            return f"{many} ids{shared}, no target: for scoring and alignment"
         prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
         found[name], d = prepared, prepared.data
         if 2 == len(values := set(d.y.tolist())) < len(d.y) and values != {0.0, 1.0}:
@@ -111,10 +107,6 @@ def check(
             )
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
-        for count, what, least in ((len(d.X), "labelled", FEW_LABELS), (d.n_shared, "shared", FEW_SHARED)):
-            if 0 < count < least:
-                text = f"{called}: {count} {what} instances. Fewer than {least} were not measured (docs/research/benefit.md)"
-                note(text, True, {"check": "table", "warning": True})
         allowed = written()
         common = allowed is not None and allowed.common_rows
         if inputs.shared is not None and common and (fault := prepared.unshared(inputs)) is not None:
@@ -143,26 +135,6 @@ def check(
             if settings.policy is not None and settings.policy.exists():
                 return read_policy(settings.policy)
         return None
-
-    def scorable(name: str, inputs: Inputs) -> str:
-        """Which current models can score the table; a warning if none can."""
-        fits, faults = list[str](), list[str]()
-        if not set(read_table(inputs.table, na_values=inputs.na_values).columns) - set(inputs.id.split("+")):
-            return "it has ids only"
-        for study, model in results.current_models().items():
-            try:
-                _, scored = batch_of(model, {name: inputs}, salt)
-            except BadData as error:
-                faults.append(f"not with the model of {study}: {error}")
-            else:
-                fits.append(study)
-                for text in scored.notes:
-                    note(f"table {name}, with the model of {study}: {text}", True, {"check": "table", "warning": True})
-        if fits:
-            return f"can be scored with the models of {', '.join(fits)}"
-        if faults:
-            raise _Warned(f"cannot be scored: {'; '.join(faults)}")
-        return "features not checked, because there is no model yet"
 
     def ids(inputs: Inputs) -> str:
         allowed = written()
@@ -248,7 +220,7 @@ def check(
                 note(f"plan: {reason}", False, fields)
             code = code or (Refused.exit_code if against else 0)
             if not against:
-                note(f"plan: the policy allows it; `table {planned.data}` above shows which models fit", True, fields)
+                note("plan: the policy allows it", True, fields)
             return
         if sections and planned.data and planned.data not in settings.data:
             listed = ", ".join(f"[data.{name}]" for name in settings.data)

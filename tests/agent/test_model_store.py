@@ -150,26 +150,6 @@ def test_a_scoring_of_several_batches_is_one_vector_and_a_file_for_each(store, t
     assert store.put_scores(scoring, SiteResult(Outcome.REFUSED, "", scoring, (), None, 0.0, 1.0), scored) == ()
 
 
-def test_check_tells_which_models_can_score_a_table_without_a_target(store, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    store.put("r1")
-    write(tmp_path, '[data.new]\ntable = "new.csv"\nid = "id"\n', "agent.toml")
-    told = {}
-    for case, table in (("fits", "id,a,b\nn1,0,1\nn2,1,2\n"), ("column", "id,a\nn1,0\n"), ("cell", "id,a,b\nn1,0,x\n")):
-        write(tmp_path, table, "new.csv")
-        lines = agent("check", "--insecure", "--name", "north").stdout.splitlines()
-        [told[case]] = [
-            line for line in lines if ("table new: " in line and "ids, no" in line) or "cannot be scored" in line
-        ]
-    assert told["fits"].endswith("2 ids, no target: for scoring and alignment; can be scored with the models of waits")
-    assert told["column"].startswith("WARN   table new: cannot be scored: not with the model of waits: ")
-    assert "no column 'b'" in told["column"]
-    assert "line 2, column 'b': 'x' is not a finite number" in told["cell"]
-    write(tmp_path, "id\nn1\nn2\n", "new.csv")
-    lines = agent("check", "--insecure", "--name", "north").stdout.splitlines()
-    assert "ok     table new: 2 ids, no target: for scoring and alignment; it has ids only" in lines
-
-
 def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written(store, tmp_path):
     """Each site has other records too, and its own way to write an id."""
     [path] = store.put("r1")

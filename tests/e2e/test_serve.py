@@ -178,7 +178,6 @@ def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_undisturbed
             assert found["stop"] == ("MAX_ROUNDS" if "max_rounds" in studies[name] else "CONVERGED"), found["reason"]
             assert fed.kept(each) == fed.undisturbed(each), name
         assert "7 runs" in well("coreg-coordinator", "backup", "copy.sqlite", cwd=tmp_path)
-        assert len(list((tmp_path / "west").glob("ledger-*.jsonl"))) > 5
         for site in SITES:
             checkpoints = well("coreg-coordinator", "ledger-checkpoints", "--site", site, "--json", cwd=tmp_path)
             (tmp_path / "c.json").write_text(checkpoints)
