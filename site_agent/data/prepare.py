@@ -63,19 +63,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         raise UsageError(f"{inputs.table}: training needs a target. Name the column to predict.")
     found = Faults()
     aligned = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
-    table = load_site_tables(
-        inputs.table,
-        inputs.target,
-        inputs.id,
-        unlabelled=inputs.unlabelled,
-        drop=inputs.drop,
-        labels=inputs.labels,
-        positive=inputs.positive,
-        weight=inputs.weight,
-        na_values=inputs.na_values,
-        found=found,
-        aligned=aligned,
-    )
+    table = load_site_tables(inputs, aligned, found)
     with found.caught():
         preprocessing = replace(
             Preprocessing.fit(table, categorical=inputs.categorical, dates=inputs.dates, scale=inputs.scale),

@@ -16,6 +16,7 @@ from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.protocol.plan import IdRule
 from site_agent.data.aligned import SharedIds, normalised
 from site_agent.data.errors import SHOWN, BadTable, Fault, Faults, some
+from site_agent.data.inputs import Inputs
 from site_agent.data.sources import NA_VALUES, Source
 from site_agent.data.tables import Table, read_table
 
@@ -45,31 +46,14 @@ class SiteTable:
         return self.labelled.columns
 
 
-def load_site_tables(
-    data: Source,
-    target: str,
-    id_column: str,
-    *,
-    unlabelled: Source | None = None,
-    drop: Sequence[str] = (),
-    labels: bool = True,
-    positive: str = "",
-    weight: str | None = None,
-    na_values: Sequence[str] = NA_VALUES,
-    found: Faults | None = None,
-    aligned: SharedIds | None = None,
-) -> SiteTable:
-    """Read a site's labelled and unlabelled rows. Without ``labels`` all rows are shared, and no target column is needed.
+def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Faults | None = None) -> SiteTable:
+    """Read a site's labelled and unlabelled rows. Without `labels` all rows are shared, and no target column is needed.
 
-    Rows of ``data`` with an empty target are the shared unlabelled set. If ``unlabelled`` names a file, that is the shared set,
-    and such rows are left out with a note.
+    Rows with an empty target are the shared unlabelled set. If `unlabelled` names a file, that is the shared set, and such rows
+    are left out with a note.
 
     Parameters
     ----------
-    positive
-        the positive value of a yes/no target, read as 1; "" for a target of numbers.
-    weight
-        the column with the weights of the labelled rows; None: all count alike.
     aligned
         the result of an alignment: the shared set are the rows with these ids, normalised by its rule.
     found
@@ -81,6 +65,14 @@ def load_site_tables(
         see `read_table`; a column is missing, a target or weight is not a number, a weight is not above 0, an unlabelled row has
         no id or an id twice, or there is no labelled or no unlabelled row. All faults are in one error.
     """
+    data, target, id_column, unlabelled = inputs.table, inputs.target or "", inputs.id, inputs.unlabelled
+    drop, labels, positive, weight, na_values = (
+        inputs.drop,
+        inputs.labels,
+        inputs.positive,
+        inputs.weight,
+        inputs.na_values,
+    )
     own = Faults()
     table = read_table(data, own, na_values)
     if positive in na_values:

@@ -206,7 +206,7 @@ class _Reading:
 
 
 def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
-    """Checkpoints from a file with the output of `ledger-checkpoints`, `show` or `ledger --verify`, each with --json.
+    """Checkpoints from a file with the output of `coreg-coordinator ledger-checkpoints --json`.
 
     Raises
     ------
@@ -220,9 +220,7 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: cannot be read ({error}).") from None
     try:
-        plain = [json.loads(line) for line in text.splitlines() if line.strip()]
-        told = [one for each in plain for one in each.get("checkpoints", each.get("heads", [each]))]
-        heads = [head_of(one) for one in told]
+        heads = [head_of(json.loads(line)) for line in text.splitlines() if line.strip()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadData(
             f"{path}: not checkpoints as `coreg-coordinator ledger-checkpoints --json` writes them."
@@ -242,9 +240,6 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
 
 def head_of(told: dict[str, Any]) -> SignedHead:
     """A checkpoint of the coordinator's record."""
-    receipt = None
-    if told["receipt"] is not None:
-        receipt = Countersigned(**{**told["receipt"], "head": LedgerHead(**told["receipt"]["head"])})
-    run, head = (receipt.run, receipt.head) if receipt is not None else (told["run"], LedgerHead(**told["head"]))
-    made = SignedHead(told["site"], run, head, told["signature"], told["certificate"], receipt)
+    receipt = TypeAdapter(Countersigned).validate_python(told["receipt"])
+    made = SignedHead(told["site"], receipt.run, receipt.head, told["signature"], told["certificate"], receipt)
     return TypeAdapter(SignedHead).validate_python(asdict(made))  # a number is no signature

@@ -29,7 +29,7 @@ def prepared(source, target="y", **options):
 
 
 def site_table(folder, content, **options):
-    return load_site_tables(write(folder, content), "y", "id", **options)
+    return load_site_tables(inputs(write(folder, content), **options))
 
 
 def fitted(folder, content, *, drop=(), **options):

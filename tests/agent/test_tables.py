@@ -10,7 +10,7 @@ import unicodedata
 import numpy as np
 import polars as pl
 import pytest
-from agent_files import prepared, site_table, table, write
+from agent_files import inputs, prepared, site_table, table, write
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -204,7 +204,7 @@ def test_ids_are_sorted_by_their_bytes_in_any_order_of_rows(tmp_path_factory, te
         written = [guarded(t) for t in order]  # a reader takes one apostrophe away before a sign
         frame = pl.DataFrame({"id": ["l", *written], "a": ["1"] * (len(ids) + 1), "y": ["1", *[None] * len(ids)]})
         frame.write_parquet(folder / "t.parquet")
-        assert load_site_tables(folder / "t.parquet", "y", "id").unlabelled_ids == tuple(ids)
+        assert load_site_tables(inputs(folder / "t.parquet")).unlabelled_ids == tuple(ids)
 
 
 def test_a_file_of_shared_rows_has_the_features_and_replaces_the_rows_without_a_target(tmp_path):
@@ -220,7 +220,7 @@ def test_a_file_of_shared_rows_has_the_features_and_replaces_the_rows_without_a_
     assert found.features == found.unlabelled.columns == ["a"]
     for name, words in (("y", "the target and the id"), ("zz", "no column 'zz'")):
         with pytest.raises(BadData, match=words):
-            load_site_tables(tmp_path / "t.csv", "y", name)
+            load_site_tables(inputs(tmp_path / "t.csv", id=name))
 
 
 def test_parquet_columns_become_text_without_loss(tmp_path):
