@@ -28,10 +28,10 @@ class Cluster:
 
 
 @contextmanager
-def connected(address: str | None = None, cpus: int | None = None, *, instead: str) -> Iterator[Cluster]:
+def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
     """A running Ray, for as long as the block lasts.
 
-    Without an address, Ray is started on this machine with ``cpus`` cores (None: all). ``auto`` or HOST:PORT joins a cluster;
+    Without an address, Ray is started on this machine with all cores. ``auto`` or HOST:PORT joins a cluster;
     this process must run on one of its nodes. ``instead`` is advice for a user without Ray; the errors end with it.
 
     Raises
@@ -56,7 +56,7 @@ def connected(address: str | None = None, cpus: int | None = None, *, instead: s
             # A separate folder: Ray finds no other session, and no files remain.
             folder = tempfile.TemporaryDirectory(prefix="coreg-ray-", ignore_cleanup_errors=True)
             options |= {"address": "local", "_temp_dir": stack.enter_context(folder)}
-            options |= {"num_cpus": cpus, "include_dashboard": False}
+            options["include_dashboard"] = False
         else:
             _require_health(address, instead)
             options["address"] = address

@@ -167,5 +167,7 @@ def _wrapped(sentence: str) -> str:
     first, *rest = sentence.split("\n")
     lines = textwrap.wrap(first, SENTENCES, initial_indent="- ", break_on_hyphens=False)
     for line in rest:
-        lines += textwrap.wrap(line, SENTENCES, drop_whitespace=False) if len(line) > SENTENCES else [line]
+        words = line.lstrip()
+        long = textwrap.wrap(words, SENTENCES, initial_indent=line[: -len(words)], break_on_hyphens=False)
+        lines += long if len(line) > SENTENCES else [line]
     return "\n".join(lines)

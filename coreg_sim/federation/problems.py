@@ -1,6 +1,5 @@
 """The data of a simulated federation: from a generator with a known answer, or from a table whose columns are partitioned."""
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,17 +68,6 @@ class TableSource:
             )
         features = table.rows(known).select([n for n in table.columns if n not in (self.target, *self.drop)])
         return features, y[known], len(y) - len(known)
-
-
-def file_digest(*paths: str | Path) -> str:
-    """Of the files' bytes: another table is another study. BadData if one cannot be read."""
-    digest = hashlib.sha256()
-    for path in paths:
-        try:
-            digest.update(Path(path).read_bytes())
-        except OSError as error:
-            raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
-    return digest.hexdigest()[:16]
 
 
 def generated(

@@ -65,8 +65,9 @@ def test_the_quickstart_and_the_month_run_as_typed(tmp_path):
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(900)
 def test_your_own_table_runs_as_typed(tmp_path):
-    said = typed(blocks(TUTORIALS / "your-own-table.md"), tmp_path, 200)
+    said = typed(blocks(TUTORIALS / "your-own-table.md"), tmp_path, 850)
     assert "joined model " in said
     assert [line for line in shown(TUTORIALS / "your-own-table.md") if not re.search(line, said)] == []
     assert "Harmed: the error is more than 2 % larger" in " ".join(said.split()), "the page explains this line"
