@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from coreg_wire.terminal.output import print_json
 from site_agent.cli import identity, ledger, models, service
 from site_agent.cli.service import JsonOption
 from site_agent.config.options import with_settings
+
+if TYPE_CHECKING:
+    from site_agent.service.app import Joined
 
 # polars, SciPy, gRPC and pydantic take a second to import, so each command imports them when it runs.
 
@@ -70,18 +73,12 @@ def root(
     sent = {kind: {"messages": s.messages, "numbers": s.numbers} for kind, s in sorted(joined.sent.items())}
     result = joined.result
     if as_json:
-        print_json(
-            {
-                "event": "finished",
-                "site": joined.site,
-                "stop": joined.outcome.name,
-                "reason": "" if result is None else result.reason,
-                "models": [str(p) for p in joined.written],
-                "sent": sent,
-                "label_bearing_vectors": joined.label_bearing.messages,
-                "findings": [] if result is None else list(result.findings),
-                "ledger": str(joined.ledger),
-            }
+        _print_end(
+            joined,
+            models=[str(p) for p in joined.written],
+            sent=sent,
+            label_bearing_vectors=joined.label_bearing.messages,
+            findings=[] if result is None else list(result.findings),
         )
     else:
         listed = ", ".join(f"{s['messages']} {kind} ({s['numbers']} numbers)" for kind, s in sent.items())
@@ -101,6 +98,12 @@ def root(
                 "--output predictions.csv"
             )
     raise typer.Exit(exit_code(joined.outcome))
+
+
+def _print_end(joined: "Joined", **fields: Any) -> None:
+    reason = "" if joined.result is None else joined.result.reason
+    about = {"event": "finished", "site": joined.site, "stop": joined.outcome.name, "reason": reason}
+    print_json({**about, **fields, "ledger": str(joined.ledger)})
 
 
 _VERDICTS = {True: "ok", False: "WRONG"}
@@ -196,18 +199,7 @@ def score_command(
     result = joined.result
     rows = 0 if result is None or result.scores is None else len(result.scores)
     if as_json:
-        print_json(
-            {
-                "event": "finished",
-                "site": joined.site,
-                "stop": joined.outcome.name,
-                "reason": "" if result is None else result.reason,
-                "rows": rows,
-                "output": str(joined.written[0]) if joined.written else None,
-                "numbers_sent": sent,
-                "ledger": str(joined.ledger),
-            }
-        )
+        _print_end(joined, rows=rows, output=str(joined.written[0]) if joined.written else None, numbers_sent=sent)
     elif joined.written:
         console.note(
             f"{rows} scores in {', '.join(map(str, joined.written))}; {sent} numbers left this machine ({joined.ledger})"
@@ -244,17 +236,11 @@ def align_command(
     result = joined.result
     aligned = None if result is None else result.aligned
     if as_json:
-        print_json(
-            {
-                "event": "finished",
-                "site": joined.site,
-                "stop": joined.outcome.name,
-                "reason": "" if result is None else result.reason,
-                "shared": 0 if aligned is None else len(aligned.ids),
-                "known_to": {} if aligned is None else {str(sites): many for sites, many in aligned.known_to},
-                "output": str(joined.written[0]) if joined.written else None,
-                "ledger": str(joined.ledger),
-            }
+        _print_end(
+            joined,
+            shared=0 if aligned is None else len(aligned.ids),
+            known_to={} if aligned is None else {str(sites): many for sites, many in aligned.known_to},
+            output=str(joined.written[0]) if joined.written else None,
         )
     elif aligned is not None:
         console.note(f"{len(aligned.ids)} shared ids in {output}; the ledger is {joined.ledger}")

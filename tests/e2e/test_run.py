@@ -43,9 +43,9 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
         assert [agent.wait() for agent in agents.values()] == [0, 0, 0], fed.last("north")
         assert fed.models() == fed.undisturbed(), "masks and the wire change no bit"
         end = fed.events()[-1]
-        assert (end["event"], end["stop"], end["last"]["bound"] <= 1e-7) == ("finished", "CONVERGED", True)
+        assert (end["event"], end["stop"]) == ("finished", "CONVERGED")
 
-        # The certificate bounds the distance to the closed form; both solutions' own rounding is far below 1e-10.
+        # The plan's tolerance bounds the distance to the closed form by 1e-7.
         tables = {s: prepare(Inputs(table=tmp_path / f"{s}.csv", target="y", id="id")) for s in SITES}
         data = [table.data for table in tables.values()]
         central = CoRLSR(preset="paper", coupling=0.1).fit(
@@ -54,7 +54,7 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
         for v, site in enumerate(SITES):
             predicted = load_model(tmp_path / f"{site}.model").predict(tables[site].table.unlabelled)
             off = predicted - data[v].y.mean() - central.predictions_unlabelled_[v]
-            assert np.linalg.norm(off) <= end["last"]["bound"] + 1e-10
+            assert np.linalg.norm(off) <= 1e-7
         well("coreg-agent", "predict", "--model", "north.model", "--data", "north.csv", "--id", "id", cwd=tmp_path)
         predictions = read_table(tmp_path / "predictions.csv")
         assert (predictions.columns, len(predictions)) == (["id", "prediction"], 70)
@@ -340,7 +340,7 @@ def test_machines_that_round_products_otherwise_step_the_same_log(tmp_path, stud
         assert coordinator.wait() == 0, fed.last("coordinator")
         assert [agent.wait(60) for agent in agents] == [0, 0, 0]
         [(heads,)] = fed.query("select heads from runs")
-        told = json.loads(heads)["value"]["heads"]
+        told = json.loads(heads)
         assert [head["site"] for head in told] == list(SITES)
         assert len({(head["chain"], head["state"]) for head in told}) == 1
 
