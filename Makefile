@@ -40,11 +40,11 @@ define locked
 	|| { echo "without uv: pip takes a minute or two" && $(BIN)/python $(PIP) install $(LOCKED) $(1); }
 endef
 # What running needs. Tests and checks need more, in $(STAMP).
-$(RUNTIME): requirements-build.lock requirements-estimators.lock pyproject.toml
+$(RUNTIME): requirements-build.lock requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	-$(BIN)/python $(PIP) --retries 0 --timeout 15 install --quiet $(LOCKED) requirements-installer.lock
-	$(call locked,requirements-estimators.lock)
+	$(call locked,requirements.lock)
 	$(BIN)/python $(PIP) install --quiet $(LOCKED) requirements-build.lock
 	$(BIN)/python $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(RUNTIME)
@@ -103,7 +103,6 @@ JOBS ?= 2
 papers: setup
 	$(BIN)/python -m benchmarks.papers all --data $(DATA) --jobs $(JOBS)
 	$(BIN)/python -m benchmarks.benefit --data $(DATA) --draws 8 --jobs $(JOBS)
-	$(BIN)/python benchmarks/strict.py --data $(DATA) --write
 	$(BIN)/python tools/docs.py --write
 
 # Fresh problems with FIRST=; two processes, minutes. The result is committed: benchmarks/results/certify.json.
@@ -140,7 +139,6 @@ lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header tools/build-requirements.txt -o requirements-build.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header tools/release-requirements.txt -o requirements-release.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web --extra estimators pyproject.toml -o requirements-estimators.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra docs pyproject.toml -o requirements-docs.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim --extra web pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
 

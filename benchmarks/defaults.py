@@ -27,12 +27,8 @@ def models():
         if name == "LabelledFolds" or not is_regressor(cls()):
             continue
         given = {"views": VIEWS, "random_state": 0}
-        given |= {"rows": "common"} if name == "AdditiveRegressor" else {}
         out[name] = cls(**{key: value for key, value in given.items() if key in known})
-    additive = {"views": VIEWS, "random_state": 0, "rows": "common"}
-    for kernel in ("gaussian", "linear"):
-        opened = estimators.AdditiveRegressor(**additive, residuals="open", kernel=kernel)
-        out[f"AdditiveRegressor, open, {kernel}"] = opened
+    out["AdditiveRegressor, linear"] = estimators.AdditiveRegressor(views=VIEWS, kernel="linear")
     return out | {"CoRLSR, preset paper": estimators.CoRLSR(views=VIEWS, preset="paper")}
 
 

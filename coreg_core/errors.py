@@ -3,7 +3,6 @@
 A message states what happened, where, and what to do; commands print only the message.
 """
 
-from importlib import import_module
 from typing import ClassVar
 
 
@@ -55,24 +54,3 @@ class StorageError(CoregError):
     """A file or the run store cannot be read or written (exit code 8)."""
 
     exit_code = 8
-
-
-def require_scikit_learn(who: str) -> None:
-    """Return if scikit-learn is installed.
-
-    Parameters
-    ----------
-    who
-        the name of the caller; begins the message.
-
-    Raises
-    ------
-    NotInstalled
-        scikit-learn is not installed; the message names the extra.
-    """
-    try:
-        import_module("sklearn")
-    except ModuleNotFoundError as error:
-        if error.name != "sklearn":
-            raise
-        raise NotInstalled(f"{who} needs scikit-learn: pip install '.[estimators]' in the clone of coreg.") from None

@@ -41,13 +41,13 @@ def errors(share, seed):
     train, test = slice(None, -TEST), slice(-TEST, None)
     label_mask = np.arange(len(X) - TEST)[:, None] // LABELS == np.arange(3)  # 40 rows for each site, then shared rows
     known = np.where(label_mask.any(axis=1), y[train], np.nan)
-    additive = AdditiveRegressor(views=VIEWS, landmarks=60).fit(X[train], known, label_mask=label_mask)
+    additive = AdditiveRegressor(views=VIEWS).fit(X[train], known, label_mask=label_mask)
     agreement = CoRLSR(views=VIEWS, bandwidth="loo", ridge="loo", coupling=0.01)
     agreement.fit(X[train], known, label_mask=label_mask)
-    pooled = AdditiveRegressor(views=[slice(None)], landmarks=150, tuning_steps=0).fit(X[train], known)
-    alone = np.array([m.alone.predict(X[test][:, c]) for m, c in zip(additive.models_, VIEWS, strict=True)])
+    pooled = AdditiveRegressor(views=[slice(None)]).fit(X[train], known)
+    alone = np.array([m.local.predict(X[test][:, c]) for m, c in zip(additive.trained_.sites, VIEWS, strict=True)])
     own = (alone, agreement.predict_views(X[test]), additive.predict_views(X[test]))
-    joint = (alone.mean(axis=0), additive.predict(X[test]), pooled.models_[0].alone.predict(X[test]))
+    joint = (alone.mean(axis=0), additive.predict(X[test]), pooled.trained_.sites[0].local.predict(X[test]))
     return [np.sqrt(np.mean((y[test] - predicted) ** 2, axis=-1)).mean() for predicted in (*own, *joint)]
 
 

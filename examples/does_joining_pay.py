@@ -55,10 +55,10 @@ for draw in range(DRAWS):
         label_mask[v * LABELS : (v + 1) * LABELS, v] = True  # each site has labels of its own
     y = np.where(label_mask.any(axis=1), TARGET[train], np.nan)  # the other rows are shared, without labels
     fitted = AdditiveRegressor(views=list(SITES.values())).fit(TABLE[train], y, label_mask=label_mask)
-    for v, (columns, model) in enumerate(zip(SITES.values(), fitted.models_, strict=True)):
+    for v, (columns, site) in enumerate(zip(SITES.values(), fitted.trained_.sites, strict=True)):
         X = TABLE[test].select(columns).to_numpy()
-        for row, function in enumerate((model.alone, model.own)):
-            errors[draw, row, v] = np.sqrt(np.mean((function.predict(X) - TARGET[test]) ** 2))
+        for row, predicted in enumerate((site.local.predict(X), fitted.predict_view(v, X))):
+            errors[draw, row, v] = np.sqrt(np.mean((predicted - TARGET[test]) ** 2))
         errors[draw, 2, v] = np.sqrt(np.mean((np.nanmean(np.where(label_mask[:, v], y, np.nan)) - TARGET[test]) ** 2))
 
 found = {}

@@ -27,7 +27,7 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) "$bin/python" -m hatchling build -d
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 "$bin/python" -m venv --without-pip "$fresh"
-"$bin/uv" pip install --quiet --python "$fresh/bin/python" --only-binary :all: --require-hashes -r requirements-estimators.lock
+"$bin/uv" pip install --quiet --python "$fresh/bin/python" --only-binary :all: --require-hashes -r requirements.lock
 "$bin/uv" pip install --quiet --python "$fresh/bin/python" --no-deps "$out"/*.whl
 "$fresh/bin/coreg-agent" --version
 "$bin/cyclonedx-py" environment --pyproject pyproject.toml --output-reproducible --of JSON -o "$out/sbom.cdx.json" "$fresh/bin/python"
@@ -35,11 +35,11 @@ trap 'rm -rf "$fresh"' EXIT
 
 # An index without advisories knows no package: that is no audit, and the count says so.
 code=0
-audit=$("$bin/pip-audit" --require-hashes --disable-pip --progress-spinner off -r requirements-estimators.lock 2>&1) || code=$?
+audit=$("$bin/pip-audit" --require-hashes --disable-pip --progress-spinner off -r requirements.lock 2>&1) || code=$?
 case $code/$audit in
   1/*"known vulnerab"*) fail "$audit" ;;
   0/*)
-    unknown=$(echo "$audit" | grep -c "could not be audited" || true) all=$(grep -c '==' requirements-estimators.lock)
+    unknown=$(echo "$audit" | grep -c "could not be audited" || true) all=$(grep -c '==' requirements.lock)
     if [ "$unknown" -gt 0 ]; then
       echo "audit: NOT AUDITED: the database does not know $unknown of $all packages; none of the others is known to be vulnerable"
     else

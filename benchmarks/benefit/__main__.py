@@ -1,33 +1,35 @@
 """Run the benefit study on real tables: python -m benchmarks.benefit --data DIR --draws 8 --jobs 2.
 
-DIR has CSV files and manifest.json (docs/research/experiments.md). The report goes to benefit.txt in the results folder, the
-figures that the docs quote to benefit.json. An interrupted study resumes from benefit.jsonl.
+DIR has CSV files and manifest.json (docs/research/experiments.md). The tables go to benefit.md in the results folder, and
+to benefit.json. An interrupted study resumes from benefit.jsonl.
 """
 
 import argparse
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from benchmarks.benefit.report import report
+from benchmarks.benefit.report import COLUMNS, table, text
 from benchmarks.benefit.study import BenefitStudy
-from benchmarks.benefit.summary import headline, site_outcomes
 from benchmarks.papers.jobs import run_jobs, software
 from coreg_core.errors import CoregError
 
 
 def run(study: BenefitStudy, out: Path, jobs: int) -> None:
-    """Do the missing jobs, and write benefit.txt and benefit.json."""
+    """Do the missing jobs, print the tables, and write benefit.md and benefit.json."""
     results, seconds = run_jobs(study.jobs(), study.do, out / "benefit.jsonl", jobs)
-    found = site_outcomes(results)
-    made, federations = report(found), sum(map(bool, results.values()))
-    closing = f"{federations} federations, {seconds:.0f} s of one core in total; {software()}."
-    text = made.text("Benefit of joining", f"{study.draws} draws of each set and regime", closing)
-    (out / "benefit.txt").write_text(text, encoding="utf-8")
-    tables = {table.title: {"header": table.header, "rows": table.rows} for table in made.tables}
-    page = {"study": asdict(study) | {"folder": None}, "headline": headline(found), "tables": tables}
-    (out / "benefit.json").write_text(json.dumps(page, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    by_regime: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in study.regimes}
+    for key, found in results.items():
+        name, regime, _ = key.split("/")
+        if found:
+            by_regime[regime].setdefault(name, []).extend(found["sites"])
+    made = text({name: of for name, of in by_regime.items() if of})
+    closing = f"{study.draws} draws; {sum(map(bool, results.values()))} federations; {seconds:.0f} s of one core; {software()}."
+    (out / "benefit.md").write_text(f"{made}\n\n{closing}\n", encoding="utf-8")
+    rows = {name: dict(zip(COLUMNS, row[2:], strict=True)) for name, *row in ([r[0], *r] for r in table(by_regime))}
+    (out / "benefit.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(made, closing, sep="\n\n")
 
 
 def main() -> int:

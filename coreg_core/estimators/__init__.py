@@ -1,6 +1,5 @@
-"""The methods of the literature with scikit-learn's conventions, one a file. Needs the extra `estimators`."""
+"""The methods of the literature with scikit-learn's conventions, one a file."""
 
-from coreg_core.estimators import _needs  # noqa: F401 - before all others
 from coreg_core.estimators.additive import AdditiveRegressor
 from coreg_core.estimators.additive_classifier import AdditiveClassifier
 from coreg_core.estimators.corls import CoRLS

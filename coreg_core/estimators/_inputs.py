@@ -160,9 +160,12 @@ def checked_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
     return targets
 
 
-def refuse_texts_and_gaps(X: Any, where: str = "") -> None:
-    """Name the columns of a data frame that are no finite numbers, or the first such cell of an array; raises `BadData`."""
-    texts, gaps, infinite = list[str](), list[str](), list[str]()
+def refuse_texts_and_gaps(X: Any, where: str = "", *, gaps: bool = True) -> None:
+    """Name the columns of a data frame that are no finite numbers, or the first such cell of an array; raises `BadData`.
+
+    Without ``gaps`` a missing value is no fault.
+    """
+    texts, empty, infinite = list[str](), list[str](), list[str]()
     if hasattr(X, "collect"):
         raise BadData(f"{where}a lazy frame: call .collect() first.")
     for name in getattr(X, "columns", ()):
@@ -174,15 +177,15 @@ def refuse_texts_and_gaps(X: Any, where: str = "") -> None:
         except (TypeError, ValueError):
             texts.append(repr(name))
             continue
-        if np.isnan(values).any():
-            gaps.append(repr(name))
+        if gaps and np.isnan(values).any():
+            empty.append(repr(name))
         elif np.isinf(values).any():
             infinite.append(repr(name))
     if (
         isinstance(X, np.ndarray)
         and X.ndim == 2
         and X.dtype.kind == "f"
-        and (cell := np.argwhere(~np.isfinite(X))[:1]).size
+        and (cell := np.argwhere(~np.isfinite(X) if gaps else np.isinf(X))[:1]).size
     ):
         row, column = cell[0].tolist()
         missing = bool(np.isnan(X[row, column]))
@@ -198,8 +201,8 @@ def refuse_texts_and_gaps(X: Any, where: str = "") -> None:
             f"{where}not numeric: {', '.join(texts)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns. "
             "If `views` has names, columns in no view are not read."
         )
-    if gaps:
-        raise BadData(f"{where}empty cells: {', '.join(gaps)}. Fill them first, for example with the column's mean.")
+    if empty:
+        raise BadData(f"{where}empty cells: {', '.join(empty)}. Fill them first, for example with the column's mean.")
     if infinite:
         raise BadData(f"{where}infinity: {', '.join(infinite)}. Replace it by numbers, or drop the rows.")
 

@@ -17,27 +17,22 @@ _POSITIVE, _NOT_NEGATIVE = Interval(Real, 0, None, closed="neither"), Interval(R
 _COUNT, _COUNT_OR_0 = Interval(Integral, 1, None, closed="left"), Interval(Integral, 0, None, closed="left")
 SOLVERS = ("direct", "stacked", *SCHEDULE_NAMES)
 _CHOICES = {
-    "aim": {"mean", "safety"},
     "cca": {"exact", "randomised"},
     "eigen_solver": {"dense", "lanczos"},
     "form": {"exact", "semi-parametric"},
     "kernel": {"gaussian", "laplacian", "polynomial", "linear"},
     "loss": {"separate", "mean"},
     "preset": {"loo", "paper"},
-    "residuals": {"smoothed", "grouped", "open"},
-    "rows": {"private", "common"},
     "solver": {*SOLVERS},
     "start": {"pca", "random"},
 }
 _NUMBERS = {
-    "coupling cca_ridge epsilon eta_predictors eta_target manifold offset parallel random_intercept": _NOT_NEGATIVE,
+    "coupling cca_ridge epsilon eta_predictors eta_target manifold offset parallel": _NOT_NEGATIVE,
     "rank_tolerance ridge_latent target_weight tolerance": _NOT_NEGATIVE,
-    "ridge_new_rows ridge_predictors ridge_target tol tuning_tol": _POSITIVE,
-    "degree landmarks max_rounds n_labelled_step n_neighbours n_steps n_unlabelled_step probes": _COUNT,
-    "n_epochs tuning_steps": _COUNT_OR_0,
-    "fit_intercept forecast one_standard_error": "boolean",
-    "folds": Interval(Integral, 2, None, closed="left"),
-    "group_size": Interval(Integral, 3, None, closed="left"),
+    "ridge_new_rows ridge_predictors ridge_target tol": _POSITIVE,
+    "degree landmarks max_rounds n_labelled_step n_neighbours n_steps n_unlabelled_step rows_per_feature": _COUNT,
+    "n_epochs": _COUNT_OR_0,
+    "fit_intercept one_standard_error": "boolean",
     "random_state": "random_state",
     "cv": "cv_object",
 }
@@ -78,7 +73,9 @@ def check_parameters(estimator: Any) -> None:
     smallest, rules = (_NOT_NEGATIVE if "cca" in given else _POSITIVE), {"paper", "loo"} if preset else {"loo"}
     by_rule = [StrOptions(rules)] if preset or getattr(estimator, "ridge_by_rule", False) else []
     limits["ridge"] = [*by_rule, smallest, *each, *none]
-    limits |= {"loss": [StrOptions(set(choices))]} if (choices := getattr(estimator, "losses", None)) else {}
+    for name in ("loss", "kernel"):  # of fewer choices than the name has elsewhere
+        if choices := getattr(estimator, {"loss": "losses", "kernel": "kernels"}[name], None):
+            limits[name] = [StrOptions(set(choices))]
     limits = {name: limit for name, limit in limits.items() if name in given}
     for name, value in given.items():
         limit = limits.get(name, [])

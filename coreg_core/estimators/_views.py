@@ -90,18 +90,18 @@ def several(X: Any) -> bool:
     return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(table) == 2 for table in X)
 
 
-def _fits(views: Any, tables: Any) -> bool:
+def describes(views: Any, tables: Any) -> bool:
     """Whether ``views`` divides the columns of one table into these tables, by their names or their widths."""
     lists, widths = [view if isinstance(view, list) else [view] for view in views], [np.shape(t)[1] for t in tables]
     if any(isinstance(name, str) for view in lists for name in view):
-        return [sorted(map(str, view)) for view in lists] == [sorted(_names(table) or []) for table in tables]
+        return [sorted(map(str, view)) for view in lists] == [sorted(names_of(table) or []) for table in tables]
     try:
         return [len(columns) for columns in columns_of(views, sum(widths))] == widths
     except UsageError:
         return False
 
 
-def _names(table: Any) -> list[str] | None:
+def names_of(table: Any) -> list[str] | None:
     """The column names of a data frame, if all are text."""
     names = list(getattr(table, "columns", ()))
     return names if names and all(isinstance(name, str) for name in names) else None
@@ -141,7 +141,7 @@ class ViewTables:
             raise BadData("X_views: no view; give at least one table.")
         if type(X) is dict:  # a sparse dok_array is one too
             raise BadData("X: a dictionary of tables. Give a list of them, in the order of the views.")
-        if self.views is not None and several(X) and not _fits(self.views, X):
+        if self.views is not None and several(X) and not describes(self.views, X):
             raise UsageError(
                 f"views={self.views!r} does not describe the {len(X)} tables of the list X. Leave views out, or give one table."
             )
@@ -157,7 +157,7 @@ class ViewTables:
         if reset:
             self.one_table_, self.n_views_ = one, len(dealt.X)
             self.n_features_in_views_ = [table.shape[1] for table in dealt.X]
-            names = [None] * self.n_views_ if one else [_names(table) for table in X]
+            names = [None] * self.n_views_ if one else [names_of(table) for table in X]
             if any(names):
                 self.feature_names_in_views_ = names
             elif hasattr(self, "feature_names_in_views_"):
@@ -229,7 +229,7 @@ class ViewTables:
                 raise BadData(
                     f"view {v}: {shared.shape[0]} unlabelled instances, view 0 has {Zs[0].shape[0]}; all views share the same."
                 )
-            if None not in (names := [_names(X[v]), _names(Z[v])]) and names[0] != names[1]:
+            if None not in (names := [names_of(X[v]), names_of(Z[v])]) and names[0] != names[1]:
                 raise BadData(
                     f"Z_views[{v}]: the columns {names[1]}, X_views[{v}] has {names[0]}; give the same order."
                 )
@@ -323,7 +323,7 @@ class ViewTables:
         for v, (given, table, d, known) in enumerate(zip(X, tables, self.n_features_in_views_, names, strict=True)):
             if table.shape[1] != d:
                 raise BadData(f"X_views[{v}]: {table.shape[1]} features, the view was fitted with {d}.")
-            if None not in (shown := [_names(given), known]) and shown[0] != known:
+            if None not in (shown := [names_of(given), known]) and shown[0] != known:
                 raise BadData(f"X_views[{v}]: the columns {shown[0]}, the view was fitted with {known} in this order.")
         if len({table.shape[0] for table in tables}) > 1:
             raise BadData(

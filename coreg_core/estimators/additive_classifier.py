@@ -2,32 +2,36 @@
 
 from typing import Any, Self
 
+import numpy as np
+
 from coreg_core.estimators._inputs import all_or_nothing
+from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators._view_classes import ViewsClassifier
 from coreg_core.estimators.additive import AdditiveViews
+from coreg_core.evaluation.probability import Probability, fit_probability
+from coreg_core.numerics.arrays import Arr
 
 
 class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     r"""`AdditiveRegressor` on labels of 0 and 1, with $p = 1/(1 + e^{-(A s + B)})$ of its scores s.
 
-    A and B are fitted to predictions of labelled rows that were left out in turn (Platt scaling), a pair for each view's own
-    model. The joint score has one pair from all these rows, of own models too: in a federation no row has a joint score that is
-    left out.
+    A and B are fitted to predictions of labelled rows that were left out in turn (Platt scaling): a pair for each view's joined
+    model, and one for the score from the labels of all views.
 
-    Source: docs/research/mathematics.md, "The additive objective"; Platt (1999).
+    Source: docs/research/mathematics.md, "Second moments"; Platt (1999).
 
     Parameters
     ----------
-    views, kernel, bandwidth, ridge, landmarks, rows, residuals, group_size, random_intercept, aim
-        those of `AdditiveRegressor`, as are tuning_steps, probes, tol, tuning_tol, folds, max_rounds, forecast, random_state.
+    views, kernel, rows_per_feature, random_state
+        those of `AdditiveRegressor`.
 
     Attributes
     ----------
     classes_
         the two classes, sorted; probabilities are of the second.
     probability_, probabilities_
-        A and B of the joint score, and of each view's own model.
-    models_, intercept_, noise_, prior_, r2_, gap_, score_bound_, n_rounds_, stop_
+        A and B of the score, and of each view's joined model.
+    trained_, verdicts_, labels_
         those of `AdditiveRegressor`, of the labels 0 and 1.
 
     Raises
@@ -48,30 +52,24 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     """
 
     @all_or_nothing
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        Z_views: Any = None,
-        *,
-        label_mask: Any = None,
-        positions: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
-        """As `AdditiveRegressor.fit`. A missing target is NaN or None. The calibration counts all labels alike."""
-        super().fit(
-            X,
-            self._numbered(y, Z_views),
-            Z_views,
-            label_mask=label_mask,
-            positions=positions,
-            sample_weight=sample_weight,
-        )
-        # A view with fewer labels than its model alone needs has none that were left out.
-        self._calibrate(
-            [
-                (m.left_out[0], labels[: m.left_out.shape[1]])
-                for m, labels in zip(self.models_, self.labels_, strict=True)
-            ]
-        )
+    def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
+        """As `AdditiveRegressor.fit`. A missing target is NaN or None."""
+        check_parameters(self)
+        tables, present = self._read(X, reset=True)
+        self._train(tables, present, 0.5 + 0.5 * self.signs_and_gaps(y, len(present)), label_mask)
+        self.probabilities_ = [
+            _calibrated(labels, verdict.left_out.get("joined"))
+            for labels, verdict in zip(self.labels_, self.verdicts_, strict=True)
+        ]
+        scored = [
+            (labels[: len(left)], left)
+            for labels, verdict in zip(self.labels_, self.verdicts_, strict=True)
+            if (left := verdict.left_out.get("score", verdict.left_out.get("joined"))) is not None
+        ]
+        self.probability_ = _calibrated(*map(np.concatenate, zip(*scored, strict=True))) if scored else Probability()
         return self
+
+
+def _calibrated(labels: Arr, left_out: Arr | None) -> Probability:
+    """A and B from labels and left-out residuals; those of the prior without any."""
+    return Probability() if left_out is None else fit_probability(labels - left_out, labels)

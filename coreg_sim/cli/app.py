@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from coreg_core.errors import require_scikit_learn
 from coreg_sim.cli.benefit import benefit
 from coreg_sim.cli.compare import compare
 from coreg_sim.cli.run import run
@@ -42,11 +41,7 @@ def tables(
         ),
     ] = False,
 ) -> None:
-    """Write the tables of the demonstration. They are scikit-learn's diabetes study, split over three sites.
-
-    Needs the extra `estimators`.
-    """
-    require_scikit_learn("tables")
+    """Write the tables of the demonstration. They are scikit-learn's diabetes study, split over three sites."""
     from coreg_sim import tables as written
 
     directory.mkdir(parents=True, exist_ok=True)

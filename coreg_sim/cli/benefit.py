@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coreg_core.errors import UsageError, require_scikit_learn
+from coreg_core.errors import UsageError
 from coreg_sim.cli.options import Categorical, Dates, Drop, JsonOption, NaValues, Positive, Target
 from coreg_wire.files.toml_file import unknown_key
 from coreg_wire.terminal import output
@@ -45,16 +45,12 @@ def benefit(
 ) -> None:
     """Measure on your own table whether joining pays.
 
-    Rows and columns are divided over simulated sites, and each method is compared with each site alone.
-
-    Needs the extra `estimators`.
-    """
+    Rows and columns are divided over simulated sites, and each method is compared with each site alone."""
     if context.args:
         text = "Write several names with commas and without spaces, as in --regimes n20,n50."
         if Path(context.args[0]).exists():
             text = f"Give a table with --data {context.args[0]}."
         raise UsageError(f"unexpected {' '.join(context.args)}. {text}")
-    require_scikit_learn("benefit")
     from coreg_sim.benefit.own import OwnTable  # scikit-learn and polars take one second to import
     from coreg_sim.benefit.partition import REGIMES, fits, needs
     from coreg_sim.benefit.verdict import HEADING, by_site, figures, findings

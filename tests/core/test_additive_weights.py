@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 from sklearn.linear_model import Ridge
 
-import coreg_federation as coreg
 from coreg_core.additive.forecast import Forecast
 from coreg_core.additive.model.blend import slope_on
 from coreg_core.additive.model.local_fit import fit_alone
@@ -167,53 +166,6 @@ def test_messages_give_what_the_dense_driver_gives(rows):
         assert_allclose(mine.model.left_out, theirs.model.left_out, atol=1e-6)
 
 
-def test_labels_with_small_weights_have_little_effect():
-    """Half of a view's labels are wrong, and weigh a thousandth."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 4))
-    truth = np.sin(X[:, 0]) + X[:, 1] + X[:, 3] ** 2
-    y = np.where(np.arange(300) < 80, truth, np.nan)
-    mask = np.zeros((300, 2), dtype=bool)
-    mask[:40, 0] = mask[40:80, 1] = True
-    wrong, weights = y.copy(), np.ones(300)
-    wrong[:80:2] += rng.normal(size=40) * 5.0
-    weights[:80:2] = 1e-3
-    model = coreg.AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0)
-
-    def error(targets, sample_weight=None):
-        fitted = model.fit(X, targets, label_mask=mask, sample_weight=sample_weight)
-        return np.sqrt(np.mean((fitted.predict(X[80:]) - truth[80:]) ** 2))
-
-    kept = np.where(weights < 1.0, np.nan, y)
-    assert error(wrong, weights) < 0.7 * error(wrong)
-    assert error(wrong, weights) == pytest.approx(error(kept), rel=0.2)
-    # A label of weight 0 is not used, nor is its row, which is not shared here.
-    used = weights == 1.0
-    without = model.fit(X[used], y[used], label_mask=mask[used]).predict(X[80:])
-    zeros = model.fit(X, wrong, label_mask=mask, sample_weight=np.where(used, 2.0, 0.0)).predict(X[80:])
-    assert_allclose(zeros, without, atol=1e-3 * truth.std())  # tol = 1e-5 is 1e-3 of a deviation or better
-    lists = [X[:40, :2], X[40:80, 2:]], [wrong[:40], wrong[40:80]], [X[80:, :2], X[80:, 2:]]
-    by_lists = coreg.AdditiveRegressor(random_state=0).fit(*lists, sample_weight=[weights[:40], weights[40:80]])
-    by_table = model.fit(X, wrong, label_mask=mask, sample_weight=weights)
-    assert_allclose(by_lists.predict([X[:, :2], X[:, 2:]]), by_table.predict(X), rtol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("weights", "error", "words"),
-    [
-        (np.ones(3), BadData, "of shape \\(3,\\) for 20 targets"),
-        (np.r_[-1.0, np.ones(19)], BadData, "at least 0"),
-        (np.zeros(20), BadData, "not zero"),
-        (np.r_[np.nan, np.ones(19)], BadData, "sample_weight"),
-    ],
-    ids=str,
-)
-def test_bad_weights_are_named(weights, error, words):
-    rng = np.random.default_rng(0)
-    with pytest.raises(error, match=words):
-        coreg.AdditiveRegressor().fit(rng.normal(size=(20, 2)), rng.normal(size=20), sample_weight=weights)
-
-
 def test_weights_are_not_for_residuals_that_disclose_labels():
     rng = np.random.default_rng(0)
     terms = replace(QUICK, rows="common", residuals="open")
@@ -222,21 +174,3 @@ def test_weights_are_not_for_residuals_that_disclose_labels():
         AdditiveSite(X, y, X, terms, positions=np.arange(5), policy=EVERYTHING, weights=np.ones(5))
     with pytest.raises(BadData, match="one positive number for each of the 5 labels"):
         AdditiveSite(X, y, X, QUICK, weights=np.r_[0.0, np.ones(4)])
-
-
-def test_weights_of_lists_and_of_rows_without_a_target():
-    rng = np.random.default_rng(0)
-    X, Z = [rng.normal(size=(20, 2)) for _ in range(2)], [rng.normal(size=(30, 2)) for _ in range(2)]
-    y = [x[:, 0] + 0.1 * rng.normal(size=20) for x in X]
-    model = coreg.AdditiveRegressor(random_state=0)
-    weights = [np.where(np.arange(20) < 15, 1.0, 0.0), np.ones(20)]
-    found = model.fit(X, y, Z, sample_weight=weights).predict(Z)
-    assert_allclose(model.fit([X[0][:15], X[1]], [y[0][:15], y[1]], Z).predict(Z), found, rtol=1e-6)
-    with pytest.raises(BadData, match="1 vectors for 2 views"):
-        model.fit(X, y, Z, sample_weight=weights[:1])
-    model.set_params(views=[[0, 1]])
-    table, targets = np.concatenate([X[0], Z[0]]), np.r_[y[0], np.full(30, np.nan)]
-    odd = np.r_[np.full(20, 2.0), np.full(30, np.nan)]
-    assert_allclose(
-        model.fit(table, targets, sample_weight=odd).predict(table), model.fit(table, targets).predict(table), rtol=1e-6
-    )

@@ -21,7 +21,7 @@ from coreg_sim.federation.simulate import plan_for, simulate
 
 FILE = Path(__file__).parent / "predictions.json"
 NAMES = [name for name in estimators.__all__ if name != "LabelledFolds"]
-FEWER = {"tuning_steps": 2, "probes": 4, "landmarks": 40, "n_epochs": 20, "n_steps": 300, "random_state": 0}
+FEWER = {"landmarks": 40, "n_epochs": 20, "n_steps": 300, "random_state": 0}
 OBJECTIVES = [f"agreement, {name}" for name in SCHEDULE_NAMES] + ["additive"]
 
 

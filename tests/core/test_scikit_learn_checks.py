@@ -30,7 +30,7 @@ from coreg_core.estimators import (
 pytestmark = pytest.mark.filterwarnings("ignore:views is not given")
 CLASSES = [cls for name in estimators.__all__ if (cls := getattr(estimators, name)) is not LabelledFolds]
 SEMI_SUPERVISED = [cls for cls in CLASSES if cls not in (LSSVM, RLSR) and "Pegasos" not in cls.__name__]
-QUICK = {"tuning_steps": 2, "probes": 4, "landmarks": 40, "n_epochs": 20, "n_steps": 300}
+QUICK = {"landmarks": 40, "n_epochs": 20, "n_steps": 300}
 OTHERS = [
     RLSR(preset="paper", bandwidth=1.0),
     RLSR(kernel="linear", ridge=1.0),
@@ -47,16 +47,7 @@ def quick(cls):
     return model.set_params(random_state=0) if "random_state" in known else model
 
 
-REPEATED = "check_sample_weight_equivalence_on_dense_data"
-NOT_REPEATED = "a repeated row is in the rule's training set while its twin is left out, and it is shared twice"
-
-
-def failing(estimator):
-    weighted = isinstance(estimator, AdditiveRegressor | AdditiveClassifier)
-    return {REPEATED: NOT_REPEATED} if weighted else {}
-
-
-@parametrize_with_checks([*map(quick, CLASSES), *OTHERS], expected_failed_checks=failing)
+@parametrize_with_checks([*map(quick, CLASSES), *OTHERS])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -76,10 +67,8 @@ def test_a_row_without_a_target_is_unlabelled(cls):
     found = quick(cls).fit(X, missing).predict(X)
     if "views" in cls().get_params():  # one table, or lists
         model = clone(quick(cls))
-        if cls is CoRLSRCV:
+        if cls is CoRLSRCV or isinstance(model, AdditiveRegressor | AdditiveClassifier):
             expected = model.fit([X], missing).predict([X])
-        elif isinstance(model, AdditiveRegressor | AdditiveClassifier):
-            expected = model.fit([X[:30]], [y[:30]], [X[30:]]).predict([X])
         else:
             expected = model.fit([X[:30]], y[:30], [X[30:]]).predict([X])
     elif cls in SEMI_SUPERVISED:
@@ -106,10 +95,10 @@ def test_tools_of_scikit_learn_keep_the_unlabelled_rows(cls):
     assert np.isfinite(scores).all()
     name = next(
         name
-        for name in ("ridge", "n_latent", "n_eigenfunctions", "coupling", "random_intercept")
+        for name in ("ridge", "n_latent", "n_eigenfunctions", "coupling", "rows_per_feature")
         if name in quick(cls).get_params()
     )
-    values = [1, 2] if name.startswith("n_") else [0.1, 1.0]
+    values = [1, 2] if name.startswith(("n_", "rows")) else [0.1, 1.0]
     step = f"{cls.__name__.lower()}__{name}"
     search = GridSearchCV(model, {step: values}, cv=LabelledFolds(3)).fit(X, missing)
     assert search.best_params_[step] in values
@@ -184,7 +173,6 @@ def test_score_is_of_the_rows_with_a_target(cls):
         assert np.isnan(model.score(X, np.full(60, np.nan)))
 
 
-@pytest.mark.filterwarnings("ignore:Every view sees", "ignore:forecast_ is NaN")
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_a_parameter_that_does_not_fit_is_an_error_that_names_it(cls):
     X, _, missing = rows(cls)

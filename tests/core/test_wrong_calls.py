@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from test_view_tables import QUICK, VIEWS, rows
+from test_view_tables import VIEWS, rows
 
 from coreg_core import estimators
 from coreg_core.errors import BadData, UsageError
@@ -62,8 +61,7 @@ def test_every_method_of_every_estimator_suggests_the_argument(name):
                 )
 
 
-@pytest.mark.parametrize("model", [AdditiveRegressor(views=VIEWS), CoRLSR(views=VIEWS, solver="conjugate-gradients")])
-@pytest.mark.filterwarnings("ignore:Every view sees")
+@pytest.mark.parametrize("model", [CoRLSR(views=VIEWS, solver="conjugate-gradients")])
 def test_a_fit_that_ends_at_its_limit_of_rounds_warns(model):
     with pytest.warns(ConvergenceWarning, match="ended at max_rounds=1 and has not converged"):
         clone(model).set_params(max_rounds=1).fit(*rows())
@@ -74,22 +72,3 @@ def test_two_views_of_the_same_columns_are_named():
     with pytest.warns(UserWarning, match=r"views\[1\] and views\[2\] are the same columns"):
         model = CoRLSR(views=[3, 2, 2]).fit(X, y)
     assert model.predict(X).shape == (40,), "a prediction does not warn again: warnings are errors"
-
-
-def test_common_rows_share_the_rows_whose_label_no_view_sees():
-    X, _ = rows()
-    y, mask = X.sum(axis=1), np.zeros((40, 2), dtype=bool)
-    mask[:8, 0] = mask[8:16, 1] = True
-    model = AdditiveRegressor(views=VIEWS, **QUICK)
-    known = clone(model).fit(X, y, label_mask=mask).predict(X)  # warnings are errors
-    missing = clone(model).fit(X, np.where(np.arange(40) < 16, y, np.nan), label_mask=mask).predict(X)
-    assert_array_equal(known, missing)
-
-
-def test_a_mask_that_is_all_true_has_the_meaning_of_none():
-    X, _ = rows()
-    y, models = X.sum(axis=1), []
-    for mask in (None, np.ones((40, 2), dtype=bool)):
-        with pytest.warns(UserWarning, match="Every view sees all labels"):
-            models.append(AdditiveRegressor(views=VIEWS, tuning_steps=0).fit(X, y, label_mask=mask))
-    assert_array_equal(models[0].predict(X), models[1].predict(X))

@@ -71,9 +71,7 @@ def test_the_sbom_names_every_locked_package_that_a_linux_site_installs_and_its_
         each["name"].lower().replace("_", "-"): each
         for each in json.loads((out / "sbom.cdx.json").read_text())["components"]
     }
-    locked = re.findall(
-        r"^([\w.-]+)==(\S+?)(?: ;| \\)", (ROOT / "requirements-estimators.lock").read_text(), re.MULTILINE
-    )
+    locked = re.findall(r"^([\w.-]+)==(\S+?)(?: ;| \\)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     everywhere = {name for name, version in locked if components.get(name.lower(), {}).get("version") == version}
     absent = {name for name, _ in locked} - everywhere
     assert absent <= {"colorama", "tzdata"}, "for Windows alone"

@@ -46,19 +46,22 @@ def test_a_table_fits_a_regime_if_it_has_the_rows_and_columns(name):
 # --- one federation ---------------------------------------------------------------------------------------------------
 
 
-def test_every_method_of_a_federation_follows_the_sites_own_folds():
+def test_every_method_of_a_federation_against_the_local_model():
     drawn = partition(table(500), REGIMES["n20"], (3,))
     federation, found = Federation(drawn, 3), trial(drawn, 3)
-    errors = federation.methods()
-    assert set(errors) == {*METHODS, "pooled"}
-    common = federation.errors(federation.joint(federation.common))
+    methods = federation.methods()
+    assert set(methods) == {*METHODS, "pooled"}
+    errors = {name: np.sqrt(np.mean((drawn.y_test - each) ** 2, axis=1)) for name, each in methods.items()}
+    local = np.sqrt(np.mean((drawn.y_test - federation.local) ** 2, axis=1))
     for v, site in enumerate(found):
         assert (site.site, site.labels, site.shared, site.areas) == (v, 20, len(drawn.shared), {})
         for method, each in errors.items():
-            assert site.change[method] == pytest.approx(np.sqrt(each[v] / federation.alone[v]) - 1.0)
-        assert errors["checked"][v] == (common[v] if federation.checked[v] else federation.alone[v])
+            assert site.change[method] == pytest.approx(each[v] / local[v] - 1.0)
     assert len(set(errors["pooled"])) == 1, "one model for all"
-    assert np.ptp(common) < 0.1 * np.mean(common), "one score, own intercepts"
+    scores = federation.scores(checked=False)
+    assert np.ptp(scores - scores.mean(axis=1, keepdims=True), axis=0).max() < 1e-9, "one score, own intercepts"
+    private = Federation(drawn, 3, private=True)
+    assert private.changes(private.scores()).mean() > federation.changes(federation.scores()).mean()
 
 
 def test_labels_at_one_site_leave_the_others_the_mean():
@@ -75,10 +78,10 @@ def test_a_target_of_two_values_is_judged_by_its_ranking_also_if_a_class_is_rare
     assert 0.2 < drawn.y_test.mean() < 0.4, "1 is the larger value"
     found = trial(drawn, 3)
     for site in found:
-        assert site.areas["pooled"] > site.areas["local model"]
+        assert site.areas["pooled"] > site.areas["local"]
         assert all(0.0 <= area <= 1.0 for area in site.areas.values())
     [told] = [line for line in findings(REGIMES["n50"], found) if "AUC" in line]
-    moved = [site.areas["joined model"] - site.areas["local model"] for site in found]
+    moved = [site.areas["joined"] - site.areas["local"] for site in found]
     assert f"by more than 0.05 at {100 * np.mean(np.array(moved) < -0.05):.0f} % of the sites" in told
     rare = [replace(site, positive=0.02) for site in found]
     assert any("Only 2.0 % of the test labels are of one class" in line for line in findings(REGIMES["n50"], rare))
@@ -93,7 +96,7 @@ def test_a_target_of_two_values_is_judged_by_its_ranking_also_if_a_class_is_rare
 
 
 def outcomes(count=30, regime="n20", areas=None, **changes):
-    values = {"joined": 0.0, "scored": 0.0, "checked": 0.0, "ridge": 0.0, "mean": 0.3, "pooled": -0.3} | changes
+    values = {"joined": 0.0, "score": 0.0, "ridge": 0.0, "mean": 0.3, "pooled": -0.3} | changes
     return REGIMES[regime], [SiteOutcome(n % 3, n // 3, 20, 198, values, areas or {}) for n in range(count)]
 
 
@@ -103,42 +106,40 @@ def verdict(*made):
 
 
 @pytest.mark.parametrize(
-    ("joined", "ridge", "mean", "scored", "checked", "said"),
+    ("joined", "ridge", "mean", "score", "said"),
     [
-        (-0.10, 0.05, 0.3, -0.2, -0.2, "join. Joined models pay. Scores gain more."),
-        (-0.10, -0.2, 0.3, -0.2, -0.2, "with every agent connected. For predictions alone use ridge regression."),
-        (-0.10, -0.2, 0.3, -0.01, -0.01, "do not join. Ridge regression on the own columns is better"),
-        (-0.02, 0.05, 0.3, -0.2, -0.2, "join for scores only, with every agent connected."),
-        (-0.02, 0.05, 0.3, 0.03, -0.2, 'join for checked scores only (rows = "common", preset partners)'),
-        (-0.02, 0.05, 0.3, -0.01, -0.01, "do not join. The gain is below 5 %."),
+        (-0.10, 0.05, 0.3, -0.2, "join. Joined models pay. Scores gain more."),
+        (-0.10, -0.2, 0.3, -0.2, "with every agent connected. For predictions alone use ridge regression."),
+        (-0.10, -0.2, 0.3, -0.01, "do not join. Ridge regression on the own columns is better"),
+        (-0.02, 0.05, 0.3, -0.2, "join for scores only, with every agent connected."),
+        (-0.02, 0.05, 0.3, -0.01, "do not join. The gain is below 5 %."),
         (
             -0.10,
             0.05,
             -0.1,
             -0.1,
-            -0.1,
-            "do not join with this number of labels. Neither joined models nor scores are better than the mean of the",
+            "do not join with this number of labels. Neither joined models nor scores are better than",
         ),
     ],
 )
-def test_the_verdict_follows_the_tutorial(joined, ridge, mean, scored, checked, said):
-    made = outcomes(joined=joined, ridge=ridge, mean=mean, scored=scored, checked=checked)
+def test_the_verdict_follows_the_tutorial(joined, ridge, mean, score, said):
+    made = outcomes(joined=joined, ridge=ridge, mean=mean, score=score)
     assert verdict(*made).startswith("Verdict for n20: ")
     assert said in verdict(*made)
     head, *lines = findings(*made)[0].split("\n    ")
     assert head == "n20 (3 sites of 20 labels, 198 shared rows), 30 simulated sites:"
-    for line, change in zip(lines, (joined, scored, checked, ridge, mean), strict=True):
+    for line, change in zip(lines, (joined, score, ridge, mean), strict=True):
         assert f" {100 * change:+.1f} %" in line
-    assert f"beats joined: {100 * (ridge < joined):.0f} %" in lines[3]
+    assert f"beats joined: {100 * (ridge < joined):.0f} %" in lines[2]
 
 
 def test_a_verdict_that_other_draws_can_change_says_it():
-    better = {"joined": -0.2, "scored": -0.2, "checked": -0.2, "ridge": 0.1}
+    better = {"joined": -0.2, "score": -0.2, "ridge": 0.1}
     regime, sites = outcomes(**better)
     assert verdict(regime, sites) == "Verdict for n20: join. Joined models pay."
     # Two sites of thirty are harmed: 6.7 %, and in (1 - 2/10)^10 + 10 (2/10) (8/10)^9 of resamples below 5 %.
     for at in (4, 20):
-        sites[at] = replace(sites[at], change=sites[at].change | dict.fromkeys(("joined", "scored", "checked"), 0.1))
+        sites[at] = replace(sites[at], change=sites[at].change | dict.fromkeys(("joined", "score"), 0.1))
     found = re.fullmatch(
         r"Verdict for n20: do not join\. More than 5 % of the sites are harmed\. Near a limit: (\d+) of 100 resamples of the "
         r"draws give: join\. Raise --draws\.",
@@ -150,7 +151,7 @@ def test_a_verdict_that_other_draws_can_change_says_it():
 
 
 def test_few_results_and_one_site_with_labels_are_said_beside_the_verdict():
-    told = findings(*outcomes(10, "one", joined=-0.0001, scored=-0.0001, checked=-0.0001))
+    told = findings(*outcomes(10, "one", joined=-0.0001, score=-0.0001))
     assert "These are only 10 results" in told[1]
     assert told[2].startswith(
         "Verdict for one: do not join. The gain is below 5 %. Where one site has all labels, FATE"
@@ -160,12 +161,12 @@ def test_few_results_and_one_site_with_labels_are_said_beside_the_verdict():
 
 def test_a_yes_no_target_has_its_own_words():
     """The logarithm is no advice for it, the AUC is told before the verdict, and its error is that of a probability."""
-    areas = dict.fromkeys(("local model", "joined model", "scored together", "pooled"), 0.5) | {"checked scores": 0.6}
+    areas = dict.fromkeys(("local", "joined", "pooled"), 0.5) | {"score": 0.6}
     for given in (None, areas):
         lines = findings(*outcomes(mean=0.0, areas=given))
         [told] = [line for line in lines if line.startswith("Neither")]
         assert ("logarithm" in told) is (given is None)
-        ranked = [i for i, line in enumerate(lines) if "checked scores 0.60" in line]
+        ranked = [i for i, line in enumerate(lines) if "score 0.60" in line]
         assert len(ranked) == (given is not None)
         assert ranked == [] or lines[ranked[0] + 1].startswith("Verdict for")
         gain = "reduction of the probability's error" if given else "gain"

@@ -142,8 +142,8 @@ def test_a_division_that_is_given_has_an_answer_for_each_site(divided):
     told = " ".join(result.stdout.split())
     change = r"[+-]\d+\.\d % \(\d+ %\)"
     assert re.search(
-        rf"n10 \(2 sites of 10 labels, 162 shared rows\), by site .* counts: joined model scored together checked scores "
-        rf"a {change} {change} {change} b {change} .* Verdict for a: [^:.]+\. Verdict for b: [^:.]+\. ",
+        rf"n10 \(2 sites of 10 labels, 162 shared rows\), by site .* counts: joined model score "
+        rf"a {change} {change} b {change} .* Verdict for a: [^:.]+\. Verdict for b: [^:.]+\. ",
         told,
     )
     assert re.search(r"one \(100 labels at the first .*\).* b [+-].* \(\d+ %\) without labels", told)

@@ -1,6 +1,5 @@
 """The benefit study of benchmarks/: what each regime deals, the methods of a federation, and the report."""
 
-import itertools
 import json
 from dataclasses import replace
 
@@ -8,17 +7,13 @@ import numpy as np
 import pytest
 from benefit_table import table
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.linear_model import RidgeCV
-from sklearn.preprocessing import StandardScaler
 from stand_in import stand_in
 
-from benchmarks.benefit import yes_no
 from benchmarks.benefit.__main__ import run
-from benchmarks.benefit.agreement import COUPLINGS, SiteFeatures, agree
 from benchmarks.benefit.partition import REGIMES, least_rows, partition
+from benchmarks.benefit.report import figure
 from benchmarks.benefit.study import CHOSEN_ON, JUDGED_ON, BenefitStudy, table_named
-from benchmarks.benefit.summary import OWN, TOGETHER, SiteOutcome, figure, headline, site_outcomes
-from benchmarks.benefit.trial import _peers, trial
+from benchmarks.benefit.trial import trial
 from coreg_core.errors import UsageError
 
 
@@ -60,96 +55,37 @@ def test_a_regime_deals_what_it_says(regime):
         assert [sorted(each) for each in have] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
-def parts(labels=(12, 11, 0)):
-    rng = np.random.default_rng(0)
-    return [
-        SiteFeatures(
-            rng.normal(size=(n, r)),
-            rng.normal(size=(12, r)),
-            rng.normal(size=(4, r)),
-            rng.normal(size=n),
-            0.4 + 0.1 * r,
+def test_every_site_has_the_change_of_every_method():
+    sites = trial(partition(table(), REGIMES["n50"], (3,)), 3)
+    json.dumps(sites, allow_nan=False)
+    for site in sites:
+        assert {"score", "joined", "private score", "default score", "score, one missing"} <= set(site["change"])
+        assert 0.5 < site["inside"]["score"] <= 1.0
+        assert site["recommended"] == "score"
+        assert site["forecast"]["score"] == pytest.approx(site["change"]["score"], abs=0.35)
+    whole, missing = (np.mean([site["change"][name] for site in sites]) for name in ("score", "score, one missing"))
+    assert whole < missing < 0.0, "three parts are better than two"
+    few = trial(partition(table(500), REGIMES["n20"], (3,)), 3)
+    assert not any("default score" in site["change"] for site in few), "the rules want 150 labelled individuals"
+
+
+def test_a_yes_no_target_has_probabilities():
+    for site in trial(partition(table(500), REGIMES["yes-no50"], (3,)), 3):
+        area, loss, error = (
+            dict(zip(site["yes_no"], x, strict=True)) for x in zip(*site["yes_no"].values(), strict=True)
         )
-        for n, r in zip(labels, (3, 2, 4), strict=True)
-    ]
+        assert area["score"] > area["local"]
+        assert loss["score"] < loss["local"]
+        assert all(0.0 <= x < 0.5 for x in error.values())
 
 
-def objective(made, coupling, ws):
-    said = [p.shared @ w for p, w in zip(made, ws, strict=True)]
-    total = sum(float(np.sum((p.y - p.labelled @ w) ** 2) + p.ridge * w @ w) for p, w in zip(made, ws, strict=True))
-    return total + coupling * sum(float(np.sum((a - b) ** 2)) for a in said for b in said)
-
-
-def test_the_path_minimises_the_papers_objective():
-    made, found = [p.with_intercept() for p in parts()], agree(parts())
-    ends = np.cumsum([0, *(p.shared.shape[1] for p in made)])
-
-    def split(w):
-        return [w[a:b] for a, b in itertools.pairwise(ends)]
-
-    for j, coupling in enumerate(COUPLINGS):
-        # The quadratic's minimiser, from its gradient at 0 and along every axis.
-        at = lambda w, c=coupling: objective(made, c, split(w))  # noqa: E731
-        zero, unit = at(np.zeros(ends[-1])), np.eye(ends[-1])
-        H = np.array([[at(a + b) - at(a) - at(b) + zero for b in unit] for a in unit])
-        g = np.array([at(a) - at(-a) for a in unit]) / 2
-        for p, w, test in zip(made, split(np.linalg.solve(H, -g)), found.test, strict=True):
-            assert_allclose(test[j], p.test @ w, atol=1e-7)
-    assert found.chosen[2] is None, "a site without labels has nothing to choose by"
-
-
-def test_every_method_of_a_federation_and_what_its_sites_were_told():
-    drawn = partition(table(500), REGIMES["n20"], (3,))
-    out = trial(drawn, 3)
-    assert set(out["methods"]) | {"additive", "together-own-pick", "together-else-own"} == set(OWN + TOGETHER)
-    json.dumps(out, allow_nan=False)
-    found = site_outcomes({"a/n20/3": out})
-    for v, told in enumerate(out["sites"]):
-        for method, errors in out["methods"].items():
-            assert found[v].change[method] == pytest.approx(np.sqrt(errors[v] / out["alone"][v]) - 1.0)
-        harm = told["own"]["difference"] > told["own"]["standard_error"]
-        assert found[v].change["additive"] == (0.0 if harm else found[v].change["additive-blended"])
-        if told["together"]["difference"] < 0.0:
-            assert found[v].change["together-own-pick"] == found[v].change["together"]
-        else:
-            assert found[v].change["together-own-pick"] == 0.0
-        assert 0.0 <= told["coverage"]["0.8"][0] <= told["coverage"]["0.9"][0] <= 1.0
-    for v, (X, rows, y) in enumerate(zip(drawn.columns, drawn.labelled, drawn.labels, strict=True)):
-        scaler = StandardScaler().fit(X[rows])
-        model = RidgeCV(np.logspace(-2.0, 4.0, 13)).fit(scaler.transform(X[rows]), y)
-        error = np.mean((drawn.y_test[v] - model.predict(scaler.transform(X[drawn.test]))) ** 2)
-        assert _peers(drawn, 0, trees=False)["ridge-alone"][v] == pytest.approx(error)
-
-
-def test_a_yes_no_target_has_probabilities_of_every_method():
-    out = trial(partition(table(500), REGIMES["yes-no50"], (3,)), 3, trees=False)
-    for told in out["sites"]:
-        assert list(told["yes_no"]) == list(yes_no.METHODS)
-        area = {method: values[0] for method, values in told["yes_no"].items()}
-        assert area["pooled, logistic loss"] == pytest.approx(area["pooled"], abs=0.1), "the same features"
-    shown = yes_no.table(site_outcomes({"a/yes-no50/3": out}))
-    assert [row[1] for row in shown.rows] == list(yes_no.METHODS)
-
-
-def test_own_columns_learn_the_pooled_model_up_to_what_they_know():
-    """With all columns at a site only the 225 shared rows limit what it learns; with one column much more is missing."""
-    drawn = partition(table(500), REGIMES["n50"], (3,))
-    whole = np.concatenate(drawn.columns, axis=1)
-    columns = [whole, drawn.columns[1][:, :1], drawn.columns[2]]
-    out = trial(replace(drawn, columns=columns), 3, trees=False)["methods"]
-    assert out["pooled"][0] < out["distilled"][0] < 1.5 * out["pooled"][0]
-    assert out["distilled"][1] > 2.0 * out["distilled"][0]
-
-
-def test_a_study_writes_its_report_and_the_figures_of_the_docs(tmp_path):
+def test_a_study_writes_its_tables(tmp_path):
     folder = stand_in(tmp_path / "data", ["mg", "sarcos_test"], rows=300)
-    study = BenefitStudy(folder, ("mg", "diabetes"), ("n10", "one"), 1)
-    run(study, tmp_path, 1)
-    page, text = json.loads((tmp_path / "benefit.json").read_text()), (tmp_path / "benefit.txt").read_text()
-    assert page["study"]["folder"] is None, "a page that everyone reads names no folder of somebody's"
-    assert set(page["headline"]["sites"]) == set(OWN)
-    assert {"Map of regimes", "Set by set", "Forecasts: rank correlation with the result"} <= set(page["tables"])
-    assert "1 set (judged on): joined models" in text
+    run(BenefitStudy(folder, ("mg", "diabetes"), ("n10", "one"), 1), tmp_path, 1)
+    page, text = json.loads((tmp_path / "benefit.json").read_text()), (tmp_path / "benefit.md").read_text()
+    assert set(page) == {"n10", "one"}
+    assert page["n10"]["default score"] == "", "too few labels for a federation"
+    assert "| n10 | 2 |" in text
     assert "4 federations" in text
     plain = len(table_named(folder, "sarcos_test").attributes)
     assert plain == 6, "two of its eight columns are other targets"
@@ -163,16 +99,11 @@ def test_the_two_groups_share_no_set():
     assert not set(CHOSEN_ON) & set(JUDGED_ON)
 
 
-def test_each_set_counts_once_and_the_headline_leaves_out_what_it_says():
-    def outcome(name, change, **changes):
-        values = {"regime": REGIMES["n20"], "site": 0, "labels": 20, "judged": True, "record": {}}
-        return SiteOutcome(name, change={"additive": change}, **(values | changes))
-
-    found = [outcome("a", -0.1)] * 8 + [outcome("b", 0.3)] + [outcome("b", 0.01)]
-    got = figure(found, "additive")
-    assert got.mean == pytest.approx((-0.1 + 0.155) / 2)
-    assert got.harmed == pytest.approx((0.0 + 0.5) / 2)
-    assert (got.median, got.sites) == (-0.1, 10)
-    for changes in ({"judged": False}, {"labels": 0}, {"regime": REGIMES["same50"]}):
-        told = headline([outcome("a", -0.1), outcome("a", 0.9, **changes)])
-        assert told["sets"] == {"a": {"additive": -0.1}}
+def test_each_set_counts_once_and_sites_without_labels_or_with_shuffled_ones_do_not():
+    site = {"honest": True, "labels": 20, "change": {"score": -0.1}}
+    sets = {
+        "a": [site] * 8 + [site | {"labels": 0, "change": {"score": 9.0}}],
+        "b": [site | {"change": {"score": 0.3}}],
+    }
+    sets["b"].append(site | {"honest": False, "change": {"score": 9.0}})
+    assert figure(sets, lambda each: each["change"]["score"]) == pytest.approx(0.1)

@@ -18,7 +18,8 @@ from sklearn.datasets import load_diabetes
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_types import split
-from coreg_core.estimators import AdditiveRegressor
+from coreg_core.additive.reference.dense_training import train_dense
+from coreg_core.additive.site import AdditiveSite
 from coreg_core.protocol.plan import Membership, Plan, Privacy
 from site_agent.machine.site_data import PrivateData, row_keys
 
@@ -78,9 +79,14 @@ def of_scores(n: int = 50, draws: int = 5) -> dict[str, float]:
         order = np.random.default_rng(seed).permutation(len(y))
         labelled = np.arange(len(y))[:, None] // n == np.arange(len(views))
         known = labelled.any(axis=1)
-        model = AdditiveRegressor(views=views, rows="common", random_state=seed)
-        model.fit(X[order], np.where(known, y[order], np.nan), label_mask=labelled)
-        off_by = model.predict(X[order]) - y[order]
+        terms, table, target = Additive(rows="common", seed=seed), X[order], y[order]
+        sites = [
+            AdditiveSite(table[own, view], target[own], np.ascontiguousarray(table[:, view]), terms, positions=own)
+            for view, own in zip(views, map(np.flatnonzero, labelled.T), strict=True)
+        ]
+        run = train_dense(terms, sites, len(y))
+        mean, deviation = run.units
+        off_by = mean + deviation * (run.x[: len(y), 0] + run.x[-1, 0]) - target
         found.append([float(np.sqrt(np.mean(off_by[rows] ** 2)) / y[order][rows].std()) for rows in (known, ~known)])
     return dict(zip(("labelled", "others"), np.mean(found, axis=0).tolist(), strict=True))
 

@@ -1,0 +1,176 @@
+r"""A site's check of what joining brings, by its own labels, each left out; nothing of it leaves the site.
+
+If labels were told with noise e, `left_out_score` and `left_out_joined` take the noisy labels: subtract e from what they return.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.additive.fit import Fit
+from coreg_core.additive.models import Own
+from coreg_core.numerics.arrays import Arr
+
+Choice: TypeAlias = Literal["local", "joined", "score"]
+PULL = 200.0  # the blend is pulled to the joined model by PULL/n labels
+SLOPE_ERRORS, SLOPE_LEAST, SLOPE_LABELS = 2.0, 0.2, 20
+SPREAD = 20.0  # labels' worth of the prior of the deviations' factor
+
+
+def left_out_score(fit: Fit, y: Float64[Arr, " n"], score: Float64[Arr, " n"], part: int = 0) -> Float64[Arr, " n"]:
+    """(y − score)/(1 − h) at own common labels; the mean leverage stands for a row's, which needs all sites' features."""
+    return (y - score) / (1.0 - fit.leverage(part))
+
+
+def left_out_joined(
+    fit: Fit,
+    own: Own,
+    y: Float64[Arr, " n"],
+    W: Float64[Arr, "n k"],
+    *,
+    score: Float64[Arr, " n"] | None = None,
+    weight: Float64[Arr, " n"] | float = 1.0,
+    part: int = 0,
+) -> Float64[Arr, " n"]:
+    """y − model + w h · (left-out residual of the ``score``); without a score (private rows) (y − model)/(1 − w h)."""
+    x = own.rows(W)
+    h = weight * np.einsum("ij,jk,ik->i", x, fit.S, x) / fit.noise[part]
+    r = y - own.predict(fit, W)
+    return np.asarray(r / np.maximum(1.0 - h, 0.05) if score is None else r + h * score)
+
+
+def slope(y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> float:
+    """The slope of labels on left-out predictions where it clearly is not 1; at least 0 (below, the labels are opposed)."""
+    predicted, n = y - left_out, len(y)
+    x, t = predicted - predicted.mean(), y - y.mean()
+    if n < SLOPE_LABELS or not x @ x > 0.0:
+        return 1.0
+    c = float(x @ t / (x @ x))
+    error = float(np.sqrt(np.sum((t - c * x) ** 2) / (n - 2) / (x @ x)))
+    return 1.0 if abs(c - 1.0) <= max(SLOPE_ERRORS * error, SLOPE_LEAST) else max(c, 0.0)
+
+
+@dataclass(frozen=True)
+class Correction:
+    """predictions ↦ (1 − w) local + w (level + slope · (prediction − centre)): the slope first, then the blend."""
+
+    slope: float = 1.0
+    level: float = 0.0
+    centre: float = 0.0
+    weight: float = 1.0
+
+    def rescaled(self, predicted: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
+        """With the slope alone."""
+        return predicted if self.slope == 1.0 else self.level + self.slope * (predicted - self.centre)
+
+    def __call__(self, predicted: Float64[Arr, " n"], local: Float64[Arr, " n"] | None) -> Float64[Arr, " n"]:
+        """Corrected predictions; ``local``: those of the local model, None without one."""
+        joined = self.rescaled(predicted)
+        return joined if local is None else (1.0 - self.weight) * local + self.weight * joined
+
+
+def rescaling(c: float, y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> tuple[Correction, Float64[Arr, " n"]]:
+    """A correction by slope c, and the left-out residuals under it."""
+    if c == 1.0:
+        return Correction(), left_out
+    predicted = y - left_out
+    centre, level = float(predicted.mean()), float(y.mean())
+    x = predicted - centre
+    h = 1.0 / len(y) + (x * x / (x @ x) if c > 0.0 else 0.0)
+    return Correction(c, level, centre), (y - level - c * x) / (1.0 - h)
+
+
+def blend(
+    local: Float64[Arr, " n"], joined: Float64[Arr, " n"], *, sloped: bool = False
+) -> tuple[float, Float64[Arr, " n"]]:
+    """(w, left-out residuals) of w joined + (1 − w) local; pulled towards joined, beside a slope towards local."""
+    n, gain = len(local), local - joined
+    pull = PULL / n * float(local @ local) / n + 1e-300
+    w = float(np.clip((local @ gain + pull * (not sloped)) / (gain @ gain + pull), 0.0, 1.0))
+    return w, local - w * gain
+
+
+def spread(left_out: Float64[Arr, " n"], deviations: Float64[Arr, " n"]) -> float:
+    """Factor of the stated deviations, from own left-out residuals of the joined model before slope and blend."""
+    return float(np.sqrt((np.sum((left_out / deviations) ** 2) + SPREAD) / (len(left_out) + SPREAD)))
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """The forecast relative change of the root mean squared error against the local model, and its standard error."""
+
+    change: float
+    standard_error: float
+
+
+def gain(local: Float64[Arr, " n"], other: Float64[Arr, " n"]) -> Gain:
+    """From paired left-out residuals; the standard error by the delta method."""
+    a, b, n = local**2, other**2, len(local)
+    ratio = float(np.sqrt(b.mean() / a.mean())) if a.mean() > 0.0 else 1.0
+    if n < 2 or not a.mean() > 0.0 or ratio == 0.0:
+        return Gain(ratio - 1.0, float("nan"))
+    differences = b - ratio**2 * a
+    error = float(np.sqrt(np.var(differences, ddof=1) / n)) / (2.0 * ratio * float(a.mean()))
+    return Gain(ratio - 1.0, error)
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What a site should use, from its left-out residuals; ``None`` where it has none.
+
+    ``slope`` other than 1: the site's labels may have another unit or sign than the others' (1 in 20 honest sites is named too).
+    """
+
+    recommended: Choice
+    joined: Correction
+    score: Correction
+    slope: float
+    spread: float
+    left_out: dict[str, Float64[Arr, " n"]]
+    gains: dict[str, Gain]
+
+
+def verdict(
+    y: Float64[Arr, " n"],
+    local: Float64[Arr, " n"] | None,
+    joined: Float64[Arr, " n"],
+    score: Float64[Arr, " c"] | None,
+    n_common: int,
+    deviations: Float64[Arr, " n"],
+) -> Verdict:
+    """The verdict of a site on its own labels, of which the first ``n_common`` are of common rows.
+
+    Parameters
+    ----------
+    y
+        own labels (n,).
+    local
+        left-out residuals of the local model (n,); None without one.
+    joined, score
+        left-out residuals of the joined model (n,), and of the score at the common labels (c,); None without a score.
+    deviations
+        stated deviations of the joined model at the own labels (n,), for their factor.
+    """
+    n, c = len(y), n_common if score is not None else 0
+    factor = spread(joined, deviations) if n else 1.0
+    if local is None or n < 3:
+        return Verdict("score" if score is not None else "joined", Correction(), Correction(), 1.0, factor, {}, {})
+    of_score = score is not None and c == n
+    found = slope(y[:c], score) if of_score and score is not None else slope(y, joined)
+    fixed, left_joined = rescaling(found, y, joined)
+    w, left_joined = blend(local, left_joined, sloped=found != 1.0)
+    fixed = Correction(fixed.slope, fixed.level, fixed.centre, w)
+    left, gains, together = {"local": local, "joined": left_joined}, {"joined": gain(local, left_joined)}, Correction()
+    recommended: Choice = "joined" if np.mean(left_joined**2) < np.mean(local**2) else "local"
+    if score is not None and c >= 3:
+        together, left_score = rescaling(found, y[:c], score)
+        w, left_score = blend(local[:c], left_score, sloped=found != 1.0)
+        together = Correction(together.slope, together.level, together.centre, w)
+        left["score"], gains["score"] = left_score, gain(local[:c], left_score)
+        if np.mean(left_score**2) < min(np.mean(local[:c] ** 2), np.mean(left_joined[:c] ** 2)):
+            recommended = "score"
+    elif score is not None:
+        together, _ = rescaling(found, y, joined)
+    return Verdict(recommended, fixed, together, found, factor, left, gains)

@@ -1,0 +1,262 @@
+r"""A site's features of its own columns, and the local model that its own labels give.
+
+    x → standardised, clipped → k(x, landmarks) K^{-1/2} → centred over the common rows → principal components
+
+The functions of the local model are two more directions before the components are taken, so what matters to the site's own labels
+is among the first. Source: Schölkopf et al. (1998) for kernel PCA, Williams and Seeger (2001) for landmarks, Breiman (2001).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from coreg_core.numerics.arrays import Arr, Ints, block_rows
+
+Kernel: TypeAlias = Literal["gaussian", "linear"]
+RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
+WIDTHS, NARROW = (
+    (6.0, 1.0),
+    0.95,
+)  # of the median squared distance; the narrow one, if its left-out error is below this share
+LANDMARKS, CLIP = 100, 4.0
+DIRECTION = 0.2  # weight of the local model's functions among the features
+TREES, LEAST_IN_LEAF, LABELS_FOR_A_FOREST = 50, 2, 40
+TO_THE_MIDDLE = 20.0  # the weight of the forest is pulled to 1/2 by so many labels
+LEAST_LABELS = 3  # of a local model
+
+
+def sizes(n_labelled: int, n_rows: int, rows_per_feature: int = 8) -> tuple[int, int]:
+    """(d, k): how many features enter the sums, and how many a site keeps for itself, of N labelled of so many common rows."""
+    few = min(n_labelled, n_rows)
+    d = int(np.clip(round(few / rows_per_feature), min(5, max(n_labelled // 2, 1)), 30))
+    return d, int(np.clip(n_rows // 10, d, 60))
+
+
+def squared_distances(A: Float64[Arr, "a p"], B: Float64[Arr, "b p"]) -> Float64[Arr, "a b"]:
+    """‖a − b‖², at least 0."""
+    squares: Arr = (A * A).sum(1)[:, None] + (B * B).sum(1) - 2.0 * (A @ B.T)
+    return np.maximum(squares, 0.0, out=squares)
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Features before the principal components: standardised columns, or the kernel at landmarks times K^{-1/2}."""
+
+    mean: Float64[Arr, " p"]
+    deviation: Float64[Arr, " p"]
+    landmarks: Float64[Arr, "l p"]
+    width: float  # 0: linear
+    transform: Float64[Arr, "l r"]
+    shift: Float64[Arr, " r"]
+
+    def standardised(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n p"]:
+        """Columns less their mean, in deviations, at most `CLIP`."""
+        return np.clip((X - self.mean) / self.deviation, -CLIP, CLIP)
+
+    def __call__(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n r"]:
+        """Centred features."""
+        out, step = np.empty((len(X), len(self.shift))), block_rows(max(len(self.landmarks), 1))
+        for start in range(0, len(X), step):
+            S = self.standardised(X[start : start + step])
+            if self.width:
+                S = np.exp(squared_distances(S, self.landmarks) / -self.width) @ self.transform
+            np.subtract(S, self.shift, out=out[start : start + step])
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """A regression forest as plain arrays: ``children`` of a leaf are the leaf itself."""
+
+    roots: Int64[Ints, " t"]
+    column: Int64[Ints, " q"]
+    threshold: Float64[Arr, " q"]
+    children: Int64[Ints, "q 2"]  # at most the threshold; above it
+    value: Float64[Arr, " q"]
+    depth: int
+
+    def predict(self, S: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
+        """The mean of the trees. Splits compare in float32, as the trees were grown."""
+        out, step = np.empty(len(S)), block_rows(4 * len(self.roots))
+        for start in range(0, len(S), step):
+            rows = S[start : start + step].astype(np.float32)
+            at, node = np.arange(len(rows))[:, None], np.tile(self.roots, (len(rows), 1))
+            for _ in range(self.depth):
+                above = rows[at, self.column[node]] > self.threshold[node]
+                node = self.children[node, above.astype(np.int64)]
+            out[start : start + step] = self.value[node].mean(axis=1)
+        return out
+
+
+def grown(S: Float64[Arr, "n p"], y: Float64[Arr, " n"], seed: int) -> tuple[Forest, Float64[Arr, " n"]]:
+    """A random forest by scikit-learn, and its out-of-bag prediction of each row."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    made = RandomForestRegressor(TREES, min_samples_leaf=LEAST_IN_LEAF, oob_score=True, random_state=seed).fit(S, y)
+    trees = [each.tree_ for each in made.estimators_]
+    roots, children = np.cumsum([0, *(tree.node_count for tree in trees)]), []
+    for tree, root in zip(trees, roots.tolist(), strict=False):
+        below = np.column_stack([tree.children_left, tree.children_right])
+        children.append(np.where(below < 0, np.arange(len(below))[:, None], below) + root)
+    forest = Forest(
+        roots[:-1].astype(np.int64),
+        np.concatenate([np.maximum(tree.feature, 0) for tree in trees]).astype(np.int64),
+        np.concatenate([tree.threshold for tree in trees]),
+        np.concatenate(children).astype(np.int64),
+        np.concatenate([tree.value[:, 0, 0] for tree in trees]),
+        max(tree.max_depth for tree in trees),
+    )
+    return forest, np.asarray(made.oob_prediction_, dtype=np.float64)
+
+
+def ridge_fit(
+    Phi: Float64[Arr, "n r"], y: Float64[Arr, " n"], ridge: float
+) -> tuple[Float64[Arr, " r"], float, Float64[Arr, " n"]]:
+    """Ridge regression with a free intercept: weights, intercept, left-out residuals (n,)."""
+    mean, P, t = Phi.mean(0), Phi - Phi.mean(0), y - y.mean()
+    H = np.linalg.solve(P.T @ P + ridge * np.eye(P.shape[1]), P.T)
+    w = H @ t
+    freedom = 1.0 - 1.0 / len(y) - np.einsum("ij,ji->i", P, H)
+    return w, float(y.mean() - mean @ w), (t - P @ w) / np.maximum(freedom, 1e-6)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalModel:
+    """(1 − w) kernel ridge + w forest, of a site's own labels alone; ``left_out`` residuals at these labels."""
+
+    basis: Basis
+    coef: Float64[Arr, " r"]
+    intercept: float
+    forest: Forest | None
+    weight: float
+    left_out: Float64[Arr, " n"]
+    out_of_bag: Float64[Arr, " f"]  # the forest's predictions of own labelled rows; empty without a forest
+    unit: float  # the deviation of own labels
+
+    def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
+        """Predictions in the labels' units."""
+        ridge: Arr = self.intercept + self.basis(X) @ self.coef
+        if self.forest is None:
+            return ridge
+        return (1.0 - self.weight) * ridge + self.weight * self.forest.predict(self.basis.standardised(X))
+
+    def directions(self, Phi: Float64[Arr, "n r"], S: Float64[Arr, "n p"], own: Ints | None) -> Float64[Arr, "n h"]:
+        """Its functions in deviations of own labels; at own labelled rows the forest speaks without their label."""
+        found = [Phi @ self.coef]
+        if self.forest is not None:
+            found.append(self.forest.predict(S))
+            if own is not None:
+                found[-1][own] = self.out_of_bag
+        return np.column_stack(found) / self.unit
+
+
+@dataclass(frozen=True, eq=False)
+class SiteFeatures:
+    """W(x) = (basis, `DIRECTION` · local functions) V, of which the first d columns are φ."""
+
+    basis: Basis
+    directions: LocalModel | None  # None: the basis alone
+    levels: Float64[Arr, " h"]  # means of the local functions over the common rows
+    components: Float64[Arr, "r k"]
+
+    def __call__(self, X: Float64[Arr, "n p"], own: Int64[Ints, " l"] | None = None) -> Float64[Arr, "n k"]:
+        """W (n, k); ``own``: the places of the own labelled rows in X, in the order of their labels, if they are there."""
+        return self.raw(X, own) @ self.components
+
+    def raw(self, X: Float64[Arr, "n p"], own: Ints | None) -> Float64[Arr, "n r"]:
+        """Before the principal components."""
+        Phi = self.basis(X)
+        if self.directions is None:
+            return Phi
+        functions = self.directions.directions(Phi, self.basis.standardised(X), own)
+        return np.concatenate([Phi, DIRECTION * (functions - self.levels)], axis=1)
+
+
+def fit_features(
+    X: Float64[Arr, "n p"],
+    n_common: int,
+    own: Int64[Ints, " l"],
+    y: Float64[Arr, " l"],
+    *,
+    k: int,
+    seed: int,
+    kernel: Kernel = "gaussian",
+) -> tuple[SiteFeatures, LocalModel | None]:
+    """A site's features, and its local model (None below `LEAST_LABELS` labels, or if all are equal).
+
+    Parameters
+    ----------
+    X
+        the site's rows: the common ones first (n_common of them), then its private ones.
+    own, y
+        places of its labelled rows in X, and their labels.
+    k
+        the most columns of W; fewer, if their rank is lower.
+    seed
+        of the landmarks and the forest.
+    kernel
+        "gaussian", or "linear": the standardised columns, and neither a forest nor directions.
+    """
+    mean, deviation = X.mean(0), X.std(0)
+    deviation = np.where(deviation > 1e-12 * (1.0 + np.abs(mean)), deviation, 1.0)
+    nothing = np.zeros((0, X.shape[1]))
+    linear = Basis(mean, deviation, nothing, 0.0, nothing, np.zeros(X.shape[1]))
+    S, able = linear.standardised(X), len(y) >= LEAST_LABELS and np.ptp(y) > 0.0
+    if kernel == "linear":
+        bases = [_centred(linear, nothing, 0.0, nothing, S, n_common)]
+    else:
+        drawn = np.random.default_rng(seed).choice(len(S), min(LANDMARKS, len(S)), replace=False)
+        L = np.unique(S[np.sort(drawn)], axis=0)
+        pairs = squared_distances(L, L)[np.triu_indices(len(L), 1)]
+        median = float(np.median(pairs[pairs > 1e-12])) if (pairs > 1e-12).any() else 1.0
+        widths = [width * median for width in (WIDTHS if able else WIDTHS[:1])]
+        bases = [_centred(linear, L, w, _root(L, w), S, n_common) for w in widths]
+    basis, Phi = bases[0]
+    local = None
+    if able:
+        fits = [min((ridge_fit(each[own], y, ridge) for ridge in RIDGES), key=_error) for _, each in bases]
+        best = 1 if len(fits) > 1 and _error(fits[1]) < NARROW * _error(fits[0]) else 0
+        (basis, Phi), (coef, intercept, left_out) = bases[best], fits[best]
+        local = LocalModel(basis, coef, intercept, None, 0.0, left_out, np.zeros(0), float(y.std()))
+        if kernel == "gaussian" and len(y) >= LABELS_FOR_A_FOREST:
+            local = _with_forest(local, S[own], y, seed)
+    directions = local if kernel == "gaussian" else None
+    levels = np.zeros(0)
+    if directions is not None:
+        functions = directions.directions(Phi, S, own)
+        levels = functions[:n_common].mean(0)
+        Phi = np.concatenate([Phi, DIRECTION * (functions - levels)], axis=1)
+    values, V = np.linalg.eigh(Phi[:n_common].T @ Phi[:n_common] / n_common)
+    rank = max(int(np.sum(values > 1e-9 * values[-1])), 1)
+    return SiteFeatures(basis, directions, levels, V[:, ::-1][:, : min(k, rank)]), local
+
+
+def _error(fit: tuple[Arr, float, Arr]) -> float:
+    return float(np.mean(fit[2] ** 2))
+
+
+def _root(L: Arr, width: float) -> Arr:
+    """K^{-1/2} of the landmarks, in the directions that float64 resolves."""
+    values, V = np.linalg.eigh(np.exp(squared_distances(L, L) / -width))
+    kept = values > 1e-7 * values[-1]
+    root: Arr = V[:, kept] / np.sqrt(values[kept])
+    return root
+
+
+def _centred(linear: Basis, L: Arr, width: float, root: Arr, S: Arr, n_common: int) -> tuple[Basis, Arr]:
+    """The basis with the common rows' mean as its shift, and the features of the standardised rows."""
+    Phi = np.exp(squared_distances(S, L) / -width) @ root if width else S
+    shift = Phi[:n_common].mean(0)
+    return replace(linear, landmarks=L, width=width, transform=root, shift=shift), Phi - shift
+
+
+def _with_forest(local: LocalModel, S: Arr, y: Arr, seed: int) -> LocalModel:
+    """The mixture of least left-out error, its weight pulled to the middle."""
+    forest, out_of_bag = grown(S, y, seed)
+    gain, n = local.left_out - (y - out_of_bag), len(y)
+    pull = TO_THE_MIDDLE / n * float(np.mean(local.left_out**2)) + 1e-300
+    weight = (float(np.mean(local.left_out * gain)) + 0.5 * pull) / (float(np.mean(gain**2)) + pull)
+    weight = float(np.clip(weight, 0.0, 1.0))
+    return replace(local, forest=forest, weight=weight, left_out=local.left_out - weight * gain, out_of_bag=out_of_bag)

@@ -1,0 +1,399 @@
+"""The additive method: 50-digit answers, identities, refits, Monte Carlo, and edge cases."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import Ridge
+
+from coreg_core.additive.check import blend, gain, left_out_joined, left_out_score, rescaling, slope
+from coreg_core.additive.features import fit_features, grown, ridge_fit, sizes
+from coreg_core.additive.fit import fit
+from coreg_core.additive.models import Own, missing_variance, weights
+from coreg_core.additive.moments import Moments, Sums, positive, steadied, sums
+from coreg_core.errors import BadData
+from coreg_core.estimators import AdditiveRegressor
+from coreg_core.estimators.additive_training import DEFAULT_RULES, SiteRows, train
+
+CASES = json.loads((Path(__file__).parent / "second_moments.json").read_text())
+
+
+class Problem:
+    """Correlated features of three sites at labelled rows (owner known) and shared rows; W_v starts with φ_v."""
+
+    def __init__(self, seed=0, n=(12, 20, 15), m=200, d=(4, 3, 5), k=(7, 6, 8), scale=1.0, level=7.0):
+        rng, M = np.random.default_rng(seed), len(n)
+        base = rng.normal(size=(sum(n) + m, 4))
+        self.W = []
+        for size in k:
+            X = base @ rng.normal(size=(4, size)) + rng.normal(size=(len(base), size))
+            X = X * 0.7 ** np.arange(size)
+            self.W.append(X - X.mean(0))
+        self.d, self.M, self.N, self.owner = d, M, sum(n), np.repeat(np.arange(M), n)
+        self.Phi = np.concatenate([W[:, :width] for W, width in zip(self.W, d, strict=True)], axis=1)
+        noise = 0.6 * rng.normal(size=self.N) + 0.3 * rng.normal(size=M)[self.owner]
+        self.y = level + scale * (self.Phi[: self.N] @ rng.normal(size=self.Phi.shape[1]) * 0.5 + noise)
+
+    def moments(self, weight=None, repeats=1):
+        w = np.ones(self.N * repeats) if weight is None else weight
+        owner, y, rows = (np.tile(x, repeats) for x in (self.owner, self.y, np.arange(self.N)))
+        n = np.bincount(owner, w, self.M)
+        levels = np.bincount(owner, w * y, self.M) / np.maximum(n, 1e-300)
+        C = self.Phi.T @ self.Phi / len(self.Phi)
+        part = sums(self.Phi[rows], owner, y, w, levels)
+        within = float(w @ (y - levels[owner]) ** 2)
+        return Moments(tuple(self.d), C, len(self.Phi), n, levels, within, (part,))
+
+    def own(self, m):
+        rows = len(self.Phi)
+        return [Own.of(m, v, W.T @ W / rows, W.T @ self.Phi / rows) for v, W in enumerate(self.W)]
+
+    def rows(self):
+        e = np.zeros((self.N, self.M + 1))
+        e[np.arange(self.N), self.owner] = e[:, -1] = 1.0
+        return np.concatenate([self.Phi[: self.N], e], axis=1)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_answers_of_fifty_digits(case):
+    read = lambda key: np.array(case["in"][key], dtype=float)  # noqa: E731
+    parts = tuple(
+        Sums(*(np.array(q[x], dtype=float) for x in "Pobr"), q["s"], np.array(q["n"]), q["count"], q["mode"])
+        for q in case["in"]["parts"]
+    )
+    m = Moments(
+        tuple(case["in"]["d"]), read("C"), case["in"]["rows"], read("n"), read("levels"), case["in"]["within"], parts
+    )
+    f = fit(m)
+    found = {"tau": f.prior, "sigma": f.noise, "beta": f.beta, "without_last": weights(f, range(len(m.d) - 1))}
+    for name, values in found.items():
+        expected = np.array([float(x) for x in case["out"][name]])
+        assert_allclose(values, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+
+
+def test_the_score_is_pooled_additive_kernel_ridge_with_offsets():
+    """The dual (generalised least squares) on the complete features, which no site has."""
+    p = Problem()
+    f = fit(p.moments())
+    prior = np.concatenate([np.repeat(f.prior[:-1], p.d), np.repeat(f.prior[-1], p.M)])
+    X, t = p.rows()[:, :-1], (p.y - f.moments.mean) / f.moments.deviation
+    inverse = np.linalg.inv((X * prior) @ X.T + f.noise[0] * np.eye(p.N))
+    a = np.sum(inverse @ t) / np.sum(inverse)
+    new = np.concatenate([p.Phi, np.eye(p.M)[np.zeros(len(p.Phi), int)]], axis=1)
+    dual = f.moments.mean + f.moments.deviation * (a + (new * prior) @ X.T @ inverse @ (t - a))
+    assert_allclose(f.intercept(0) + p.Phi @ weights(f, range(3)), dual, atol=1e-8)
+
+
+def test_one_site_is_ridge_with_a_free_intercept():
+    p = Problem(n=(25,), d=(5,), k=(6,))
+    f = fit(p.moments())
+    expected = Ridge(alpha=f.noise[0] / f.prior[0]).fit(p.Phi[:25], p.y).predict(p.Phi)
+    assert_allclose(f.intercept(0) + p.Phi @ weights(f, [0]), expected, atol=1e-8)
+    assert_allclose(p.own(f.moments)[0].predict(f, p.W[0]), expected, atol=1e-8)
+
+
+def test_a_label_listed_three_times_counts_once():
+    p = Problem()
+    thrice = fit(p.moments(np.full(3 * p.N, 1 / 3), repeats=3))
+    assert_allclose(weights(thrice, range(3)), weights(fit(p.moments()), range(3)), atol=1e-9)
+
+
+def test_fifty_steps_are_enough_and_equal_bits_are_not_needed():
+    p = Problem()
+    m = p.moments()
+    near, far = (p.Phi @ weights(fit(m, steps), range(3)) / m.deviation for steps in (50, 2000))
+    assert np.abs(near - far).max() < 2e-3
+    rng, part = np.random.default_rng(1), m.parts[0]
+    moved = replace(part, P=part.P * (1 + 1e-14 * rng.normal(size=part.P.shape)))
+    again = p.Phi @ weights(fit(replace(m, parts=(moved,))), range(3)) / m.deviation
+    assert np.abs(near - again).max() < 1e-10
+
+
+def test_left_out_residuals_are_those_of_refits():
+    p = Problem(3)
+    f = fit(p.moments())
+    m, X, N, owns = f.moments, p.rows(), p.N, p.own(f.moments)
+    t, penalty = (p.y - m.mean) / m.deviation, np.concatenate([np.repeat(1 / f.prior, [*p.d, p.M]), [0.0]])
+    exact, own = np.empty(N), np.empty(N)
+    for i in range(N):
+        keep = np.arange(N) != i
+        A = X[keep].T @ X[keep] / f.noise[0] + np.diag(penalty)
+        beta = np.linalg.solve(A, X[keep].T @ t[keep] / f.noise[0])
+        exact[i] = m.deviation * (t[i] - X[i] @ beta)
+        own[i] = m.deviation * (t[i] - owns[p.owner[i]].rows(p.W[p.owner[i]][i : i + 1])[0] @ beta)
+    score, joined = np.empty(N), np.empty(N)
+    for v in range(p.M):
+        r = np.flatnonzero(p.owner == v)
+        score[r] = left_out_score(f, p.y[r], f.intercept(v) + p.Phi[r] @ f.coef)
+        joined[r] = left_out_joined(f, owns[v], p.y[r], p.W[v][r], score=exact[r])
+    h = np.einsum("ij,jk,ik->i", X, f.S, X) / f.noise[0]
+    fitted = np.array([f.intercept(u) for u in p.owner.tolist()]) + p.Phi[:N] @ f.coef
+    assert_allclose((p.y - fitted) / (1 - h), exact, atol=1e-8)
+    assert np.mean(score**2) == pytest.approx(np.mean(exact**2), rel=0.15), "the mean leverage stands for a row's"
+    assert np.mean(joined**2) == pytest.approx(np.mean(own**2), rel=0.05)
+    Phi, y = p.W[0][:12], p.y[:12]
+    again = []
+    for i in range(12):
+        w, intercept, _ = ridge_fit(np.delete(Phi, i, 0), np.delete(y, i), 0.7)
+        again.append(y[i] - intercept - Phi[i] @ w)
+    assert_allclose(ridge_fit(Phi, y, 0.7)[2], again, atol=1e-8)
+
+
+def test_missing_sites_and_deviations_against_draws():
+    """Gaussian features of a known covariance: conditional means and deviations against 400,000 draws."""
+    rng, p = np.random.default_rng(5), Problem(5, m=40_000)
+    f = fit(p.moments())
+    m, D = f.moments, len(f.moments.C)
+    x = rng.multivariate_normal(np.zeros(D), m.C, size=400_000)
+    full, part = x @ weights(f, range(3)), x @ weights(f, [0, 2])
+    there = np.r_[m.blocks[0], m.blocks[2]]
+    best = x[:, there] @ np.linalg.lstsq(x[:, there], full, rcond=None)[0]
+    assert np.std(part - best) < 0.02 * np.std(full)
+    assert missing_variance(f, [0, 2]) == pytest.approx(np.var(full - best), rel=0.02)
+    assert missing_variance(f, range(3)) == 0.0
+    own = p.own(m)[1]
+    beta, e = (
+        rng.multivariate_normal(f.beta, f.S, size=200_000),
+        rng.multivariate_normal(np.zeros(D), own.R, size=200_000),
+    )
+    draws = beta @ own.rows(p.W[1][:1])[0] + np.einsum("ij,ij->i", beta[:, :D], e)
+    draws += np.sqrt(f.noise[0]) * rng.normal(size=200_000)
+    assert np.std(draws) * m.deviation == pytest.approx(own.deviations(f, p.W[1][:1])[1][0], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        Problem(1, n=(30, 0, 0)),
+        Problem(1, n=(3, 2, 2), d=(2, 2, 2), k=(3, 3, 3)),
+        Problem(1, m=0),
+        Problem(1, scale=1e6, level=1e9),
+    ],
+    ids=["sites without labels", "seven labels", "no shared row", "labels of 1e9"],
+)
+def test_edge_cases_are_finite_and_units_do_not_matter(p):
+    f = fit(p.moments())
+    own = p.own(f.moments)
+    for v in range(3):
+        for present in (range(3), [v]):
+            assert np.isfinite(f.intercept(v) + p.Phi @ weights(f, present)).all()
+        assert np.isfinite(own[v].predict(f, p.W[v])).all()
+        assert np.isfinite(own[v].deviations(f, p.W[v])).all()
+    if p.y[0] > 1e8:
+        q = Problem(1)
+        small = fit(q.moments())
+        assert_allclose((p.Phi @ f.coef) / 1e6, q.Phi @ small.coef, atol=1e-6)
+
+
+def test_equal_labels_are_every_score():
+    p = Problem(1)
+    p.y = np.full(p.N, 4.0)
+    f = fit(p.moments())
+    assert_allclose(f.intercept(1) + p.Phi @ f.coef, 4.0, atol=1e-9)
+
+
+def test_fewer_than_two_labels_are_refused():
+    with pytest.raises(BadData, match="1 labels in all sites together"):
+        fit(Problem(1, n=(1, 0, 0)).moments())
+
+
+def test_sums_with_more_noise_than_signal_are_steadied():
+    p = Problem(4)
+    m = p.moments()
+    part, rng, scale = m.parts[0], np.random.default_rng(0), np.ones(len(m.C))
+    assert_allclose(steadied(part, 0.0, scale).P, part.P, atol=1e-9)
+    E = rng.normal(size=part.P.shape)
+    E = 3.0 * (E + E.T)
+    noisy = replace(
+        m, noise=3.0, C=positive(m.C + E / m.rows), parts=(steadied(replace(part, P=part.P + E), 3.0, scale),)
+    )
+    f = fit(noisy)
+    assert np.isfinite(p.Phi @ weights(f, [0, 2])).all()
+    assert np.linalg.eigvalsh(noisy.parts[0].P)[0] > 0.0
+
+
+# --- features and the local model ---------------------------------------------------------------------------------
+
+
+def test_the_forest_predicts_with_numpy_what_scikit_learn_does():
+    rng = np.random.default_rng(0)
+    S, y = rng.normal(size=(80, 3)), rng.normal(size=80)
+    forest, out_of_bag = grown(S, y, 3)
+    made = RandomForestRegressor(50, min_samples_leaf=2, oob_score=True, random_state=3).fit(S, y)
+    new = rng.normal(size=(500, 3))
+    assert_allclose(forest.predict(new), made.predict(new), rtol=1e-12)
+    assert_allclose(out_of_bag, made.oob_prediction_)
+
+
+def test_features_are_centred_and_do_not_know_the_label_of_their_row():
+    rng = np.random.default_rng(2)
+    X, y, own = rng.normal(size=(80, 3)), rng.normal(size=45), np.arange(45)
+    features, local = fit_features(X, 80, own, y, k=10, seed=0)
+    assert np.abs(features(X, own).mean(axis=0)).max() < 1e-9
+    assert 0.0 <= local.weight <= 1.0
+    other = y.copy()
+    other[4] += 1.0
+    assert fit_features(X, 80, own, other, k=10, seed=0)[1].out_of_bag[4] == pytest.approx(local.out_of_bag[4])
+    nothing, none = fit_features(X, 80, own[:0], y[:0], k=10, seed=0)
+    assert none is None
+    assert nothing(X).shape == (80, 10)
+
+
+@pytest.mark.parametrize("kind", ["constant", "binary", "heavy"])
+def test_features_of_awkward_columns_are_finite(kind):
+    rng = np.random.default_rng(0)
+    columns = {"constant": np.ones((60, 1)), "binary": (rng.random((60, 1)) < 0.3) * 1.0}
+    X = columns.get(kind, rng.standard_cauchy((60, 2)))
+    features, _ = fit_features(X, 60, np.arange(12), rng.normal(size=12), k=10, seed=0)
+    W = features(X, np.arange(12))
+    assert np.isfinite(W).all()
+    assert np.abs(W.mean(axis=0)).max() < 1e-9
+
+
+@given(st.integers(2, 10_000), st.integers(1, 100_000))
+def test_sizes_are_within_their_limits(n, rows):
+    d, k = sizes(n, max(rows, 2))
+    assert 1 <= d <= 30
+    assert d <= k <= 60
+
+
+# --- the verdict --------------------------------------------------------------------------------------------------
+
+
+def test_a_slope_is_found_only_where_it_is_clear():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=100)
+    assert slope(x + 0.3 * rng.normal(size=100), 0.3 * rng.normal(size=100)) == 1.0
+    y = 18.0 * x
+    assert slope(y, y - x) == pytest.approx(18.0)
+    assert slope(-x, -2 * x) == 0.0, "labels that are opposed"
+    assert slope(y[:19], (y - x)[:19]) == 1.0, "too few labels"
+    correction, left = rescaling(18.0, y, y - x)
+    assert_allclose(correction.rescaled(x), y, atol=1e-9)
+    assert np.abs(left).max() < 1e-9
+
+
+def test_a_blend_takes_what_is_better_and_is_pulled_where_labels_are_few():
+    rng = np.random.default_rng(0)
+    good, bad = 0.1 * rng.normal(size=300), rng.normal(size=300)
+    assert blend(bad, good)[0] > 0.9
+    assert blend(good, bad)[0] < 0.1
+    assert blend(good[:5], 2 * good[:5])[0] > 0.7, "200/n labels speak for joining"
+    assert gain(bad, good).change == pytest.approx(np.sqrt(np.mean(good**2) / np.mean(bad**2)) - 1)
+    assert 0 < gain(bad, good).standard_error < 0.1
+
+
+def federation(seed=0, n=40, m=300, M=3, private=False, unit=1.0):
+    """Sites' rows, and new rows with their truth: two columns a site, each site's own labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m + M * n + 500, 2 * M))
+    truth = sum(np.sin(X[:, 2 * v]) + 0.5 * X[:, 2 * v + 1] for v in range(M))
+    y, sites = truth + 0.1 * rng.normal(size=len(X)), []
+    for v in range(M):
+        mine = m + v * n + np.arange(n)
+        rows = np.r_[np.arange(m), mine] if private else np.arange(m + M * n)
+        own = m + np.arange(n) if private else mine
+        sites.append(SiteRows(X[rows, 2 * v : 2 * v + 2], own, (unit if v == 0 else 1.0) * y[mine]))
+    return sites, m if private else m + M * n, [X[-500:, 2 * v : 2 * v + 2] for v in range(M)], truth[-500:]
+
+
+def rmse(a, b):
+    return float(np.sqrt(np.mean((a - b) ** 2)))
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("rules", [None, DEFAULT_RULES], ids=["memory", "default rules"])
+def test_joining_pays_where_each_site_has_a_part(private, rules):
+    sites, n_common, new, truth = federation(n=80, private=private)
+    run = train(sites, n_common) if rules is None else train(sites, n_common, rules=rules)
+    for v, site in enumerate(run.sites):
+        alone = rmse(site.local.predict(new[v]), truth)
+        assert rmse(run.checked_score(new, v), truth) < (0.9 if private else 0.7) * alone
+        assert rmse(run.joined(v, new[v]), truth) < 1.03 * alone
+        if not private:
+            assert site.verdict.recommended == "score"
+    missing = run.score([new[0], None, new[2]], 0)
+    assert rmse(run.score(new, 0), truth) < rmse(missing, truth) < rmse(run.sites[0].local.predict(new[0]), truth)
+    inside = np.mean(np.abs(run.score(new, 0) - truth) < 1.645 * run.deviations(0, new[0])[0])
+    assert inside > 0.8
+
+
+def test_labels_in_another_unit_are_named_and_rescaled():
+    sites, n_common, new, truth = federation(n=80, unit=20.0)
+    run = train(sites, n_common)
+    assert run.sites[0].verdict.slope > 2.0
+    assert rmse(run.checked_score(new, 0), 20 * truth) < 1.02 * rmse(run.sites[0].local.predict(new[0]), 20 * truth)
+
+
+def test_the_linear_kernel_is_pooled_ridge():
+    sites, n_common, new, _ = federation()
+    run = train(sites, n_common, kernel="linear")
+    f = run.fit
+    assert f.moments.d == (2, 2, 2)
+    columns = [site.features(rows.X) for site, rows in zip(run.sites, sites, strict=True)]
+    own = np.concatenate([rows.own for rows in sites])
+    X, owner = np.concatenate(columns, axis=1)[own], np.repeat(np.arange(3), 40)
+    scale = np.sqrt(np.concatenate([np.repeat(f.prior[:-1], 2), np.repeat(f.prior[-1], 3)]) / f.noise[0])
+    pooled = Ridge(alpha=1.0).fit(np.c_[X, np.eye(3)[owner]] * scale, np.concatenate([rows.y for rows in sites]))
+    at = np.concatenate([s.features(x) for s, x in zip(run.sites, new, strict=True)], axis=1)
+    expected = pooled.predict(np.c_[at, np.tile(np.eye(3)[1], (500, 1))] * scale)
+    assert_allclose(run.score(new, 1), expected, atol=1e-8)
+
+
+# --- the estimator ------------------------------------------------------------------------------------------------
+
+
+def table(n=300, labelled=120, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    truth = np.sin(X[:, 0]) + X[:, 1] + np.cos(2 * X[:, 2])
+    y = np.where(np.arange(n) < labelled, truth + 0.1 * rng.normal(size=n), np.nan)
+    mask = np.zeros((n, 2), dtype=bool)
+    mask[: labelled // 2, 0] = mask[labelled // 2 : labelled, 1] = True
+    return X, y, mask, truth
+
+
+def test_rows_that_a_view_does_not_have():
+    """A private row is its owner's; a prediction without a view is the expected score."""
+    X, y, mask, truth = table()
+    gaps = X.copy()
+    gaps[:60, 2:] = np.nan  # the first view's labelled rows are its own
+    model = AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(gaps, y, label_mask=mask)
+    assert model.predict_views(gaps).shape == (2, 300)
+    assert np.isnan(model.predict_views(gaps)[1, :60]).all()
+    assert rmse(model.predict(X[120:]), truth[120:]) < rmse(
+        model.predict(np.c_[X[120:, :2], np.full((180, 2), np.nan)]), truth[120:]
+    )
+    with pytest.raises(BadData, match=r"view 1, row 1 \(counted from 1\): a part of its cells is NaN"):
+        AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(np.where(np.arange(4) == 3, np.nan, X), y, label_mask=mask)
+    with pytest.raises(BadData, match="Give label_mask"):
+        AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(gaps, y)
+    nobody = np.full((1, 4), np.nan)
+    with pytest.raises(BadData, match="no view has it"):
+        model.predict(nobody)
+
+
+def test_one_owner_of_all_labels():
+    X, y, _, truth = table()
+    model = AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(X, y)
+    assert rmse(model.predict(X[120:]), truth[120:]) < 0.35 * truth.std()
+    assert len(model.labels_[0]) == len(model.labels_[1]) == 120
+    assert model.trained_.fit.beta[-3:-1] == pytest.approx([0.0, 0.0], abs=1e-9), "one owner has no offset"
+
+
+def test_a_label_that_no_view_sees_is_an_unlabelled_row():
+    X, y, mask, truth = table()
+    with pytest.warns(UserWarning, match="no view sees the label of 180 rows"):
+        hidden = AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(X, np.where(np.isnan(y), truth, y), label_mask=mask)
+    plain = AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=mask)
+    assert_allclose(hidden.predict(X), plain.predict(X))
+    with pytest.raises(BadData, match="needs booleans of shape"):
+        AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=mask[:, :1])
+    with pytest.raises(BadData, match="1 labels in all sites"):
+        AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(X, np.where(np.arange(300) == 0, 1.0, np.nan), label_mask=mask)
