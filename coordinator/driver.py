@@ -102,7 +102,6 @@ async def drive(
     now: Callable[[], str] = timestamp,
     on_start: Callable[[Callable[[Event], None]], None] = lambda emit: None,  # noqa: ARG005
     on_change: Callable[[Federation], None] = lambda federation: None,  # noqa: ARG005
-    on_event: Callable[[Federation, Event], None] = lambda federation, event: None,  # noqa: ARG005
 ) -> Mapping[str, Finish]:
     """Drive a federation until all of its runs have ended and none will start.
 
@@ -128,15 +127,13 @@ async def drive(
         called when the transport listens, with the function that queues an event.
     on_change
         called with the federation after each event and its actions.
-    on_event
-        called with each event before it is handled.
 
     Returns
     -------
     The ends of the runs by name: all runs of a simulation, or the run to report of a service.
     """
     driver = _Driver(begun[0], transport, sink, observer, queue, countersign, report, now)
-    return await driver.drive(begun[1], on_start, on_change, on_event)
+    return await driver.drive(begun[1], on_start, on_change)
 
 
 class _Driver:
@@ -168,7 +165,6 @@ class _Driver:
         actions: list[Action],
         on_start: Callable[[Callable[[Event], None]], None],
         on_change: Callable[[Federation], None],
-        on_event: Callable[[Federation, Event], None],
     ) -> Mapping[str, Finish]:
         await self._transport.start(self._emit)
         try:
@@ -185,7 +181,6 @@ class _Driver:
                     await self._written()  # raises
                     actions = []
                     continue
-                on_event(self._federation, event)
                 actions = await self._handled(event)
                 if handled is not None:
                     handled()

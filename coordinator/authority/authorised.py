@@ -40,15 +40,7 @@ class Authorised:
         return f"{self._path}, {what}: not NAME FINGERPRINT. The coordinator's operator has to restore the file from a backup."
 
     def check(self, name: str, certificate_pem: bytes) -> None:
-        """Return if the certificate belongs to `name` and its key is listed.
-
-        Raises
-        ------
-        Refused
-            It is another site's, or the name is not listed, listed twice, or listed with another key.
-        StorageError
-            The list cannot be read.
-        """
+        """Return if the certificate belongs to `name` and its key is listed."""
         certificate = load_certificates(certificate_pem, f"The certificate of {name!r}")[0]
         owner = certificate_name(certificate, "The peer's certificate")
         if owner != name:
@@ -101,13 +93,7 @@ def unsigned(directory: Path | str, sites: Sequence[str]) -> str:
 
 
 def revoke(directory: Path | str, name: str) -> bool:
-    """Remove a site from the list, effective without a restart; False if it was not listed.
-
-    Raises
-    ------
-    UsageError
-        there is no list, since no site was signed there.
-    """
+    """Remove a site from the list, effective without a restart; False if it was not listed."""
     path = Path(directory) / ALLOW_LIST
     if not path.exists():
         raise UsageError(

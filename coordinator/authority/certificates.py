@@ -63,13 +63,7 @@ def site_certificate(
 
 
 def served_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
-    """The names and addresses of a server's certificate, each once; localhost, 127.0.0.1 and ::1 always.
-
-    Raises
-    ------
-    UsageError
-        One of them is not a host name or an address.
-    """
+    """The names and addresses of a server's certificate, each once; localhost, 127.0.0.1 and ::1 always."""
     names: dict[x509.GeneralName, None] = {}
     for text in (*hostnames, *_ALWAYS_SERVED):
         host = text.strip().lower().removeprefix("[").removesuffix("]").removesuffix(".")
@@ -86,13 +80,7 @@ def served_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
 
 
 def lifetime(days: int) -> timedelta:
-    """`days` as a duration.
-
-    Raises
-    ------
-    UsageError
-        Less than a day or more than a century.
-    """
+    """`days` as a duration."""
     if not 1 <= days <= 36500:
         raise UsageError(f"A certificate cannot be valid for {days} days: choose between 1 and 36500.")
     return timedelta(days=days)

@@ -83,13 +83,6 @@ def create_authority(
         Names and addresses that sites will dial; localhost, 127.0.0.1 and ::1 are always added.
     days, server_days : int
         Validity of the authority and of the server's certificate; `reissue_server` renews the latter.
-
-    Raises
-    ------
-    UsageError
-        The directory has an authority (it is never overwritten), or a hostname is invalid.
-    StorageError
-        The directory cannot be written; then no file is left.
     """
     directory, now = Path(directory), now or utc_now()
     served = served_names(hostnames)
@@ -155,13 +148,7 @@ def renewed_site(directory: Path, certificate_pem: bytes, *, within_days: float 
 
 
 def server_names(directory: Path | str) -> list[str]:
-    """The names and addresses in coordinator.pem.
-
-    Raises
-    ------
-    UsageError, BadData, StorageError
-        It is missing, is not a certificate with names, or cannot be read.
-    """
+    """The names and addresses in coordinator.pem."""
     path = Path(directory) / "coordinator.pem"
     again = "Name every --host that sites dial."
     certificate = load_certificates(read(path, again), str(path))[0]
@@ -173,16 +160,7 @@ def server_names(directory: Path | str) -> list[str]:
 
 
 def load_server(directory: Path | str, *, now: datetime | None = None) -> ServerFiles:
-    """The key and certificates of the server, after checks that they match and are valid today.
-
-    Raises
-    ------
-    UsageError, BadData, StorageError
-        A file is missing, has the wrong kind of content, or cannot be read.
-    Refused
-        The key is readable by other users, or belongs to another certificate; the certificate is not signed by the
-        authority, or has expired.
-    """
+    """The key and certificates of the server, after checks that they match and are valid today."""
     directory, now = Path(directory), now or utc_now()
     key = load_private(directory / "coordinator.key")
     ca, server = load_certificate(directory / "ca.pem"), load_certificate(directory / "coordinator.pem")
@@ -223,15 +201,6 @@ def sign_request(
         Validity; limited by the authority's.
     name : str, optional
         The name expected by the operator; a request with another name is refused, never renamed.
-
-    Raises
-    ------
-    UsageError
-        The request or the authority does not exist, or an option is invalid.
-    BadData
-        The file is not a certificate request.
-    Refused
-        The request is not signed by its own key, has another name or key than allowed, or contains a private key.
     """
     directory, request_path, now = Path(directory), Path(request_path), now or utc_now()
     ca, ca_key = authority_pair(directory, now)

@@ -43,13 +43,7 @@ PortFileOption = Annotated[Path | None, typer.Option("--port-file", help="Write 
 
 
 def existing(store: Path) -> Path:
-    """The path of a store that is there.
-
-    Raises
-    ------
-    UsageError
-        it is not.
-    """
+    """The path of a store that is there."""
     if not store.exists():
         found = sorted(Path().glob("*/runs.sqlite"), key=lambda path: -path.stat().st_mtime)
         hint = " Name it with --store, or set COREG_STORE. The first `serve` or `run` makes it."
@@ -81,13 +75,7 @@ def still_waiting(summary: "RunSummary", waits: "Mapping[str, str]") -> str:
 
 
 def warn_of_unsigned(sites: Sequence[str], identity: Path, *, quiet: bool = False) -> None:
-    """Warn of sites that cannot connect, because the authority lists no certificate of theirs; not if ``quiet``.
-
-    Raises
-    ------
-    UsageError
-        the sites are still the sample's.
-    """
+    """Warn of sites that cannot connect, because the authority lists no certificate of theirs; not if ``quiet``."""
     from coordinator.authority.authorised import not_listed, unsigned
     from coordinator.config.sample import SITES
 
@@ -104,13 +92,7 @@ def warn_of_unsigned(sites: Sequence[str], identity: Path, *, quiet: bool = Fals
 
 
 def planned(configuration: "Configuration", study: Path | None) -> "Plan":
-    """The plan of federation.toml, or of a study in it.
-
-    Raises
-    ------
-    UsageError
-        the study has a fault, or scores with models that no run has.
-    """
+    """The plan of federation.toml, or of a study in it."""
     from coordinator.config.study_toml import study_plan
     from coordinator.service.one_study import trained_run
 

@@ -131,13 +131,7 @@ else:
 
 
 def check_listen(listen: str) -> str:
-    """Check HOST:PORT. gRPC itself reads port 99999 as 34463, and a missing port as 443.
-
-    Raises
-    ------
-    ValueError
-        not of that form.
-    """
+    """Check HOST:PORT. gRPC itself reads port 99999 as 34463, and a missing port as 443."""
     host, colon, port = listen.rpartition(":")
     if not (host and colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):
         raise ValueError(f"{listen!r} is not HOST:PORT with a port of 0 to 65535")
@@ -223,13 +217,7 @@ class Computed(Section):
         return self
 
     def check_model(self) -> None:
-        """Check that a run's objective was chosen.
-
-        Raises
-        ------
-        ValueError
-            no objective and no coupling: one λ for all sites, as the plan has by default, can harm a strong site.
-        """
+        """Check that a run's objective was chosen: one λ for all sites, the plan's default, can harm a strong site."""
         if isinstance(self.objective, Agreement) and "coupling" not in self.model.model_fields_set:
             raise ValueError(
                 '[model] names no objective. Write objective = "additive" (recommended). Or, for the agreement, write '
@@ -291,13 +279,7 @@ def _seconds(patience: str | float) -> float:
 
 
 def read_configuration(path: Path) -> Configuration:
-    """federation.toml, checked. Paths in it are relative to the file.
-
-    Raises
-    ------
-    UsageError
-        the file is missing, not TOML, or has unknown keys or values out of range. The message lists every fault with its key.
-    """
+    """federation.toml, checked. Paths in it are relative to the file."""
     try:
         configuration = Configuration.model_validate(read_toml(path))
     except ValidationError as error:
@@ -308,13 +290,7 @@ def read_configuration(path: Path) -> Configuration:
 
 
 def with_service(path: Path, listen: str | None, store: Path | None, identity: Path | None) -> Configuration:
-    """federation.toml, with [service] overridden by options of the command line.
-
-    Raises
-    ------
-    UsageError
-        see `read_configuration`; or ``listen`` is no address.
-    """
+    """federation.toml, with [service] overridden by options of the command line."""
     configuration = read_configuration(path)
     if listen is not None:
         try:

@@ -62,11 +62,6 @@ class Study(Computed):
         ----------
         trained
             the run whose models score, by its name or a prefix; "" is the latest. Only scoring needs it.
-
-        Raises
-        ------
-        UsageError
-            the study names a site that the federation does not list, needs too many sites, or scores without a model.
         """
         study, objective = self.study, self.objective
         sites = federation.sites if study.sites is None else tuple(sorted(study.sites))
@@ -105,13 +100,7 @@ class Study(Computed):
 
 
 def read_study(path: Path) -> Study:
-    """study.toml, checked.
-
-    Raises
-    ------
-    UsageError
-        as `read_configuration`.
-    """
+    """study.toml, checked."""
     try:
         return Study.model_validate(read_toml(path))
     except ValidationError as error:
@@ -119,13 +108,7 @@ def read_study(path: Path) -> Study:
 
 
 def study_plan(path: Path, configuration: Configuration, trained: "Callable[[str], Trained] | None" = None) -> Plan:
-    """The plan of a new run of the study in that file, under that federation; ``trained`` as in `Study.plan`.
-
-    Raises
-    ------
-    UsageError
-        see `read_study` and `Study.plan`.
-    """
+    """The plan of a new run of the study in that file, under that federation; ``trained`` as in `Study.plan`."""
     try:
         plan = read_study(path).plan(configuration.federation, trained)
     except ValidationError as error:  # both files together determine the membership

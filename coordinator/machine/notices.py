@@ -246,11 +246,10 @@ class CertificateExpires:
 
 @dataclass(frozen=True)
 class Reloaded:
-    """federation.toml was read again. ``at_restart``: changed keys that need one."""
+    """federation.toml was read again. The address and the timeouts change at the next start only."""
 
     sites: tuple[str, ...]
     max_concurrent_runs: int
-    at_restart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

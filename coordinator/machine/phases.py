@@ -54,13 +54,7 @@ class InvalidTransition(AssertionError):
 
 
 def next_phase(phase: Phase, turn: Transition) -> Phase:
-    """The phase after this transition.
-
-    Raises
-    ------
-    InvalidTransition
-        the table has no such transition; the message names both.
-    """
+    """The phase after this transition."""
     try:
         return TRANSITIONS[phase][turn]
     except KeyError:

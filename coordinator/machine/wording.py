@@ -81,9 +81,8 @@ def message_for(notice: n.Notice) -> str:
             return f"run {run}{' of study ' * bool(study)}{study} {'resumed' if resumed else 'started'}"
         case n.CertificateExpires(reason=reason):
             return reason
-        case n.Reloaded(sites=sites, max_concurrent_runs=limit, at_restart=keys):
-            kept = f"; without effect before a restart: {', '.join(keys)}" if keys else ""
-            return f"configuration reloaded: {len(sites)} sites, max_concurrent_runs = {limit}{kept}"
+        case n.Reloaded(sites=sites, max_concurrent_runs=limit):
+            return f"configuration reloaded: {len(sites)} sites, max_concurrent_runs = {limit}"
         case n.NotReloaded(reason=reason):
             return f"configuration not reloaded: {reason}"
         case n.ServiceDraining(runs=runs):

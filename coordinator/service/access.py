@@ -18,13 +18,7 @@ DAY = 86_400.0
 
 
 class AccessControl:
-    """The authority's folder of a running coordinator. Without TLS, every name is accepted, on loopback only.
-
-    Raises
-    ------
-    CoregError
-        a file that the server needs is missing or invalid; see `load_server`.
-    """
+    """The authority's folder of a running coordinator. Without TLS, every name is accepted, on loopback only."""
 
     def __init__(self, identity: Path, *, insecure: bool):
         self.warnings: list[str] = []
@@ -47,13 +41,7 @@ class AccessControl:
         return self._notary.countersign(site, certificate_pem, fetched)
 
     def reload(self) -> None:
-        """Read the certificates again, for new connections.
-
-        Raises
-        ------
-        CoregError
-            a certificate is invalid; then the earlier ones stay in use.
-        """
+        """Read the certificates again, for new connections."""
         if self._insecure:
             return
         files = self._files = load_server(self._identity)

@@ -30,7 +30,7 @@ from coordinator.machine.records import HeadSigned
 from coordinator.machine.scheduler import Scheduler
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
-from coordinator.store.history import History, HistoryRecorder
+from coordinator.store.history import History
 from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
@@ -94,11 +94,6 @@ def serve(
     Returns
     -------
     The end of the run of ``only``; None without it.
-
-    Raises
-    ------
-    CoregError
-        of every kind; see docs/reference/exit-codes.md.
     """
     service = configuration.service
     access = AccessControl(service.identity, insecure=options.insecure)
@@ -132,7 +127,6 @@ class Daemon:
         self.metrics = Metrics()
         self._path, self._configuration, self._options, self._access = path, configuration, options, access
         self._store, self._history, self._status = store, history, status
-        self._recorder = HistoryRecorder()
         self._observer = FanOut(*observers, self.metrics, self)
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
         # Before any plan, so that a site finds out that its ledger is an older copy before it answers.
@@ -143,7 +137,6 @@ class Daemon:
         self._dirty = asyncio.Event()
         self._draining, self._started = False, timestamp()
         self._failure: Exception | None = None
-        self._file = read_configuration(path)  # as it was at the start, without options of the command line
         self._faults: dict[str, str] = {}  # of changed files that are not in force
 
     async def drive(self, only: Plan | None) -> Finish | None:
@@ -191,7 +184,6 @@ class Daemon:
                 report=None if only is None else only.run,
                 on_start=on_listening,
                 on_change=self._changed,
-                on_event=self._heard,
             )
         finally:
             wake_up.close()
@@ -212,7 +204,7 @@ class Daemon:
     def notice(self, notice: notices.Notice, _measured: Timing) -> None:
         """Record the notice, and update the sites' status."""
         at, listed = timestamp(), self._federation.sites
-        self._recorder.add(notice, at)
+        self._history.add(notice, at)
         match notice:
             case notices.SessionOpened(site, told, until):
                 self._attendance.append(lambda: self._status.opened(site, told, until, at))
@@ -237,10 +229,6 @@ class Daemon:
                 self._notify(notices.RunStarted(name, run.plan.study, resumed))
         assert federation.scheduler is not None
         self.metrics.stock(len(federation.scheduler.waiting), len(federation.computing), self._store.path)
-
-    def _heard(self, federation: Federation, event: Event) -> None:
-        if self._recorder.heard(federation, event):
-            self._dirty.set()
 
     def _countersign(self, site: str, certificate: bytes, fetched: Fetched) -> HeadSigned:
         """`Notary.countersign`, with a reason if this ledger is shorter than at its last signature."""
@@ -284,7 +272,7 @@ class Daemon:
         attendance, self._attendance = self._attendance, []
         for write in attendance:
             write()
-        self._recorder.flush(self._history)
+        self._history.flush()
 
     async def _heartbeat(self) -> None:
         while True:
@@ -362,15 +350,7 @@ class Daemon:
         self._check_sessions()
         self._emit(Reconfigured(sites, limit))
         self.metrics.certificates(self._access.ends())
-        self._notify(notices.Reloaded(sites, limit, tuple(self._at_restart(read))))
-
-    def _at_restart(self, read: Configuration) -> Iterator[str]:
-        """Changed keys that have no effect before the next start."""
-        for name in ("service", "timeouts"):
-            before, after = getattr(self._file, name), getattr(read, name)
-            for key in type(after).model_fields:
-                if key != "max_concurrent_runs" and getattr(before, key) != getattr(after, key):
-                    yield f"[{name}] {key}"
+        self._notify(notices.Reloaded(sites, limit))
 
 
 @contextmanager

@@ -41,11 +41,6 @@ def run(
         of a new run; an unfinished run of the same plan is resumed instead.
     new
         abandon unfinished runs, and start a new one.
-
-    Raises
-    ------
-    CoregError
-        of every kind; see docs/reference/exit-codes.md.
     """
     store = configuration.service.store
     check_free(configuration.service.listen)  # before the run is queued
@@ -74,13 +69,7 @@ def _on_record(store: Path, run: str) -> Finish:
 
 
 def choose_run(store: Summaries, queue: Queue, plan: Plan, *, new: bool) -> Plan:
-    """The unfinished run of this plan, the queued one, or a new one, which is queued.
-
-    Raises
-    ------
-    UsageError
-        a run of another plan is unfinished, and ``new`` was not given.
-    """
+    """The unfinished run of this plan, the queued one, or a new one, which is queued."""
     if not new:
         if (summary := store.latest(plan.digest)) is not None:
             return dataclasses.replace(plan, run=summary.run)
@@ -110,13 +99,7 @@ def _unfinished(store: Summaries, summary: RunSummary) -> str:
 
 
 def trained_run(store: Path, run: str) -> Trained:
-    """The run whose models are scored: the one with this prefix, or the latest run with models.
-
-    Raises
-    ------
-    UsageError
-        there is no such run.
-    """
+    """The run whose models are scored: the one with this prefix, or the latest run with models."""
     if not store.exists():
         raise UsageError(f"{store}: no such run store; train first, or give --store.")
     summaries = Summaries(store)

@@ -11,13 +11,7 @@ from coreg_wire.files.locks import exclusive
 
 @contextmanager
 def store_of(path: Path) -> Iterator[None]:
-    """Hold the run store for this process.
-
-    Raises
-    ------
-    StorageError
-        another coordinator holds it; the message names it.
-    """
+    """Hold the run store for this process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path, f"in use by {_holder(path)}. End it first, or give another --store."):
         yield

@@ -13,7 +13,7 @@ from coreg_core.errors import StorageError
 from coreg_wire.clock import utc_now
 
 # Tables with a column `run`; `prune` removes a run's rows from those that are history.
-_HISTORY = ("rounds", "notices", "cancellations")  # what each site sent stays, in a few rows a run
+_HISTORY = ("rounds", "notices", "cancellations")
 _RESULTS = ("deliveries", "attempts", "exclusions")  # needed to deliver models to late sites
 PAGES_AT_ONCE = 256  # freed in one transaction, so that a serving coordinator waits only briefly
 
@@ -27,13 +27,7 @@ class Copied:
 
 
 def back_up(path: Path, destination: Path) -> Copied:
-    """Copy a consistent snapshot of the store, and check the copy with SQLite's `integrity_check`.
-
-    Raises
-    ------
-    StorageError
-        the destination exists or cannot be written, or the store is damaged (then the copy is removed).
-    """
+    """Copy a consistent snapshot of the store, and check the copy with SQLite's `integrity_check`."""
     try:
         os.close(os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -71,11 +65,6 @@ def prune(path: Path, days: float, *, models: bool) -> Copied:
     """Remove the history of runs closed more than ``days`` ago, and their models if ``models``. A coordinator may be serving.
 
     Plans, outcomes and final figures stay. The file shrinks by a few pages at a time, so that writers wait only briefly.
-
-    Raises
-    ------
-    StorageError
-        the store cannot be written.
     """
     store = _Pruned(path)
     with closing(store), _damage(path):

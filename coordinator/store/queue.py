@@ -46,13 +46,7 @@ class Queue(Tables):
             return QueueRead(waiting, {row["run"]: row["reason"] for row in rows})
 
     def cancel(self, prefix: str, reason: str, at: str) -> tuple[str, bool]:
-        """Request the end of a run; return its whole name, and whether it had begun.
-
-        Raises
-        ------
-        UsageError
-            no run or several runs have this prefix, or the run is over.
-        """
+        """Request the end of a run; return its whole name, and whether it had begun."""
         with self.reading():
             matches = "where substr(run, 1, length(?1)) = ?1"
             begun = dict(self._db.execute(f"select run, ended from runs {matches}", (prefix,)).fetchall())  # noqa: S608 - constant

@@ -39,12 +39,7 @@ create table checkpoints (
     primary key (run, site, lines)
 );
 create table notices (
-    number integer primary key, run text not null, at text not null, kind text not null, fields text not null,
-    times integer not null
-);
-create table disclosed (
-    run text not null, site text not null, kind text not null, messages integer not null, numbers integer not null,
-    seconds text not null default '[]', primary key (run, site, kind)
+    number integer primary key, run text not null, at text not null, kind text not null, fields text not null
 );
 create table rounds (
     run text not null references runs, number integer not null, attempt integer not null, answered integer not null,
@@ -64,13 +59,7 @@ create table service (name text primary key, value text not null);
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open the store read-only.
-
-    Raises
-    ------
-    StorageError
-        it cannot be opened, is not a store, or was written by another release.
-    """
+    """Open the store read-only."""
     try:
         with ExitStack() as failed:
             db = sqlite3.connect(
@@ -89,13 +78,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open the store for writing; create it if it does not exist.
-
-    Raises
-    ------
-    StorageError
-        it cannot be opened, is not a store, or was written by another release.
-    """
+    """Open the store for writing; create it if it does not exist."""
     try:
         _make(path)
         with ExitStack() as failed:
@@ -210,13 +193,7 @@ class Tables:
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[None]:
-        """An atomic transaction. ``durable``: it survives a power failure after the commit.
-
-        Raises
-        ------
-        StorageError
-            the store cannot be written.
-        """
+        """An atomic transaction. ``durable``: it survives a power failure after the commit."""
         try:
             with self._in_turn:
                 self._db.execute(f"pragma synchronous = {'full' if durable else 'normal'}")

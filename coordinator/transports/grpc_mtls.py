@@ -69,13 +69,7 @@ class GrpcServer(Sessions):
         self._server: grpc.aio.Server | None = None
 
     async def start(self, emit: Emit) -> None:
-        """Listen.
-
-        Raises
-        ------
-        UsageError
-            the address cannot be listened on.
-        """
+        """Listen."""
         self.emit = emit
         check_free(self._listen)
         self._server = grpc.aio.server(options=channel_options(self._idle))

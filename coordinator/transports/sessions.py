@@ -54,13 +54,7 @@ class FrameStream(Protocol):
     async def write(self, frame: bytes) -> None: ...
 
     def peer(self) -> tuple[str, bytes] | None:
-        """Name and certificate (PEM) of the peer; None without TLS.
-
-        Raises
-        ------
-        Refused
-            the certificate does not name a site.
-        """
+        """Name and certificate (PEM) of the peer; None without TLS."""
         ...
 
 

@@ -121,14 +121,6 @@ def history(rows: Sequence[tuple[str, str, str, float]], y_label: str) -> tuple[
     return bars, Chart("", "", "runs, the oldest first", y_label, (), (), tuple(ends.items()), y_ticks, None)
 
 
-def spark(values: Sequence[float], width: float = 120, height: float = 24) -> str:
-    """The points of a small line from 0 to the largest value; empty for fewer than two values."""
-    if len(values) < 2:
-        return ""
-    x_at, y_at = svg.scale(0, len(values) - 1, 1, width - 1), svg.scale(0, max(values) or 1.0, height - 2, 2)
-    return svg.points((x_at(i), y_at(value)) for i, value in enumerate(values))
-
-
 def _series(names: Sequence[str], rounds: list[dict[str, Any]], what: str) -> dict[str, list[Any]]:
     """Of each column, (step, value, verified)."""
     return {

@@ -14,13 +14,7 @@ from coreg_wire.transport.addresses import why_not
 
 
 def bound(address: str, token: str | None, option: str = "--web") -> socket.socket:
-    """A listening socket; ``option`` names the option of the address in errors.
-
-    Raises
-    ------
-    UsageError
-        the address cannot be used, or it is not loopback and no token is set.
-    """
+    """A listening socket; ``option`` names the option of the address in errors."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"{option} {address}: expected HOST:PORT, as in 127.0.0.1:7601.")
@@ -43,13 +37,7 @@ def server_of(store: Path, token: str | None) -> uvicorn.Server:
 
 
 def show(address: str, store: Path, token: str | None) -> Callable[[], None]:
-    """Serve the pages in a thread; the returned function ends it.
-
-    Raises
-    ------
-    UsageError
-        see `bound`.
-    """
+    """Serve the pages in a thread; the returned function ends it."""
     listening = bound(address, token)
     server = server_of(store, token)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="web", daemon=True)

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
 from coordinator.machine.wording import is_warning, message_for
 from coordinator.observers.rows import Phases
-from coordinator.store.history import Disclosed, History, NoticeRow
+from coordinator.store.history import History, NoticeRow
 from coordinator.store.queue import Queue
 from coordinator.store.status import SiteStatus, Status
 from coordinator.store.summaries import RunSummary, Summaries
@@ -26,28 +25,6 @@ FIRST = 8  # runs on the first page
 NOTICES = 25
 COMPARED = 8
 SOON = 30  # days before the expiry of a certificate from which the page marks it
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The messages of one site by kind, the words in them, and its latest answer times in seconds."""
-
-    site: str
-    kinds: dict[str, int]
-    words: int
-    seconds: tuple[float, ...] = ()
-
-    @property
-    def messages(self) -> int:
-        return sum(self.kinds.values())
-
-    @property
-    def typical(self) -> float:
-        return median(self.seconds)
-
-    @property
-    def spark(self) -> str:
-        return charts.spark(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -122,11 +99,10 @@ def overview(path: Path) -> dict[str, Any]:
         earlier = [row.summary for row in rows if row.summary is not None]
         active = [row for row in rows if row.state.belongs_to("open")]
         over = [row for row in rows if not row.state.belongs_to("open")][: max(2, FIRST - len(active))]
-        sent = {s.site: s for s in sent_by(db.history.disclosed())}
         return {
             "service": db.service,
             "up": db.up,
-            "sites": [_site(db, name, sent.get(name), rows) for name in sorted({*listed, *db.sites})],
+            "sites": [_site(db, name, rows) for name in sorted({*listed, *db.sites})],
             "rows": [_progressed(db, row, earlier) for row in [*active, *over]],
             "total": len(rows),
             "soon": SOON,
@@ -134,7 +110,7 @@ def overview(path: Path) -> dict[str, Any]:
         }
 
 
-def _site(db: SimpleNamespace, name: str, sent: Sent | None, rows: list[Row]) -> dict[str, Any]:
+def _site(db: SimpleNamespace, name: str, rows: list[Row]) -> dict[str, Any]:
     seen, awaited = (
         db.sites.get(name) or SiteStatus(name),
         {run for run, sites in db.service.get("awaited", {}).items() if db.up and name in sites},
@@ -146,7 +122,6 @@ def _site(db: SimpleNamespace, name: str, sent: Sent | None, rows: list[Row]) ->
         "last": seen.seen(db.service.get("updated_at")),
         "listed": name in db.service.get("sites", ()),
         "days": _days_left(seen.until, utc_now()),
-        "sent": sent or Sent(name, {}, 0),
         "awaited": [row for row in rows if row.state.kind != "running" and row.run in awaited],
     }
 
@@ -187,13 +162,7 @@ def studies(path: Path) -> dict[str, Any]:
 
 
 def study(path: Path, name: str) -> dict[str, Any]:
-    """The runs of a study over time.
-
-    Raises
-    ------
-    UsageError
-        no study has this name.
-    """
+    """The runs of a study over time."""
     with _opened(path) as db:
         rows = [row for row in _rows(db) if row.study == name]
         if not rows:
@@ -228,13 +197,7 @@ def notices(path: Path, asked: dict[str, str]) -> dict[str, Any]:
 
 
 def one_run(path: Path, name: str) -> dict[str, Any]:
-    """A run: its state and progress, convergence, answer times, disclosures, notices, rounds, plan.
-
-    Raises
-    ------
-    UsageError
-        no run has this name.
-    """
+    """A run: its state and progress, convergence, answer times, disclosures, notices, rounds, plan."""
     with _opened(path) as db:
         if queued := [row for row in _rows(db) if row.run == name and row.summary is None]:
             return {"service": db.service, "row": queued[0], "plan": plan_rows(queued[0].plan), "up": db.up}
@@ -254,7 +217,6 @@ def one_run(path: Path, name: str) -> dict[str, Any]:
             "earlier": max(0, len(rounds) - LATEST),
             **_spent(rounds),
             "notices": shown(db.history.notices(summary.run, NOTICES)),
-            "sent": sent_by(db.history.disclosed(summary.run)),
         }
 
 
@@ -264,8 +226,7 @@ def compared(path: Path, names: list[str]) -> dict[str, Any]:
     with _opened(path) as db:
         for name in names[:COMPARED]:
             summary, rounds = db.runs.show(name)
-            words = sum(d.numbers for d in db.history.disclosed(summary.run))
-            found.append({"row": _row(db, summary), "words": words, **_spent(rounds)})
+            found.append({"row": _row(db, summary), **_spent(rounds)})
             drawn.append((summary.run, rounds))
         rows = [dict(plan_rows(run["row"].plan)) for run in found]
         terms = list(dict.fromkeys(term for row in rows for term in row))
@@ -287,22 +248,11 @@ def shown(rows: Iterable[NoticeRow]) -> list[dict[str, Any]]:
             "at": row.at,
             "warning": is_warning(row.notice),
             "text": text,
-            "times": row.times,
             "run": getattr(row.notice, "run", ""),
         }
         for row, text in worded
         if text
     ]
-
-
-def sent_by(disclosed: Iterable[Disclosed]) -> list[Sent]:
-    """The messages of each site, all kinds together."""
-    found: dict[str, Sent] = {}
-    for d in disclosed:
-        before = found.get(d.site, Sent(d.site, {}, 0))
-        kinds = {**before.kinds, d.kind: before.kinds.get(d.kind, 0) + d.messages}
-        found[d.site] = Sent(d.site, kinds, before.words + d.numbers, d.seconds or before.seconds)
-    return list(found.values())
 
 
 def plan_rows(plan: dict[str, Any]) -> list[tuple[str, str]]:

@@ -6,15 +6,12 @@ import signal
 import socket
 import stat
 import urllib.request
-from collections import Counter
 from datetime import datetime
 
 import numpy as np
 import pytest
 from federation import ENDLESS, LONG, SITES, as_json, federation, run, until, well
 from proxy import proxied
-
-from coordinator.store.history import History
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -36,28 +33,6 @@ def shifted(path):
     changed = [f"{row},{y and repr(float(np.float64(y) * 1.25))}" for row, _, y in cut]
     path.with_suffix(".new").write_text("\n".join([heading, *changed]) + "\n")
     path.with_suffix(".new").replace(path)
-
-
-def heard(fed):
-    """Messages and numbers by site, run and kind, as the coordinator counted them; those of ``disclosed`` alike."""
-    history = History(fed.folder / "runs.sqlite", read_only=True)
-    try:
-        runs = ["", *(run["run"] for run in fed.runs())]
-        return {(d.site, run, d.kind): (d.messages, d.numbers) for run in runs for d in history.disclosed(run)}
-    finally:
-        history.close()
-
-
-def disclosed(fed):
-    """The same by the sites' ledgers."""
-    messages, numbers = Counter(), Counter()
-    for site in SITES:
-        for entry in map(json.loads, (fed.folder / site / "ledger.jsonl").read_text().splitlines()):
-            if entry["kind"] != "Countersigned":  # it came back
-                key = (site, entry.get("run", ""), entry["kind"])
-                messages[key] += 1
-                numbers[key] += entry.get("words", 0)
-    return {key: (messages[key], numbers[key]) for key in messages}
 
 
 def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
@@ -106,7 +81,6 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
             assert run(program, "status", *where, cwd=tmp_path)[0] == 7
         assert "2 runs removed" in well("coreg-agent", "models", "prune", "first", "--keep", 1, *config, cwd=tmp_path)
         assert sorted(p.name for p in (tmp_path / "north-models" / "first").iterdir()) == sorted([other, "current"])
-        assert heard(fed) == disclosed(fed), "what the coordinator heard is what stands in the sites' ledgers"
 
 
 def test_an_agent_with_an_older_copy_of_its_ledger_finds_out_when_it_connects(tmp_path):
@@ -273,11 +247,10 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         until(lambda: "not reloaded" not in well("coreg-coordinator", "status", cwd=tmp_path))
         # A site that is signed and not listed is rejected, and the list of sites shows it too.
         file = tmp_path / "co" / "federation.toml"
-        file.write_text(file.read_text().replace("west", "elsewhere").replace("idle = 3", "idle = 77"))
+        file.write_text(file.read_text().replace("west", "elsewhere"))
         coordinator.send_signal(signal.SIGHUP)
         until(lambda: "list of sites" in (sites()["west"]["refusal"] or ""))
         until(lambda: not sites()["west"]["listed"])
-        assert fed.events(event="reloaded")[-1]["at_restart"] == "[timeouts] idle"
 
         rows = [line.split(",") for site in SITES for line in (tmp_path / f"{site}.csv").read_text().splitlines()[1:]]
         logged = "".join(map(fed.said, ("coordinator", *SITES, "north-2")))

@@ -19,7 +19,6 @@ LINES: dict[n.Notice, list[str]] = {
     n.RunStarted(RUN, "weight", False): ["run run-1 of study weight started"],
     n.RunStarted(RUN, "", True): ["run run-1 resumed"],
     n.Reloaded(("a", "b"), 3): ["2 sites", "max_concurrent_runs = 3"],
-    n.Reloaded(("a",), 3, ("[service] listen",)): ["without effect before a restart: [service] listen"],
     n.ServiceDraining((RUN,)): ["draining: run-1"],
     n.ServiceDraining(()): ["draining"],
     n.Stopped(): [],

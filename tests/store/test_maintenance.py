@@ -78,7 +78,8 @@ def aged(path: Path) -> Path:
     receipt = Countersigned(PLAN.run, LedgerHead(7, "ab", NOW), NOW, "05", "06")
     with closing(Summaries(path)) as store, closing(History(path)) as history, closing(Queue(path)) as queue:
         store.write(PLAN.run, HeadSigned("a", "03", "04", receipt), LAP, NOW)
-        history.write([(NOW, n.AnswersInClear(PLAN.run))], {(PLAN.run, "a", "Hello"): 1}, {(PLAN.run, "a", "Hello"): 0})
+        history.add(n.AnswersInClear(PLAN.run), NOW)
+        history.flush()
         queue._db.execute("insert into cancellations values (?, ?, '')", (PLAN.run, NOW))
         store._db.execute("insert into exclusions values (?, 'd', 'REFUSED', 'no')", (PLAN.run,))
     return path
@@ -113,13 +114,13 @@ def test_pruning_removes_a_closed_run_from_every_table_but_for_its_figures_and_i
         counts = {
             t: store._db.execute(f"select count(*) from {t} where run = ?", (PLAN.run,)).fetchone()[0] for t in with_run
         }
-        kept = {"runs", "checkpoints", "disclosed"} | (set() if models else {"attempts", "deliveries", "exclusions"})
+        kept = {"runs", "checkpoints"} | (set() if models else {"attempts", "deliveries", "exclusions"})
         assert {t for t, count in counts.items() if count} == kept
         summary, rounds = store.show(PLAN.run)
         assert (summary.stop, rounds, summary.pruned is not None) == ("CONVERGED", [], True)
-        assert summary.level is not None
+        assert summary.gap is not None
     today = f"history pruned on {dt.datetime.now(dt.UTC):%Y-%m-%d}"
-    figures = f"{summary.rounds} rounds, gap/tolerance 2^{summary.level}"
+    figures = f"{summary.rounds} rounds, residual {summary.residual:.0e}, gap {summary.gap:.0e}"
     assert all(word in coordinator("show", PLAN.run, "--store", whole) for word in (figures, today))
     assert today in coordinator("runs", "--store", whole)
     row = one_run(whole, PLAN.run)["row"]

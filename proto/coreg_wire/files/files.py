@@ -9,15 +9,7 @@ from coreg_core.errors import StorageError, UsageError
 
 
 def read(path: Path, next_step: str) -> bytes:
-    """A file's bytes.
-
-    Raises
-    ------
-    UsageError
-        it does not exist; ``next_step`` is the advice in the message.
-    StorageError
-        it cannot be read.
-    """
+    """A file's bytes; ``next_step`` is the advice if it is missing."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -27,13 +19,7 @@ def read(path: Path, next_step: str) -> bytes:
 
 
 def write_whole(path: Path, data: bytes, *, mode: int) -> None:
-    """Replace the file atomically: a crash leaves the old or the new one, and the new one survives a power failure.
-
-    Raises
-    ------
-    StorageError
-        it cannot be written; no temporary file is left.
-    """
+    """Replace the file atomically: a crash leaves the old or the new one, and the new one survives a power failure."""
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

@@ -29,11 +29,6 @@ def exclusive(path: Path, holder: str, timeout: float = ACQUIRE_SECONDS) -> Iter
         the error message if the lock is held: the holder, and what to do.
     timeout
         seconds to wait for it.
-
-    Raises
-    ------
-    StorageError
-        another process holds it, or it cannot be created.
     """
     lock = FileLock(lock_path(path), mode=0o600)
     try:

@@ -13,13 +13,7 @@ from coreg_wire.v1 import federation_pb2 as pb
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan, or an object with a key "plan", as `coreg-agent pending --json` and `show --json` print it.
-
-    Raises
-    ------
-    UsageError
-        the file is missing, is not JSON or not a plan, or its plan exceeds the limits or cannot be carried out.
-    """
+    """Read a plan, or an object with a key "plan", as `coreg-agent pending --json` and `show --json` print it."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         plan = plan_from_dict(value.get("plan", value))

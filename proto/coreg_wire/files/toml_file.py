@@ -18,13 +18,7 @@ DEEPEST = 16  # a file of coreg has four levels
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a dictionary.
-
-    Raises
-    ------
-    UsageError
-        missing, unreadable, or not TOML (with line and column).
-    """
+    """A TOML file as a dictionary."""
     too_deep = UsageError(f"{path}: nested too deeply to be a file of coreg.")
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))

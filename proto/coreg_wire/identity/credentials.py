@@ -59,11 +59,6 @@ def peer_certificate(context: HasPeer) -> tuple[str, bytes]:
     """Name and certificate (PEM) of the peer, whose possession of the key TLS has verified.
 
     The caller must check both values against the allow-list before it trusts the name.
-
-    Raises
-    ------
-    Refused
-        The connection has no certificate (no mutual TLS), or one that does not name a site.
     """
     pems = list(context.auth_context().get("x509_pem_cert", ()))
     if len(pems) != 1:

@@ -11,13 +11,7 @@ from coreg_core.errors import BadData
 
 
 def load_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
-    """The key in a file's text.
-
-    Raises
-    ------
-    BadData
-        it is not a private key in PEM, or not an elliptic-curve key.
-    """
+    """The key in a file's text."""
     try:
         key = keys.load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -24,13 +24,7 @@ _RESERVED = frozenset({"ca", "coordinator"})
 
 
 def check_site_name(name: str) -> str:
-    """Return `name` if it is a valid name of a site.
-
-    Raises
-    ------
-    UsageError
-        The name is empty, too long or reserved, or has a character that file systems or people confuse.
-    """
+    """Return `name` if it is a valid name of a site."""
     if name in _RESERVED:
         raise UsageError(f"A site cannot have the name {name!r}: the coordinator's own files have it. Choose another.")
     if _SITE_NAME.fullmatch(name) is None:
@@ -42,13 +36,7 @@ def check_site_name(name: str) -> str:
 
 
 def check_study_name(name: str, what: str) -> str:
-    """Return `name` if it is a valid name of a study or a data set. It becomes the name of a folder at every site.
-
-    Raises
-    ------
-    UsageError
-        The name is empty or too long, or has a character that file systems or people confuse.
-    """
+    """Return `name` if it is a valid name of a study or a data set. It becomes the name of a folder at every site."""
     if _SITE_NAME.fullmatch(name) is None:
         raise UsageError(
             f"{name!r} is not a valid name of a {what}: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
@@ -66,11 +54,6 @@ def certificate_name(certificate: x509.Certificate, where: str = "The certificat
     """The site's name in a certificate: its common name, which its only URI must repeat.
 
     The caller must establish trust (signature, validity, allow-list). `where` begins the messages.
-
-    Raises
-    ------
-    Refused
-        A name is missing, the two differ, or there is a third.
     """
     name, identities = _names(certificate, where)
     if identities != [site_uri(name)]:
@@ -82,13 +65,7 @@ def certificate_name(certificate: x509.Certificate, where: str = "The certificat
 
 
 def request_name(request: x509.CertificateSigningRequest, where: str = "The request") -> str:
-    """The site's name in a request: its common name. A URI is optional and must repeat it.
-
-    Raises
-    ------
-    Refused
-        The name is missing or invalid, or the request has further names.
-    """
+    """The site's name in a request: its common name. A URI is optional and must repeat it."""
     name, identities = _names(request, where)
     if identities not in ([], [site_uri(name)]):
         raise Refused(
@@ -99,13 +76,7 @@ def request_name(request: x509.CertificateSigningRequest, where: str = "The requ
 
 
 def load_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
-    """All certificates in a PEM text, at least one, in order.
-
-    Raises
-    ------
-    BadData
-        The text has none, or one that cannot be read.
-    """
+    """All certificates in a PEM text, at least one, in order."""
     if b"BEGIN CERTIFICATE REQUEST" in pem and b"BEGIN CERTIFICATE-----" not in pem:
         raise BadData(
             f"{where} is a request (.csr). Give the certificate (.pem) that the coordinator's operator made of it."

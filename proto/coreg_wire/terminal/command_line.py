@@ -80,13 +80,7 @@ def owner_hint(error: BaseException) -> str:
 
 
 def as_owner(path: Path) -> None:
-    """Check before a file is written for a service: it could not read another user's file.
-
-    Raises
-    ------
-    StorageError
-        ``path`` belongs to another user than the one who runs this command.
-    """
+    """Check before a file is written for a service: it could not read another user's file."""
     if os.name == "posix" and (uid := path.stat().st_uid) != os.geteuid():
         owner, me = _name(uid), _name(os.geteuid())
         raise StorageError(

@@ -10,13 +10,7 @@ from coreg_wire.transport.addresses import why_not
 
 
 def listen(address: str, registry: CollectorRegistry) -> Callable[[], None]:
-    """Serve /metrics in a thread; the returned function ends it.
-
-    Raises
-    ------
-    UsageError
-        it is not a loopback address, or is not available.
-    """
+    """Serve /metrics in a thread; the returned function ends it."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"--metrics {address}: expected HOST:PORT, as in 127.0.0.1:7602.")

@@ -7,13 +7,7 @@ from coreg_core.errors import UsageError
 
 
 def check_free(listen: str) -> None:
-    """Return if a listener can bind ``HOST:PORT``. Other forms are left to gRPC.
-
-    Raises
-    ------
-    UsageError
-        another program listens there, the host is not this machine's, or the port needs root.
-    """
+    """Return if a listener can bind ``HOST:PORT``. Other forms are left to gRPC."""
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit() or int(port) == 0:
         return

@@ -68,13 +68,7 @@ def _set(message: Any, name: str, value: Any) -> None:
 
 
 def read(kind: type[T], message: Any, words: Words | None = None) -> T:
-    """The dataclass of that kind from its protobuf message and its ``words``.
-
-    Raises
-    ------
-    ProtocolError
-        a value is missing, of another type, unknown to this version, or beyond its limits; the message names the field.
-    """
+    """The dataclass of that kind from its protobuf message and its ``words``."""
     try:
         return kind(**{f.name: f.read(message, words) for f in _readers(cast(Hashable, kind))})
     except UsageError as error:  # each value is valid, but not their combination
@@ -196,13 +190,7 @@ def _present(words: Words | None, where: str, *, optional: bool) -> Words | None
 
 
 def text(value: str) -> str:
-    """A peer's text without control characters, which could move the cursor of a terminal.
-
-    Raises
-    ------
-    ProtocolError
-        it is longer than `MAX_TEXT`.
-    """
+    """A peer's text without control characters, which could move the cursor of a terminal."""
     if len(value) > MAX_TEXT:
         raise ProtocolError(f"a text of {len(value)} characters; at most {MAX_TEXT}.")
     return value if value.isprintable() else "".join(c if c.isprintable() else " " for c in value)
