@@ -103,34 +103,11 @@ async def drive(
     on_start: Callable[[Callable[[Event], None]], None] = lambda emit: None,  # noqa: ARG005
     on_change: Callable[[Federation], None] = lambda federation: None,  # noqa: ARG005
 ) -> Mapping[str, Finish]:
-    """Drive a federation until all of its runs have ended and none will start.
+    """Drive a federation until all of its runs have ended and none will start; the ends of the runs by name.
 
-    Parameters
-    ----------
-    begun
-        a federation and its first actions.
-    transport
-        not started; closed when this returns.
-    sink
-        receives a record before the next action.
-    observer
-        receives every notice.
-    queue
-        runs that are not active; None in a simulation.
-    countersign
-        countersigns the head of a site's ledger, with the certificate of its session.
-    report
-        in a service, the run whose end is returned.
-    now
-        UTC, in ISO 8601.
-    on_start
-        called when the transport listens, with the function that queues an event.
-    on_change
-        called with the federation after each event and its actions.
-
-    Returns
-    -------
-    The ends of the runs by name: all runs of a simulation, or the run to report of a service.
+    ``transport`` is not started, and is closed when this returns. ``sink`` receives a record before the next action. A
+    simulation has no ``queue`` and returns every end; a service returns that of the run ``report``. ``on_start`` is called when
+    the transport listens, with the function that queues an event; ``on_change`` after each event and its actions.
     """
     driver = _Driver(begun[0], transport, sink, observer, queue, countersign, report, now)
     return await driver.drive(begun[1], on_start, on_change)

@@ -73,17 +73,7 @@ def create_authority(
     server_days: int = DAYS,
     now: datetime | None = None,
 ) -> str:
-    """Create the authority and the coordinator's server certificate; return the authority's fingerprint, for the sites.
-
-    Parameters
-    ----------
-    directory : path
-        Created with mode 0700 if it does not exist.
-    hostnames : sequence of str
-        Names and addresses that sites will dial; localhost, 127.0.0.1 and ::1 are always added.
-    days, server_days : int
-        Validity of the authority and of the server's certificate; `reissue_server` renews the latter.
-    """
+    """Create the authority and the server's certificate, for names that sites dial; return the authority's fingerprint."""
     directory, now = Path(directory), now or utc_now()
     served = served_names(hostnames)
     key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -186,21 +176,9 @@ def sign_request(
 ) -> SignedSite:
     """Issue a client certificate for a site's request, and add the site to `authorised-sites`.
 
-    A request does not prove its sender: compare `key_fingerprint` with the site's operator over another channel.
-
-    Parameters
-    ----------
-    directory : path
-        The authority's.
-    request_path : path
-        The site's site.csr, in PEM.
-    out_path : path, optional
-        The answer, by default NAME.pem in `directory`: the site's certificate, then the authority's, in one file for
-        `coreg-agent enroll --install`.
-    days : int
-        Validity; limited by the authority's.
-    name : str, optional
-        The name expected by the operator; a request with another name is refused, never renamed.
+    A request does not prove its sender: compare `key_fingerprint` with the site's operator over another channel. The answer is
+    by default NAME.pem in `directory`: the site's certificate, then the authority's. A request with another name than `name`
+    is refused, never renamed.
     """
     directory, request_path, now = Path(directory), Path(request_path), now or utc_now()
     ca, ca_key = authority_pair(directory, now)

@@ -56,13 +56,7 @@ class Study(Computed):
         return self
 
     def plan(self, federation: FederationSection, trained: "Callable[[str], Trained] | None" = None) -> Plan:
-        """The plan of a new run of it.
-
-        Parameters
-        ----------
-        trained
-            the run whose models score, by its name or a prefix; "" is the latest. Only scoring needs it.
-        """
+        """The plan of a new run of it. ``trained`` is the run whose models score, by its name or a prefix; "" is the latest."""
         study, objective = self.study, self.objective
         sites = federation.sites if study.sites is None else tuple(sorted(study.sites))
         if strangers := sorted(set(sites) - set(federation.sites)):

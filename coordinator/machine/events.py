@@ -103,16 +103,9 @@ class QueueRead:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run to carry out.
+    """A run to carry out, with its records if it has begun.
 
-    Parameters
-    ----------
-    plan
-        its plan.
-    records
-        its records, if it has begun.
-    on_demand
-        the run has ended, and was loaded for a connected site that has not fetched it; no other site is awaited.
+    ``on_demand``: the run has ended, and was loaded for a connected site that has not fetched it; no other site is awaited.
     """
 
     plan: Plan

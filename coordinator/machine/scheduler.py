@@ -28,36 +28,18 @@ class Undelivered:
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Runs that are not active.
+    """Runs that are not active."""
 
-    Parameters
-    ----------
-    max_concurrent_runs
-        runs that compute at once.
-    exit_when_idle
-        whether the process ends when no run is left to start; then no run is parked.
-    unfinished
-        runs that an earlier process left, in order.
-    waiting
-        the queue, in order.
-    parked
-        stalled runs, and whether the pause of each is over.
-    undelivered
-        runs that have ended and that not all sites have fetched, by name.
-    starting
-        runs that were requested from the store.
-    draining
-        whether no further run starts.
-    """
-
-    max_concurrent_runs: int
-    exit_when_idle: bool = False
-    unfinished: tuple[Plan, ...] = ()
-    waiting: tuple[Plan, ...] = ()
-    parked: Mapping[str, tuple[Plan, bool]] = field(default_factory=dict)
-    undelivered: Mapping[str, Undelivered] = field(default_factory=dict)
-    starting: Mapping[str, Plan] = field(default_factory=dict)
-    draining: bool = False
+    max_concurrent_runs: int  # runs that compute at once
+    exit_when_idle: bool = False  # the process ends when no run is left to start; then no run is parked
+    unfinished: tuple[Plan, ...] = ()  # runs that an earlier process left, in order
+    waiting: tuple[Plan, ...] = ()  # the queue, in order
+    parked: Mapping[str, tuple[Plan, bool]] = field(
+        default_factory=dict
+    )  # stalled, and whether the pause of each is over
+    undelivered: Mapping[str, Undelivered] = field(default_factory=dict)  # ended, and not fetched by all sites
+    starting: Mapping[str, Plan] = field(default_factory=dict)  # requested from the store
+    draining: bool = False  # no further run starts
 
     @property
     def idle(self) -> bool:

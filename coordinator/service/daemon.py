@@ -57,17 +57,6 @@ class ServiceOptions:
     web_token: str | None = None
 
 
-class FanOut:
-    """An observer that passes each notice to several observers."""
-
-    def __init__(self, *observers: Observer):
-        self._observers = observers
-
-    def notice(self, notice: notices.Notice, measured: Timing) -> None:
-        for observer in self._observers:
-            observer.notice(notice, measured)
-
-
 class StoredRuns(RunStore, Queue):
     """The runs and the queue, over one connection."""
 
@@ -80,21 +69,7 @@ def serve(
     *,
     only: Plan | None = None,
 ) -> Finish | None:
-    """Run the federation until a signal ends it; with ``only``, until this run is over.
-
-    Parameters
-    ----------
-    path
-        federation.toml; SIGHUP reloads it.
-    observers
-        receive every notice.
-    only
-        the plan that `run` submitted; None for `serve`.
-
-    Returns
-    -------
-    The end of the run of ``only``; None without it.
-    """
+    """Run the federation until a signal ends it; with ``only``, until this run is over, whose end is returned."""
     service = configuration.service
     access = AccessControl(service.identity, insecure=options.insecure)
     with ExitStack() as closing:
@@ -127,7 +102,7 @@ class Daemon:
         self.metrics = Metrics()
         self._path, self._configuration, self._options, self._access = path, configuration, options, access
         self._store, self._history, self._status = store, history, status
-        self._observer = FanOut(*observers, self.metrics, self)
+        self._observers: tuple[Observer, ...] = (*observers, self.metrics)
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
         # Before any plan, so that a site finds out that its ledger is an older copy before it answers.
         self._transport.greetings = self._greetings
@@ -178,7 +153,7 @@ class Daemon:
                 (self._federation, [ReadQueue()]),
                 self._transport,
                 self.metrics.timed(self._store),
-                self._observer,
+                self,
                 queue=self._store,
                 countersign=self._countersign,
                 report=None if only is None else only.run,
@@ -201,8 +176,10 @@ class Daemon:
 
     # --- callbacks of the driver ----------------------------------------------------------------------------------
 
-    def notice(self, notice: notices.Notice, _measured: Timing) -> None:
-        """Record the notice, and update the sites' status."""
+    def notice(self, notice: notices.Notice, measured: Timing) -> None:
+        """Pass the notice on, record it, and update the sites' status."""
+        for observer in self._observers:
+            observer.notice(notice, measured)
         at, listed = timestamp(), self._federation.sites
         self._history.add(notice, at)
         match notice:
@@ -251,7 +228,7 @@ class Daemon:
         return found
 
     def _notify(self, notice: notices.Notice) -> None:
-        self._observer.notice(notice, Timing())
+        self.notice(notice, Timing())
 
     # --- tasks and the status -------------------------------------------------------------------------------------
 

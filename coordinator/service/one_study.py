@@ -33,14 +33,7 @@ def run(
 ) -> Finish:
     """Carry out one plan: resume its unfinished run, or start a new one; return its end.
 
-    Parameters
-    ----------
-    path
-        federation.toml.
-    plan
-        of a new run; an unfinished run of the same plan is resumed instead.
-    new
-        abandon unfinished runs, and start a new one.
+    ``new`` abandons unfinished runs, and starts a new one.
     """
     store = configuration.service.store
     check_free(configuration.service.listen)  # before the run is queued

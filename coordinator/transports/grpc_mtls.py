@@ -39,19 +39,7 @@ class _GrpcStream:
 
 
 class GrpcServer(Sessions):
-    """The transport of a service.
-
-    Parameters
-    ----------
-    listen
-        host:port; for port 0 a free one, which is in `port` after `start`.
-    credentials
-        of `coreg_wire.identity.credentials.RenewableServer`; None is --insecure, on loopback only.
-    authorise
-        raises `Refused` for a name and certificate (PEM) that may not join; called at every join.
-    idle
-        seconds without a byte after which a stream is lost.
-    """
+    """The transport of a service. ``credentials`` of None are --insecure, on loopback only. For port 0 see `port`."""
 
     def __init__(
         self,

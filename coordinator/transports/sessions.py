@@ -93,12 +93,8 @@ class _Session:
 class Sessions:
     """The sessions of a coordinator.
 
-    Parameters
-    ----------
-    authorise
-        raises `Refused` for a name and certificate (PEM) that may not join; called at every join.
-    idle
-        seconds without a byte after which a stream is lost.
+    ``authorise`` raises `Refused` for a name and certificate (PEM) that may not join; it is called at every join. A stream is
+    lost after ``idle`` seconds without a byte.
     """
 
     def __init__(self, authorise: Callable[[str, bytes], None], *, idle: float):

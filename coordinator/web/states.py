@@ -52,17 +52,7 @@ QUEUED = State("queued", "queued", "waits for a free place")
 
 
 def state_of(run: RunSummary, text: str, *, parked: bool, up: bool) -> State:
-    """The state of a run that has begun.
-
-    Parameters
-    ----------
-    text
-        the sentence about its wait; empty if it does not wait.
-    parked
-        whether it stalled and other runs use its place.
-    up
-        whether a coordinator serves the store.
-    """
+    """The state of a run that has begun. ``parked``: it stalled, and other runs use its place; ``up``: a coordinator serves."""
     if run.stop is not None:
         text = text if run.closed is None and up else ""
         return State(
@@ -89,13 +79,7 @@ def _why(outcome: Outcome, reason: str | None) -> str:
 
 
 def progress_of(run: RunSummary, rounds: list[dict[str, Any]], earlier: Iterable[RunSummary]) -> Progress:
-    """Steps so far, and the expected number: that of the last converged run of the same plan.
-
-    Parameters
-    ----------
-    earlier
-        other runs, the latest first.
-    """
+    """Steps so far, and the expected number: that of the last converged run of the same plan."""
     step = f"step {run.steps}"
     terms = {name: value for name, value in run.plan.items() if name != "run"}
     same = (r for r in earlier if r.stop in GOOD and {k: v for k, v in r.plan.items() if k != "run"} == terms)

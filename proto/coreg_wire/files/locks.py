@@ -19,17 +19,7 @@ def lock_path(path: Path) -> Path:
 
 @contextmanager
 def exclusive(path: Path, holder: str, timeout: float = ACQUIRE_SECONDS) -> Iterator[None]:
-    """Hold the lock of a file.
-
-    Parameters
-    ----------
-    path
-        the file; it need not exist.
-    holder
-        the error message if the lock is held: the holder, and what to do.
-    timeout
-        seconds to wait for it.
-    """
+    """Hold the lock of a file, which need not exist. ``holder`` is the error if another process has it after ``timeout``."""
     lock = FileLock(lock_path(path), mode=0o600)
     try:
         lock.acquire(timeout=timeout)

@@ -16,15 +16,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class WakeUp(asyncio.DatagramProtocol):
-    """Calls a function whenever a process rings one of these files.
-
-    Parameters
-    ----------
-    files
-        files for the port, each in an existing folder; `close` removes them.
-    on_ring
-        called on the event loop.
-    """
+    """Calls a function, on the event loop, whenever a process rings one of these files, in existing folders."""
 
     def __init__(self, files: Iterable[Path], on_ring: Callable[[], None]):
         self._files, self._on_ring = tuple(files), on_ring
