@@ -55,10 +55,10 @@ def serve(
     next start. SIGHUP reads the list of sites and the certificates again; sessions stay open.
     """
     from coordinator.config.federation_toml import with_service
-    from coordinator.observers.log import LogLines
+    from coordinator.observers.lines import LogLines
     from coordinator.service.daemon import ServiceOptions
     from coordinator.service.daemon import serve as stay
-    from coordinator.store.lock import store_of
+    from coordinator.store.status import store_of
     from coreg_wire.terminal.logs import last_line, make_log
 
     log = make_log(as_json=as_json)
@@ -126,7 +126,7 @@ def web(
 ) -> None:
     """Show a run store in a browser, read-only. The pages list sites, queue and runs. Needs the extra `web`."""
     _need_web_extra()
-    from coordinator.web.server import bound, server_of
+    from coordinator.web.pages import bound, server_of
 
     token = _token(web_token_file)
     existing(store)

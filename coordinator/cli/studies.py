@@ -169,7 +169,7 @@ def show(
 ) -> None:
     """Show a run: plan, steps with figures, phases, certificates, outcome."""
     from coordinator.cli.format import checkpoint_line, pruned_line, queued_line
-    from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
+    from coordinator.observers.lines import HEADINGS, PLAIN, Phases, cells
     from coordinator.store.queue import Queue
     from coordinator.store.summaries import Summaries
 

@@ -3,7 +3,7 @@
 import sys
 from typing import TypeAlias
 
-from coordinator.observers.json_lines import JsonLines
+from coordinator.observers.lines import JsonLines
 from coordinator.observers.terminal import Plain, ProgressBar
 from coreg_core.protocol.plan import Plan
 

@@ -19,7 +19,7 @@ from coordinator.machine.notices import (
     Stopped,
 )
 from coordinator.machine.wording import message_for
-from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells, row
+from coordinator.observers.lines import HEADINGS, PLAIN, Phases, cells, row
 from coreg_core.protocol.outcomes import told
 from coreg_core.protocol.plan import Additive, Agreement, Plan
 

@@ -4,15 +4,46 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coordinator.authority.authorised import ALLOW_LIST, Authorised, unsigned
-from coordinator.authority.notary import Notary
-from coordinator.authority.pki import expiry_warnings, load_server, renew_server, renewed_site
+from coordinator.authority.pki import ServerFiles, expiry_warnings, load_server, renew_server, renewed_site
 from coordinator.config.federation_toml import TimeoutSection
 from coordinator.machine.records import HeadSigned
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Fetched
+from coreg_core.protocol.messages import Countersigned, Fetched
+from coreg_wire.clock import timestamp
+from coreg_wire.identity.checkpoints import said_by_coordinator, said_by_site
 from coreg_wire.identity.credentials import RenewableServer
 from coreg_wire.identity.names import load_certificates
+from coreg_wire.identity.signatures import is_signed, private_key, sign, to_hex
+
+
+class Notary:
+    """Signs with the server's key in these files."""
+
+    def __init__(self, files: ServerFiles):
+        self._private = private_key(files.key_pem)
+        self._certificate = to_hex(load_certificates(files.certificate_pem, "coordinator.pem")[0])
+
+    def __repr__(self) -> str:
+        return "Notary()"
+
+    def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
+        """Countersign the head that a site sent, or give the reason for not signing.
+
+        The site's signature must be by the key of its session's certificate. Otherwise only the countersignature is refused:
+        the site keeps its models, and both sides receive the reason.
+        """
+        at = timestamp()
+        shown = load_certificates(certificate_pem, f"The certificate of {site!r}")[0]
+        receipt = Countersigned(fetched.run, fetched.head, at, "", self._certificate)
+        if is_signed(shown.public_key(), fetched.signature, said_by_site(site, fetched.run, fetched.head)):
+            signature = sign(self._private, said_by_coordinator(site, fetched.signature, receipt))
+            receipt = Countersigned(fetched.run, fetched.head, at, signature, self._certificate)
+        else:
+            reason = f"not countersigned: the head of the ledger of {site} is not signed by the key of its session"
+            receipt = Countersigned(fetched.run, fetched.head, at, "", self._certificate, reason)
+        return HeadSigned(site, fetched.signature, to_hex(shown), receipt)
+
 
 DAY = 86_400.0
 

@@ -337,7 +337,7 @@ def _shown(options: ServiceOptions, metrics: Metrics, store: Path) -> Iterator[N
         if options.metrics is not None:
             closing.callback(metrics.listen(options.metrics))
         if options.web is not None:
-            from coordinator.web.server import show
+            from coordinator.web.pages import show
 
             closing.callback(show(options.web, store, options.web_token))
         yield

@@ -9,8 +9,8 @@ from coordinator.driver import Observer
 from coordinator.machine.events import Finish
 from coordinator.machine.records import AttemptBegan, Ended
 from coordinator.service.daemon import ServiceOptions, serve
-from coordinator.store.lock import store_of
 from coordinator.store.queue import Queue
+from coordinator.store.status import store_of
 from coordinator.store.summaries import RunSummary, Summaries
 from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import Outcome

@@ -1,11 +1,15 @@
 """The status of the service and of its sites, for other processes: written by the coordinator, read by commands and pages."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from coordinator.store.schema import Tables
+from coreg_core.errors import StorageError
+from coreg_wire.files.locks import exclusive
 
 
 @dataclass(frozen=True)
@@ -83,3 +87,21 @@ class Status(Tables):
         """The inverse of `set_service`."""
         with self.reading():
             return {row["name"]: json.loads(row["value"]) for row in self._db.execute("select * from service")}
+
+
+@contextmanager
+def store_of(path: Path) -> Iterator[None]:
+    """Hold the run store for this process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(path, f"in use by {_holder(path)}. End it first, or give another --store."):
+        yield
+
+
+def _holder(path: Path) -> str:
+    with suppress(StorageError):
+        status = Status(path, read_only=True)
+        known = status.service()
+        status.close()
+        if "pid" in known:
+            return f"the coordinator with process id {known['pid']} on {known['host']}"
+    return "another coordinator"

@@ -7,12 +7,15 @@ read-only.
 import asyncio
 import hmac
 import ipaddress
+import socket
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
@@ -24,7 +27,9 @@ from starlette.templating import Jinja2Templates
 
 from coordinator.web import values
 from coreg_core.errors import StorageError, UsageError
+from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.terminal.output import human_bytes
+from coreg_wire.transport.addresses import why_not
 
 HERE = Path(__file__).parent
 COOKIE = "coreg_token"
@@ -155,3 +160,41 @@ async def _changes(store: Path, request: Request) -> AsyncIterator[str]:
                 yield "data: changed\n\n"
             seen = version
             await asyncio.sleep(LOOK)
+
+
+def bound(address: str, token: str | None, option: str = "--web") -> socket.socket:
+    """A listening socket; ``option`` names the option of the address in errors."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{option} {address}: expected HOST:PORT, as in 127.0.0.1:7601.")
+    if not is_loopback(address) and not token:
+        raise UsageError(
+            f"{option} {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."
+        )
+    try:
+        return socket.create_server((host.strip("[]"), int(port)))
+    except OSError as error:
+        raise UsageError(f"{option} {address}: cannot listen there: {why_not(error, port, option)}") from None
+
+
+def server_of(store: Path, token: str | None) -> uvicorn.Server:
+    """A configured server."""
+    configuration = uvicorn.Config(
+        pages(store, token), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
+    )
+    return uvicorn.Server(configuration)
+
+
+def show(address: str, store: Path, token: str | None) -> Callable[[], None]:
+    """Serve the pages in a thread; the returned function ends it."""
+    listening = bound(address, token)
+    server = server_of(store, token)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="web", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        server.should_exit = True
+        thread.join(5.0)
+        listening.close()
+
+    return end

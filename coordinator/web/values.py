@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from coordinator.machine.wording import is_warning, message_for
-from coordinator.observers.rows import Phases
+from coordinator.observers.lines import Phases
 from coordinator.store.history import History, NoticeRow
 from coordinator.store.queue import Queue
 from coordinator.store.status import SiteStatus, Status

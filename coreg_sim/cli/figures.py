@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from coordinator.driver import Timing
-from coordinator.observers.rows import Phases, row
+from coordinator.observers.lines import Phases, row
 from coreg_core.protocol.plan import Additive
 from coreg_sim.federation import additive
 from coreg_sim.federation.problems import Problem

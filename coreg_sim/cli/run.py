@@ -4,7 +4,7 @@ import typer
 
 from coordinator.driver import Timing
 from coordinator.machine.notices import Left, Notice, StepAnswered
-from coordinator.observers.rows import HEADINGS, PLAIN, cells, row
+from coordinator.observers.lines import HEADINGS, PLAIN, cells, row
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import exit_code, told

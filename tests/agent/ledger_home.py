@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 
-from coordinator.authority.notary import Notary
 from coordinator.authority.pki import create_authority, load_server, sign_request
+from coordinator.service.access import Notary
 from coreg_core.agreement.columns import Column
 from coreg_core.computation.rounds import Ask, Round
 from coreg_core.masking.words import Layout

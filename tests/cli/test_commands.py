@@ -14,8 +14,7 @@ from machine.tiny import make_plan
 
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import read_study
-from coordinator.store.lock import store_of
-from coordinator.store.status import Status
+from coordinator.store.status import Status, store_of
 from coordinator.store.summaries import Summaries
 from coordinator.web.values import one_run, overview
 from coreg_core.agreement.schedules.schedule import Stop

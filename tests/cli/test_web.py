@@ -28,7 +28,7 @@ from coordinator.store.status import Status
 from coordinator.store.summaries import Summaries
 from coordinator.web import pages as web
 from coordinator.web.charts import convergence
-from coordinator.web.server import show
+from coordinator.web.pages import show
 from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.files.locks import exclusive

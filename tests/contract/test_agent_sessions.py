@@ -13,7 +13,6 @@ from contract.agents import RunningAgent, Scripted, Workers, dialler_of
 from contract.harness import Events, Frames, Home, Watching, step, within
 from machine.tiny import make_plan
 
-from coordinator.authority.notary import Notary
 from coordinator.authority.pki import load_server
 from coordinator.driver import NullSink, drive
 from coordinator.machine.events import Received, SiteJoined
@@ -21,6 +20,7 @@ from coordinator.machine.federation import begin
 from coordinator.machine.phases import Timeouts
 from coordinator.machine.records import HeadSigned
 from coordinator.machine.state import RunState
+from coordinator.service.access import Notary
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, StorageError, Unreachable
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome

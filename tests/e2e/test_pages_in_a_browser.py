@@ -23,7 +23,7 @@ from coordinator.machine.records import Closed, Ended, StepDone
 from coordinator.store.history import History
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
-from coordinator.web.server import show
+from coordinator.web.pages import show
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Additive
 from coreg_wire.files.locks import exclusive

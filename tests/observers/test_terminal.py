@@ -9,7 +9,7 @@ from rich.console import Console
 from coordinator.driver import Timing
 from coordinator.machine import notices as n
 from coordinator.machine.events import Finish
-from coordinator.observers.rows import cells, row
+from coordinator.observers.lines import cells, row
 from coordinator.observers.terminal import Plain, ProgressBar
 from coreg_core.protocol.messages import Report
 from coreg_core.protocol.outcomes import Outcome

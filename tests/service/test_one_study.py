@@ -15,8 +15,8 @@ from coordinator.machine.records import Closed, Ended, SiteExcluded
 from coordinator.machine.scheduler import Undelivered
 from coordinator.service.daemon import ServiceOptions
 from coordinator.service.one_study import ABANDONED, choose_run, run, trained_run
-from coordinator.store.lock import store_of
 from coordinator.store.queue import Queue
+from coordinator.store.status import store_of
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.protocol.outcomes import Outcome

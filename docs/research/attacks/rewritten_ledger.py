@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.authority.notary import Notary
 from coordinator.authority.pki import create_authority, load_server, sign_request
+from coordinator.service.access import Notary
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Answer, Fetched, Head, Hello, LedgerHead, Report
 from coreg_core.protocol.words import Words

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO, cast
+from typing import Any, Protocol
 
 import structlog
 
@@ -30,17 +30,6 @@ class Log(Protocol):
     def error(self, event: str, **fields: Any) -> Any:
         """A fault that an operator must correct."""
         ...
-
-
-class _StandardError:
-    """The current `sys.stderr`, which a live display replaces so that log lines appear above it."""
-
-    def write(self, text: str) -> int:
-        return sys.stderr.write(text)
-
-    def flush(self) -> None:
-        """Write buffered lines at once."""
-        sys.stderr.flush()
 
 
 _FIRST = ["timestamp", "level", "event"]
@@ -67,7 +56,7 @@ def make_log(*, as_json: bool) -> Log:
     """A log with one line per event, in logfmt (`key=value`) or JSON; times are UTC, in ISO 8601."""
     logfmt = structlog.processors.LogfmtRenderer(key_order=_FIRST, drop_missing=True)
     log: Log = structlog.wrap_logger(
-        structlog.PrintLogger(cast(TextIO, _StandardError())),
+        structlog.PrintLogger(sys.stderr),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
