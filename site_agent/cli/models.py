@@ -157,7 +157,7 @@ def report(
     with its own local model. The errors are from nested folds: neither the model nor a choice about it saw these labels.
     """
     from site_agent.models.findings import forecasts, recommended
-    from site_agent.models.report import report as reported
+    from site_agent.models.findings import report as reported
 
     runs = reported(model)
     if as_json:

@@ -24,9 +24,8 @@ from coreg_core.protocol.messages import Answer, Finished, Head, Offer, Part, Re
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
-from site_agent.machine.heads import heads_fault, signed_bytes
 from site_agent.machine.job import Fold, Job, Made, each_by_itself
-from site_agent.machine.rosters import common_position, roster_fault
+from site_agent.machine.rosters import common_position, heads_fault, roster_fault, signed_bytes
 from site_agent.machine.run_keys import Keys, PlaintextSeal, Seal, Secrets, canonical, transcript_of
 from site_agent.machine.run_log import Ended, Kept, RunLog, Sum, Total
 

@@ -4,15 +4,19 @@ sentences.
 All errors are from labels that neither the model nor a choice about it had seen.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import floor, isfinite, log10
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from coreg_core.agreement.views.left_out import PathChoice
+from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation.losses import Estimate, estimate, paired
 from coreg_core.evaluation.probability import auc
 from coreg_core.evaluation.recommendation import LEAST_LABELS, Choice, Told, keeps_joined
 from site_agent.machine.memory import Judged, SiteResult
+from site_agent.models.file import load_model
 
 Found: TypeAlias = dict[str, Any]
 ROWS = {
@@ -230,3 +234,43 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
         else:
             out.append("do not score together: the error on left-out labels is not smaller than alone.")
     return out
+
+
+@dataclass(frozen=True)
+class RunFindings:
+    """The findings of one run, and one of its model files."""
+
+    run: str
+    model: Path
+    target: str
+    found: Found
+
+    @property
+    def lines(self) -> list[str]:
+        """A heading, the recommendation, and the errors beside this run's own "alone"."""
+        return [f"run {self.run} ({self.model})", *told(self.found, self.target)]
+
+
+def report(models: Sequence[Path]) -> list[RunFindings]:
+    """The findings of each run, in the order of the arguments; a run with several model files counts once.
+
+    Raises
+    ------
+    BadData
+        no model has findings: its run had neither a path of λ nor a forecast.
+    UsageError
+        the models are of different sites.
+    """
+    loaded = [(path, load_model(path)) for path in models]
+    if len(sites := sorted({model.site for _, model in loaded})) > 1:
+        raise UsageError(f"these models are of {len(sites)} sites ({', '.join(sites)}). A report is about one site.")
+    runs: dict[str, RunFindings] = {}
+    for path, model in loaded:
+        if model.found:
+            runs.setdefault(model.run, RunFindings(model.run, path, model.target, model.found))
+    if not runs:
+        raise BadData(
+            f"{', '.join(map(str, models))}: no report is in there. A local model has none: give the joined model of the "
+            "same run (model.coreg). It has a report if the run had forecast = true (additive objective) or a path of couplings."
+        )
+    return list(runs.values())

@@ -26,7 +26,7 @@ from site_agent.data.shared_set import UNSHARED
 from site_agent.ledger.files import read_lines
 from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
-from site_agent.policy.dry_run import rehearse
+from site_agent.policy.guards import rehearse
 from site_agent.policy.policy import Policy, read_policy
 from site_agent.service.app import host_and_port, who_am_i, with_own_key
 from site_agent.session.grpc_mtls import check_connection

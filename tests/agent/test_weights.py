@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from site_agent.data.errors import BadTable
 from site_agent.machine.operators import operator_of
-from site_agent.policy.dry_run import rehearse
+from site_agent.policy.guards import rehearse
 from site_agent.policy.policy import Policy
 
 SITES = ("a", "b", "c")

@@ -24,7 +24,7 @@ from site_agent.models.batch import Scored
 from site_agent.models.evaluate import evaluate, lines
 from site_agent.models.file import load_model
 from site_agent.models.writer import Models
-from site_agent.policy.dry_run import rehearse
+from site_agent.policy.guards import rehearse
 from site_agent.policy.policy import Policy
 
 SITES = ("a", "b", "c")
