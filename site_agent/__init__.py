@@ -1,3 +1,3 @@
-"""A site's agent: keeps the records, the model and the private key, and answers the coordinator with predictions."""
+"""A site's agent: it keeps the records, the model and the private key, and sends sealed numbers."""
 
 DISTRIBUTION = "coreg-federation"

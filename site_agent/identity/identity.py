@@ -1,8 +1,7 @@
 """The site's own identity: one directory with its key, its request, its certificate and the authority that it trusts.
 
 site.key (mode 0600) never leaves the site. site.csr goes to the coordinator's operator. `install` splits the operator's
-answer, one file, into site.pem and ca.pem. `check_identity` finds a fault before the agent connects, because gRPC reports
-most failures of TLS as "Socket closed".
+answer, one file, into site.pem and ca.pem. `check_identity` finds a fault before the agent connects.
 """
 
 import os
