@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from coordinator.store.summaries import Summaries
@@ -98,7 +98,7 @@ def _check_ledgers(world: World, broken: list[str]) -> None:
     """Every answer that left stands in the site's ledger, whose chain and signatures hold, and which has every head kept."""
     store = Summaries(world.folder / "runs.sqlite")
     try:
-        kept_heads = [head_of(told) for told in store.checkpoints()]
+        kept_heads = [head_of(asdict(signed)) for signed in store.checkpoints()]
     finally:
         store.close()
     for site in (site for site in SITES if site not in world.sites_restored):
