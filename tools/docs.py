@@ -255,6 +255,11 @@ def estimator_table() -> str:
     return table(f"| estimator | {' | '.join(has)} |", rows)
 
 
+def written(default: object) -> str:
+    """A default as Python writes it; numbers with 6 digits, because the last ones differ between processors."""
+    return re.sub(r"\d\.\d+(?:e[+-]\d+)?", lambda found: repr(float(f"{float(found[0]):.6g}")), repr(default))
+
+
 def documented(about: Any) -> str:
     """Names, defaults and descriptions of the section Parameters of a docstring."""
     text = (getdoc(about) or "").partition("Parameters\n----------\n")[2]
@@ -263,7 +268,7 @@ def documented(about: Any) -> str:
     rows = []
     for found in re.finditer(r"^(\w+)\n((?:    .*\n?)+)", section, re.MULTILINE):
         words = " ".join(line.strip() for line in found[2].splitlines())
-        default = "" if defaults[found[1]] is Parameter.empty else f"`{defaults[found[1]]!r}`"
+        default = "" if defaults[found[1]] is Parameter.empty else f"`{written(defaults[found[1]])}`"
         rows.append(f"| `{found[1]}` | {default} | {words.replace('|', '/').replace('``', '`')} |")
     return table("| name | default | meaning |", rows)
 

@@ -60,7 +60,7 @@ class Agent:
             return await living
 
         try:
-            return asyncio.run(asyncio.wait_for(both(), 60))
+            return asyncio.run(asyncio.wait_for(both(), 600))
         finally:
             self.ledger.close()
 
@@ -122,7 +122,7 @@ class Line:
         return await self._heard.get()
 
 
-async def until(condition, seconds=30):
+async def until(condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "not within the deadline"

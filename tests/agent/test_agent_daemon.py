@@ -43,22 +43,20 @@ async def hears(line):
     return message
 
 
-def test_an_approval_is_acted_on_at_once(tmp_path):
-    """No decision is polled for: the operator's command rings."""
-    agent, times = Agent(tmp_path, ask_first=True), []
+def test_an_approval_is_acted_on_at_once(tmp_path, monkeypatch):
+    """The operator's command wakes the agent. The test would not end if the agent polled for the decision."""
+    monkeypatch.setattr(daemons, "DECISION_SECONDS", 10_000.0)
+    agent = Agent(tmp_path, ask_first=True)
 
     async def conversation(coordinator):
         line = await coordinator.session()
         for run, approved, answer in (("r1", True, Offer), ("r2", False, PlanRefused)):
             line.says(plan(run))
             await until(lambda run=run: [e["plan"]["run"] for e in agent.state.pending()] == [run])
-            since = time.monotonic()
             agent.state.record_decision(run, Decision(approved, "not this one"))
             assert isinstance(await hears(line), answer)
-            times.append(time.monotonic() - since)
 
     agent.against(conversation)
-    assert max(times) < 1.0
     assert agent.noticed.count("waiting_for_approval") == 2
 
 
@@ -112,7 +110,7 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
             line.breaks()
         (await coordinator.session()).says(Rejected("not listed yet"))
         (await coordinator.session()).says(Rejected("renamed", final=True))
-        await asyncio.sleep(60)
+        await asyncio.sleep(10_000)
 
     with pytest.raises(Refused, match="the coordinator refused this session: renamed"):
         agent.against(conversation)
@@ -222,11 +220,9 @@ def test_a_stopped_agent_leaves_its_session_in_order_or_stops_dialling(tmp_path,
             line.breaks()
         else:
             heard.append(await line.hears())
-        await asyncio.sleep(60)
+        await asyncio.sleep(10_000)
 
-    since = time.monotonic()
     assert agent.against(conversation).error is None
-    assert time.monotonic() - since < 5
     assert [type(message) for message in heard] == [Leaving] * (moment == "connected")
 
 
@@ -236,11 +232,11 @@ def test_an_agent_of_one_run_ends_with_it_and_gives_up_when_no_coordinator_answe
         line.says(plan("r1"))
         assert isinstance(await line.hears(), Offer)
         line.says(Finished("r1", Outcome.STALLED, "south is gone"))
-        await asyncio.sleep(60)
+        await asyncio.sleep(10_000)
 
     async def silence(coordinator):
         coordinator.answers = False
-        await asyncio.sleep(60)
+        await asyncio.sleep(10_000)
 
     assert Agent(tmp_path, once=True).against(conversation).outcome is Outcome.STALLED
     assert [e["kind"] for e in read_ledger(tmp_path / "ledger.jsonl")][-2:] == ["Fetched", "Leaving"]
@@ -278,7 +274,7 @@ def test_the_last_status_is_that_it_stopped_however_slow_the_disk_was_before(tmp
 
     async def conversation(coordinator):
         await coordinator.session()
-        await asyncio.sleep(60)
+        await asyncio.sleep(10_000)
 
     agent.against(conversation)
     assert json.loads((tmp_path / "service" / "status.json").read_text())["waiting"] == "stopped"

@@ -71,7 +71,7 @@ def test_every_number_is_what_happened(tmp_path):
         port = free.getsockname()[1]
     end = listen(f"127.0.0.1:{port}", registry)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=200) as answer:
             assert b"coreg_agent_approvals_waiting 1.0" in answer.read()
     finally:
         end()

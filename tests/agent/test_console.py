@@ -29,7 +29,8 @@ def test_a_plan_is_seen_to_be_worked_on(terminal):
     out = io.StringIO()
     console = OperatorConsole(as_json=False, console=Console(file=out, force_terminal=terminal, width=200))
     console(notices.plan_received(make_plan()))
-    time.sleep(0.3)  # a frame is drawn every tenth of a second
+    while terminal and "factoring the data" not in out.getvalue():
+        time.sleep(0.01)  # a thread draws the frames
     console(notices.progressed("run-1", PROGRESS))
     console.close()
     assert "plan of run run-1" in out.getvalue()

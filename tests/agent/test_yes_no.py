@@ -93,7 +93,7 @@ def test_the_command_writes_probabilities(tmp_path: Path) -> None:
 
     def agent(*words: str) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).parent / "coreg-agent"), *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     given = ("--model", "b.model", "--data", "b-judged.csv", "--id", "id", "--output", "p.csv")
     done = agent("predict", *given)

@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # of many small matrices
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "research" / "attacks"
 
@@ -19,9 +17,7 @@ def attack(name: str) -> dict[str, Any]:
     """What the script's own function returns; in a process without the suite's checks of shapes, which take minutes here."""
     code = f"import json, {name}; print(json.dumps({name}.attack(), default=float))"
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(
-        command, cwd=FOLDER, env=ENVIRONMENT, capture_output=True, text=True, timeout=200, check=False
-    )
+    done = subprocess.run(command, cwd=FOLDER, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -59,7 +55,6 @@ def test_a_second_operator_on_the_same_instances_is_refused_before_it_is_summed(
         assert f"{instances} of these instances were summed before" in found[refused]["reason"]
 
 
-@pytest.mark.timeout(200)
 def test_a_fit_from_a_good_guess_ends_at_the_truth_and_from_random_starts_elsewhere() -> None:
     found = attack("fit")
     assert found["0.99"]["share"] > 0.0

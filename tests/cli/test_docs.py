@@ -37,7 +37,7 @@ PROGRAMS = {
 
 def docs(argument, root=ROOT):
     return subprocess.run(
-        [sys.executable, root / "tools" / "docs.py", argument], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, root / "tools" / "docs.py", argument], capture_output=True, text=True, check=False
     )
 
 

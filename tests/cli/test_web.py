@@ -369,7 +369,7 @@ def test_it_is_served_in_a_thread_that_ends_and_beyond_loopback_with_a_token_alo
             show(f"127.0.0.1:{port}", shown, None)
     end = show(f"127.0.0.1:{port}", shown, None)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/static/live.js", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/static/live.js", timeout=200) as answer:
             assert b"EventSource" in answer.read()
     finally:
         end()

@@ -88,7 +88,7 @@ class RunningAgent:
         note: Callable[[Any], None] = lambda notice: self.notes.append(notice.text)  # noqa: E731
         self._daemon = AgentDaemon(Agent(once=True), self.workers, self._ledger, None, note)
 
-    async def live(self, dialler: Dialler, timeout: float = 20.0) -> Exit:
+    async def live(self, dialler: Dialler, timeout: float = 200.0) -> Exit:
         try:
             return await self._daemon.live(Dial(dialler, timeout, attempt=3.0))
         finally:

@@ -155,7 +155,7 @@ def driven(transport: Transport, plan: Plan, sink: RecordSink | None = None) -> 
     watching = Watching()
 
     async def drive_it() -> Mapping[str, Finish]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             return await drive(begin(RunState(plan), TIMEOUTS), transport, sink or NullSink(), watching)
 
     ends = asyncio.run(drive_it())

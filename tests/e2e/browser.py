@@ -37,13 +37,13 @@ class Browser:
     def text(self):
         return self.script("document.body.innerText")
 
-    def until(self, script, seconds=60):
+    def until(self, script, seconds=600):
         """Wait until an expression of JavaScript is true; what it is then."""
         return WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(
             lambda _: self.script(script), f"{script}\n{self.text()}"
         )
 
-    def until_says(self, words, seconds=60):
+    def until_says(self, words, seconds=600):
         self.until(f"document.getElementById('main').innerText.includes({words!r})", seconds)
 
     def wide(self, width, height):
@@ -80,7 +80,7 @@ def opened(folder):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     made = webdriver.Chrome(options=options, service=Service(executable_path=driver))
     try:
-        made.set_page_load_timeout(60)
+        made.set_page_load_timeout(600)
         yield Browser(made)
     finally:
         made.quit()

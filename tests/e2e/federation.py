@@ -41,7 +41,7 @@ from tests.storm.world import bits
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = {"coreg-coordinator": "coordinator.cli.app", "coreg-agent": "site_agent.cli.app"}
 SITES = ("north", "south", "west")
-DEADLINE = 60.0
+DEADLINE = 600.0
 
 FEDERATION = """
 [federation]
@@ -206,7 +206,7 @@ class Federation:
         """Of the coordinators that are started from now on."""
         text = FEDERATION.format(
             sites=json.dumps(self.sites),
-            **{"join": 30, "plan": 30, "approval": 60, "round": 20, "stall": 60, **seconds},
+            **{"join": 300, "plan": 300, "approval": 300, "round": 200, "stall": 300, **seconds},
         )
         (self.folder / "co" / "federation.toml").write_text(text)
 
@@ -254,7 +254,7 @@ class Federation:
         """An agent of one run."""
         return self.start(
             site, "coreg-agent", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
-            "--coordinator", self.address, "--output", f"{site}.model", "--connect-timeout", 40,
+            "--coordinator", self.address, "--output", f"{site}.model", "--connect-timeout", 300,
             *(() if "--policy" in arguments else ("--policy", "policy.toml")), *arguments, **options,
         )  # fmt: skip
 
@@ -305,7 +305,7 @@ class Federation:
     def query(self, text, *values):
         if not (path := self.folder / "runs.sqlite").exists():
             return []
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5) as db:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=100) as db:
             rows = db.execute(text, values).fetchall()
         db.close()
         return rows

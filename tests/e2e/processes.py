@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 
 CHILD_SUBREAPER = 36  # prctl: children of a process that has ended become ours
-PATIENCE = 60.0
+PATIENCE = 600.0
 
 
 @cache

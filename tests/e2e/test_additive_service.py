@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from site_agent.data.tables import read_table
 from site_agent.models.file import load_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 COUNT = 10
 SCORING = '[study]\nname = "{name}"\n[model]\nobjective = "scoring"\n'
 

@@ -17,7 +17,6 @@ KEYS = {
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(400)
 def test_demo(tmp_path, monkeypatch, capsys):
     named, started = {module: program for program, module in PROGRAMS.items()}, []
 

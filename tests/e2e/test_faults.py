@@ -19,7 +19,7 @@ import pytest
 from federation import ADDITIVE, LONG, SITES, as_json, federation, until
 from federation import run as command
 
-pytestmark = [pytest.mark.e2e, pytest.mark.drill, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.drill]
 TIMES = int(os.environ.get("COREG_FAULTS", "0"))  # 0: the quick part, for CI
 THOROUGH = pytest.mark.skipif(not TIMES, reason="only in `make faults`")
 BUSY = LONG | {"max_rounds": 400}  # seconds of rounds, in which something can happen
@@ -63,7 +63,7 @@ def restarted(fed, name):
 
 def ended_well(fed, *runs):
     """Every run is delivered, with the models of a run that nothing disturbed."""
-    until(lambda: fed.over(*runs), 120)
+    until(lambda: fed.over(*runs))
     for run in runs:
         found = fed.run_of(run)
         assert found["stop"] in ("CONVERGED", "MAX_ROUNDS"), found["reason"]
@@ -141,7 +141,7 @@ def test_another_program_locks_the_run_store(tmp_path):
         processes = serving(fed)
         run = fed.submit("long")
         until(lambda: fed.answered(run) >= 20)
-        with contextlib.closing(sqlite3.connect(tmp_path / "runs.sqlite", timeout=20, isolation_level=None)) as db:
+        with contextlib.closing(sqlite3.connect(tmp_path / "runs.sqlite", timeout=200, isolation_level=None)) as db:
             db.execute("vacuum")
             db.execute("begin immediate")
             time.sleep(12)

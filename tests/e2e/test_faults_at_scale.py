@@ -60,7 +60,7 @@ def test_two_hundred_strangers_at_once(tmp_path):
         fed.all_stay()
         runs = [fed.submit("long"), fed.submit("sum")]
         until(lambda: fed.answered(runs[0]) >= 5)
-        gate = threading.Barrier(200, timeout=60)
+        gate = threading.Barrier(200, timeout=600)
 
         def knocks(kind):
             gate.wait()
@@ -80,14 +80,14 @@ def test_two_hundred_strangers_at_once(tmp_path):
 
         with ThreadPoolExecutor(200) as pool:
             list(pool.map(knocks, [i % 4 for i in range(200)]))
-        until(lambda: fed.over(*runs), 120)
+        until(lambda: fed.over(*runs))
         for run in runs:
             assert fed.kept(run) == fed.undisturbed(run)
         assert "Traceback" not in fed.said("coordinator")
 
 
 def docker(*words, **options):
-    done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=600, check=False, **options)
+    done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout.strip()
 

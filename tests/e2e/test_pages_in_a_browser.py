@@ -28,7 +28,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Additive
 from coreg_wire.files.locks import exclusive
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 POINTS = "Math.max(0, ...[...document.querySelectorAll('.chart polyline')].map(line => line.points.numberOfItems))"
 SMALLEST = """Math.min(...[...document.querySelectorAll('main *')].filter(e => e.matches('text') ||

@@ -32,7 +32,7 @@ from site_agent.data.prepare import prepare
 from site_agent.data.tables import read_table
 from site_agent.models.file import load_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 
 def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers(tmp_path):

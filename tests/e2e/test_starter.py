@@ -7,7 +7,7 @@ import pytest
 from federation import until, well
 from processes import Process
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 SITES = ("site-a", "site-b", "site-c")  # of the sample federation.toml
 
 

@@ -32,7 +32,7 @@ def free_port():
         return found.getsockname()[1]
 
 
-def typed(blocks, folder, seconds):
+def typed(blocks, folder):
     """Run the blocks in one shell, which ends at the first command that fails; its output."""
     script = "set -euo pipefail\n" + "\n".join(blocks).replace("127.0.0.1:7600", f"127.0.0.1:{free_port()}")
     env = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")}
@@ -42,7 +42,7 @@ def typed(blocks, folder, seconds):
             ["bash", "-c", script], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
         )
         try:
-            code = shell.wait(timeout=seconds)
+            code = shell.wait()
         finally:
             subprocess.run(["pkill", "-KILL", "-s", str(shell.pid)], check=False)  # what a failed script left behind
         log.seek(0)
@@ -56,7 +56,7 @@ def test_the_quickstart_and_the_month_run_as_typed(tmp_path):
     """The quickstart without its installation, then the month in the same folder."""
     quickstart, month = blocks(TUTORIALS / "quickstart.md"), blocks(TUTORIALS / "a-month-of-operation.md")
     assert quickstart[0].startswith("make install\n"), "the suite's own environment has it"
-    said = typed([*quickstart[1:], *month], tmp_path, 240)
+    said = typed([*quickstart[1:], *month], tmp_path)
     assert re.search(r"converged", said)
     for page in ("quickstart", "a-month-of-operation"):
         assert [line for line in shown(TUTORIALS / f"{page}.md") if not re.search(line, said)] == []
@@ -65,9 +65,9 @@ def test_the_quickstart_and_the_month_run_as_typed(tmp_path):
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_your_own_table_runs_as_typed(tmp_path):
-    said = typed(blocks(TUTORIALS / "your-own-table.md"), tmp_path, 850)
+    said = typed(blocks(TUTORIALS / "your-own-table.md"), tmp_path)
     assert "joined model " in said
     assert [line for line in shown(TUTORIALS / "your-own-table.md") if not re.search(line, said)] == []
     assert "Harmed: the error is more than 2 % larger" in " ".join(said.split()), "the page explains this line"
@@ -109,5 +109,5 @@ def test_the_commands_of_the_readme_make_a_federation(tmp_path):
     ]
     script += [at(site, line) for line in (report, predict) for site in sites]
     local = [line.replace("coordinator.example.org:7600", "127.0.0.1:7600") for line in script]
-    typed(local, tmp_path, 200)
+    typed(local, tmp_path)
     assert all((tmp_path / site / "predictions.csv").exists() for site in sites)

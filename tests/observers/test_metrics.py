@@ -139,7 +139,7 @@ def test_it_is_read_over_http_and_from_this_machine_alone() -> None:
             metrics.listen(f"127.0.0.1:{port}")
     end = metrics.listen(f"127.0.0.1:{port}")
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=200) as answer:
             assert b"coreg_queue_length 0.0" in answer.read()
     finally:
         end()

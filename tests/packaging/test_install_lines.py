@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 
 def test_pip_installs_from_a_clone_as_readme_says(tmp_path):
     [line] = re.findall(r"in your own environment: (pip install .+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    tree = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
-    subprocess.run(["tar", "-x"], cwd=tmp_path, input=tree, check=True, timeout=60)
+    tree = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x"], cwd=tmp_path, input=tree, check=True)
     typed = f"{sys.executable} -m venv own && . own/bin/activate && {line} --quiet && coreg-agent --version && cd /"
     typed += (
         ' && python -c "import coreg_federation; coreg_federation.AdditiveRegressor; print(coreg_federation.__file__)"'
     )
     plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run(["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, timeout=240, env=plain)
+    done = subprocess.run(["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, env=plain)
     assert done.returncode == 0, done.stderr
     version, where = done.stdout.splitlines()
     assert version.startswith("coreg-agent ")

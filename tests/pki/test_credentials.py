@@ -67,7 +67,7 @@ async def call(port: int, identity: Identity, host: str = "127.0.0.1") -> bytes:
     credentials = client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
     async with grpc.aio.secure_channel(f"{host}:{port}", credentials) as channel:
         echo: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/test.Echo/Echo")
-        return await echo(b"hello", timeout=10)
+        return await echo(b"hello", timeout=200)
 
 
 def outcome(
@@ -137,7 +137,7 @@ def test_a_site_without_certificate_gets_no_connection(home: Path) -> None:
             async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
                 echo: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/test.Echo/Echo")
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await echo(b"", timeout=10)
+                    await echo(b"", timeout=200)
                 return caught.value.code()
 
     assert asyncio.run(attempt()) is grpc.StatusCode.UNAVAILABLE

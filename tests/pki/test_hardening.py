@@ -42,7 +42,7 @@ def handshake(port: int, identity: Identity, version: ssl.TLSVersion) -> str | N
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.load_cert_chain(identity.directory / "site.pem", identity.directory / "site.key")
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+    with socket.create_connection(("127.0.0.1", port), timeout=200) as raw:
         try:
             with context.wrap_socket(raw) as channel:
                 return channel.version()

@@ -102,7 +102,7 @@ def _live_through(defect: str, seed: int, told: multiprocessing.connection.Conne
     told.send(simulation.live_through(story, calm).broken)
 
 
-def broken_by(defect: str, seed: int, timeout: float = 200.0) -> list[str]:
+def broken_by(defect: str, seed: int, timeout: float = 1000.0) -> list[str]:
     """What a storm breaks in a process with this defect."""
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe(duplex=False)

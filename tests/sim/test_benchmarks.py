@@ -12,5 +12,5 @@ def test_every_script_finds_what_it_imports():
     names = sorted(path.stem for path in FOLDER.glob("*.py"))
     assert "harness" in names
     command = [sys.executable, "-c", PROGRAM, FOLDER, *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

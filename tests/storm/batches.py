@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 BATCH = (
     50  # seeds of a process: it keeps the tasks of the dead until it ends, and first trains each study without a fault
 )
-DEADLINE = 900.0  # seconds of a batch; a storm takes about one
+DEADLINE = 1000.0  # seconds of a batch; a storm takes about one
 
 
 class StormFailed(Exception):
