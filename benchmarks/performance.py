@@ -28,7 +28,6 @@ from coreg_core.agreement.objective import (
     Certificate,
     consensus_certificate,
     consensus_weight,
-    with_response_error,
 )
 from coreg_core.agreement.schedules import conjugate_gradient, make_schedule, run_in_memory
 from coreg_core.agreement.schedules.schedule import Terms
@@ -115,11 +114,11 @@ def coordinator_step(m: int, columns: int, speed: float) -> dict:
 
 
 def plain_certificate(
-    r: float, scale: float, weight: float, bounds: np.ndarray, rho: float, shift: float, *_more: float
+    r: float, scale: float, weight: float, bounds: np.ndarray, stays: float | None = None
 ) -> Certificate:
-    """√gap = μ‖r‖√Σb: the general formula, stated in earlier versions."""
-    noise = ROUNDING * scale
-    return with_response_error(weight * (r + noise) * float(np.sqrt(bounds.sum())), noise, bounds, rho, shift)
+    """√gap = μ‖r‖√Σb: the general formula."""
+    root = weight * (r + ROUNDING * scale) * float(np.sqrt(bounds.sum()))
+    return Certificate(root * root, float(np.sqrt(bounds.max())) * root)
 
 
 def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:

@@ -10,12 +10,10 @@ import os
 # inherited by pytest-xdist's workers.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from executed_types import without_shapes
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 install_import_hook("coreg_core", "executed_types.check")
-without_shapes("coreg_core.numerics.double_double")
 
 # A shared or loaded machine is slow without anything being wrong, so there are no deadlines; and no example database,
 # whose files two workers would write at once. In CI the examples are the same on every run.

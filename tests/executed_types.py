@@ -1,9 +1,7 @@
 """The type checker that jaxtyping's import hook puts on every function of `coreg_core` (see conftest.py)."""
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, Self
 
 from beartype import BeartypeConf, beartype
@@ -21,17 +19,6 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
     if Self in hints.values():
         function.__annotations__ = {name: Any if hint is Self else hint for name, hint in hints.items()}
     return _typed(function)
-
-
-def without_shapes(name: str) -> None:
-    """Check a module's functions that have no shape in their signatures by beartype alone.
-
-    A test calls the sums and products of double-double numbers a hundred thousand times, and jaxtyping is most of its time.
-    """
-    module = import_module(name)
-    for key, function in list(vars(module).items()):
-        if getattr(function, "__module__", "") == name and "jaxtyping" not in str(inspect.signature(function)):
-            setattr(module, key, check(inspect.unwrap(function)))
 
 
 @contextmanager

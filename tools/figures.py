@@ -213,12 +213,7 @@ def pictures() -> dict[Path, str]:
     """Plots of the pages, by file."""
     found = json.loads((RESULTS / "performance.json").read_text(encoding="utf-8"))
     cases = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))["cases"]
-    needed = {
-        "to a bound of 1e-4": [(run["true"], run["sharp"]) for run in found["rounds"]],
-        f"to {found['preconditioner']['each']:g} an instance": [
-            (run["plain"]["true"], run["plain"]["rounds"]) for run in found["preconditioner"]["runs"]
-        ],
-    }
+    needed = {"to a bound of 1e-4": [(run["true"], run["sharp"]) for run in found["rounds"]]}
     certified = tuple(Series(label, *zip(*sorted(pairs), strict=True), "points") for label, pairs in needed.items())
     wire = [*found["wire"], *({**each, "answers": "echo", "wall": each["floor wall"]} for each in found["wire"])]
     wire += [{**each, "answers": "plain records", "wall": each["promises wall"]} for each in found["wire"]]

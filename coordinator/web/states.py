@@ -12,7 +12,6 @@ RECENT = 20  # steps from which the duration of a step is estimated
 GROUPS = {"open": "not finished", "approval": "approval pending", "good": "converged", "failed": "failed or stopped"}
 _ENDS = {
     "CONVERGED": "good",
-    "CONVERGED_TO_ROUNDING": "good",
     "NOTHING_SHARED": "warn",
     "MAX_ROUNDS": "warn",
     "STAGNATED": "warn",

@@ -7,7 +7,7 @@ Source: Brefeld et al. (2006), equation 2; certificates: docs/research/mathemati
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64
@@ -16,12 +16,8 @@ from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 
 # The schedules that minimise Q.
-# The residual behind a certificate is itself rounded. A site's answer carries a relative error of a few eps for each
-# of its two passes (measured: 2 to 6 eps on the golden cases); 16 eps of the subtracted vectors is added to its norm, so
-# that a certificate near machine precision covers rounding.
+# The residual behind a certificate is itself rounded: a few eps of the subtracted vectors (measured: 2 to 6 on the golden cases).
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
-# Predictions that are certified to this, in units of `typical_size`, are as good as exact.
-GOOD_END = 1e-3
 
 
 @dataclass(frozen=True)
@@ -30,8 +26,6 @@ class Certificate:
 
     gap: float  # at least Q − Q*
     prediction_bound: float  # at least ‖ŷ_v − ŷ_v*‖₂ for every v
-    own_gap: float = math.inf  # the part of the schedule, which further rounds lower; the rest is rounding
-    own_bound: float = math.inf
 
 
 def typical_size(squares: float, n_labels: float, n_unlabelled: int) -> float:
@@ -67,16 +61,9 @@ def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Ce
 
 
 def consensus_certificate(
-    residual_norm: float,
-    scale: float,
-    weight: float,
-    bounds: Float64[Arr, " M"],
-    response_error: float = 0.0,
-    shift: float = 0.0,
-    step: float = 0.0,
-    stays: float | None = None,
+    residual_norm: float, scale: float, weight: float, bounds: Float64[Arr, " M"], stays: float | None = None
 ) -> Certificate:
-    r"""A sharper certificate for answers at a common z: r = mean answer − z, $x_v = \mu b_v$, errors of answers included.
+    r"""A sharper certificate for answers at a common z, in exact arithmetic: r = mean answer − z, $x_v = \mu b_v$.
 
     $\mathrm{gap} = \mu M \lVert r\rVert^2 \frac{\sum_v x_v/(1 + x_v)}{\sum_v 1/(1 + x_v)}$,
     $\lVert\hat y_v - \hat y_v^*\rVert \le \lVert z - z^*\rVert\,\frac{x_v}{1 + x_v}$,
@@ -88,26 +75,16 @@ def consensus_certificate(
     residual_norm
         ‖r‖₂ as computed.
     scale
-        ‖z‖₂ + ‖mean answer‖₂, the sizes in the subtraction: its rounding is added to ‖r‖.
+        ‖z‖₂ + ‖mean answer‖₂, the sizes in the subtraction: `ROUNDING` times this is added to ‖r‖.
     weight
         μ = 2λM.
     bounds
         b_v (M,).
-    response_error
-        ρ, the largest of the views' `response_error`.
-    shift
-        at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) if no more is known.
-    step
-        bound on the error of the mean answer by summing in fixed point, ‖·‖₂.
     stays
         Σ 1/(1 + x_v), if it is known and the single b_v are not. Then ``bounds`` must have the largest b_v, or more.
     """
-    noise = ROUNDING * scale + step
-    factors = consensus_factors(weight, bounds, stays)
-    root, apart = (factor * (residual_norm + noise) for factor in factors)
-    own_root, own_bound = (factor * residual_norm for factor in factors)
-    stated = with_response_error(root, noise, bounds, response_error, shift, apart)
-    return replace(stated, own_gap=own_root * own_root, own_bound=own_bound)
+    root, apart = (factor * (residual_norm + ROUNDING * scale) for factor in consensus_factors(weight, bounds, stays))
+    return Certificate(root * root, apart)
 
 
 def stays(bound: float, weights: Sequence[float]) -> tuple[float, ...]:
@@ -147,39 +124,3 @@ def consensus_factors(weight: float, bounds: Float64[Arr, " M"], stays: float | 
         moves = max(0.0, M - stays) + ROUNDING * M
     root = float(np.sqrt(weight * M * (moves / stays)))
     return root, float(follows.max()) * M / stays
-
-
-def with_response_error(
-    root: float,
-    noise: float,
-    bounds: Float64[Arr, " M"],
-    response_error: float,
-    shift: float,
-    apart: float = math.inf,
-) -> Certificate:
-    r"""Certificates of the true views, from √gap of the computed ones.
-
-    Computed answers are exact for a nearby problem, moved by rounding and by a cut of the span. Its optimum is within
-    $\sqrt{\sum_v ρ_v^2 F_v}$ of the true one in the norm √(Q − Q*), F_v view v's share of Q there
-    (docs/research/mathematics.md), and that
-    norm itself differs by a factor of at most 1 + ρ. Both count twice, for an answer from two queries. A
-    view's predictions are √b_v times as far from the optimum's.
-
-    Parameters
-    ----------
-    root
-        √gap by the computed answers.
-    noise
-        rounding of the predictions themselves, ‖·‖₂.
-    bounds
-        b_v (M,).
-    response_error
-        ρ.
-    shift
-        √Σ ρ_v² F_v, or more.
-    apart
-        distance of the predictions from the optimum's by the computed answers, if known besides √(b_v) √gap.
-    """
-    reach, grown = float(np.sqrt(bounds.max())), 1.0 + 4.0 * response_error
-    root, apart = grown * root + 2.0 * shift, grown * apart + 2.0 * shift * reach
-    return Certificate(root * root, min(reach * root, apart) + noise)

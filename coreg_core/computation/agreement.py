@@ -1,55 +1,46 @@
 r"""The paper's objective as a federation computes it: a schedule of `coreg_core.agreement.schedules` over sums of answers.
 
-    sizes → the schedule's questions → residual, if rounding ended it
+    sizes → the schedule's questions
 
-Only sums over the sites are known. Of b_v and ρ_v the largest counts: their eighth powers are summed, which tells the largest
-to within a factor M^⅛ (`objective.largest`).
+Only sums over the sites are known. Of the b_v the largest counts: their eighth powers are summed, which tells the
+largest to within a factor M^⅛ (`objective.largest`).
 """
 
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
-import numpy as np
-
 from coreg_core.agreement.columns import Column
 from coreg_core.agreement.objective import (
-    GOOD_END,
-    ROUNDING,
-    Certificate,
     consensus_weight,
     largest,
     sweep_weight,
     typical_size,
 )
 from coreg_core.agreement.schedules import make_schedule
-from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Stop, Terms, overall_stop
-from coreg_core.agreement.views.optimality import optimality_certificate
+from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Terms, overall_stop
 from coreg_core.computation.plausibility import SOME_SITE, norm_fault, scalar_fault
 from coreg_core.computation.rounds import Ask, Round
 from coreg_core.errors import BadData
-from coreg_core.masking.fixed_point import exponent_for, least_step, relative_step
+from coreg_core.masking.fixed_point import exponent_for
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.reproducible import column_norms
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Iteration
 
-SIZES = 3  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; then of each column Σ ρ_v⁸, and after those of each column Σ 1/(1 + μ b_v)
-DEFAULT = Iteration()
-_ENDED_BY_ROUNDING = (Stop.CONVERGED_TO_ROUNDING, Stop.STAGNATED)
+SIZES = 3  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; then of each column Σ 1/(1 + μ b_v)
 
 
 @dataclass(frozen=True, eq=False)
 class AgreementState:
-    """``sums`` are those of `SIZES`, ``residuals`` those of `residual`; ``inner`` is the
+    """``sums`` are those of `SIZES`; ``inner`` is the
     schedule's own state.
 
     The schedule follows from the sums. It is kept because its terms have M numbers, and M sites ask for it in every round.
     """
 
     sums: tuple[float, ...] = ()
-    residuals: tuple[float, ...] = ()
     schedule: Schedule[Any] | None = None
     inner: Any = None
 
@@ -68,10 +59,6 @@ class AgreementComputation:
 
     # --- terms from the sums --------------------------------------------------------------------------------------
 
-    def _stays(self, state: AgreementState) -> tuple[float, ...]:
-        """Σ 1/(1 + x_v) of each column, at most the least eigenvalue of M I − ΣR_v."""
-        return state.sums[-len(self._columns()) :]
-
     def _columns(self) -> tuple[Column, ...]:
         weight = sweep_weight if self.iteration.name == "block-coordinate-descent" else consensus_weight
         return tuple(Column(coupling, weight(coupling, self.n_sites)) for coupling in self.terms.coupling)
@@ -84,25 +71,16 @@ class AgreementComputation:
 
     def _schedule(self, state: AgreementState) -> Schedule[Any]:
         """The schedule of the plan and the sums."""
-        powers, norms, labels, *of_columns = state.sums
-        bound = largest(powers)
-        M, m, columns = self.n_sites, self.n_unlabelled, self._columns()
-        roundings = of_columns[: len(columns)]
-        relative = relative_step(m, M)
-        typical, asked = typical_size(norms, labels, m), self.iteration
-        usual = asked.tolerance >= DEFAULT.tolerance and asked.prediction_tolerance >= DEFAULT.prediction_tolerance
-        sweeps = self.iteration.name == "block-coordinate-descent"
+        powers, norms, labels, *stays = state.sums
+        bound, M, sweeps = largest(powers), self.n_sites, self.iteration.name == "block-coordinate-descent"
         terms = Terms(
-            coupling=tuple(column.coupling for column in columns),
+            coupling=self.terms.coupling,
             bounds=(bound,) * M if sweeps else (bound, *(0.0,) * (M - 1)),
             initial_objective=norms,
             tolerance=self.iteration.tolerance,
-            prediction_tolerance=self.iteration.prediction_tolerance * typical,
+            prediction_tolerance=self.iteration.prediction_tolerance * typical_size(norms, labels, self.n_unlabelled),
             max_rounds=self.iteration.max_rounds,
-            roundings=tuple(map(largest, roundings)),
-            steps=(relative, relative * max(self._bounds(state)) + least_step(m)),
-            stays=() if sweeps else self._stays(state),
-            rounding_limit=GOOD_END * typical if usual else 0.0,
+            stays=() if sweeps else tuple(stays),
         )
         return make_schedule(self.iteration.name, terms)
 
@@ -113,14 +91,9 @@ class AgreementComputation:
         all_sites = tuple(range(self.n_sites))
         columns = self._columns()
         if not state.sums:
-            layout = Layout(0, 0, SIZES + 2 * len(columns))
+            layout = Layout(0, 0, SIZES + len(columns))
             return Round(Ask("sizes", columns), layout, (), all_sites, phase="preliminary")
         assert state.schedule is not None
-        if state.schedule.finished(state.inner):
-            models = state.schedule.models(state.inner)
-            assert models is not None
-            layout = Layout(0, 0, 1 + 2 * len(columns))
-            return Round(Ask("residual", columns, models.of(0), "affine"), layout, (), all_sites, phase="certificate")
         query: Query = state.schedule.query(state.inner)
         own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
@@ -150,10 +123,6 @@ class AgreementComputation:
                 state = replace(state, sums=scalars)
                 schedule = self._schedule(state)
                 return replace(state, schedule=schedule, inner=schedule.start(self.n_unlabelled))
-            case "residual":
-                if (wrong := scalar_fault(scalars)) is not None:
-                    raise BadData(SOME_SITE.format(wrong))
-                return replace(state, residuals=scalars)
             case _:
                 assert state.schedule is not None
                 among = len(asked.answering)
@@ -168,68 +137,16 @@ class AgreementComputation:
         return 0 if state.inner is None else int(state.inner.round)
 
     def progress(self, state: AgreementState) -> Progress | None:
-        """That of the schedule, with the smaller bounds of the sites' residuals once these are known."""
-        schedule = state.schedule
-        progress = None if schedule is None else schedule.progress(state.inner)
-        if schedule is None or progress is None:
-            return progress
-        if not state.residuals or round(state.residuals[0]) < self.n_sites:
-            return progress
-        gaps, bounds, stops = progress.gap.copy(), progress.prediction_bound.copy(), list(progress.stops)
-        for j, stop in enumerate(progress.stops):
-            stated = self._without_rho(schedule, state, j, float(progress.residual[j]))
-            gap, bound = min(float(gaps[j]), stated.gap), min(float(bounds[j]), stated.prediction_bound)
-            if stop in _ENDED_BY_ROUNDING:
-                stops[j] = schedule.terms.stop_of(Certificate(gap, bound), ended=True)
-            gaps[j], bounds[j] = gap, bound
-        return replace(progress, gap=gaps, prediction_bound=bounds, stops=tuple(stops))
-
-    def _without_rho(self, schedule: Schedule[Any], state: AgreementState, j: int, residual: float) -> Certificate:
-        """`optimality_certificate` of a column: z is off the mean answer by the residual, and answers are off their functions."""
-        terms, models = schedule.terms, schedule.models(state.inner)
-        assert models is not None
-        energy, apart = state.residuals[1 + 2 * j], sqrt(state.residuals[2 + 2 * j])
-        scale = 2.0 * float(column_norms(models.of(0))[j]) + residual
-        off = residual + ROUNDING * scale + terms.step(scale) + apart / sqrt(self.n_sites)
-        stays = terms.stays[j] if terms.stays else None
-        weight, bounds = float(models.weights[j]), np.array(terms.bounds)
-        stated = optimality_certificate(energy, sqrt(energy), off, weight, bounds, stays)
-        return Certificate(stated.gap, stated.prediction_bound + apart)
-
-    def _rounding_ended(self, state: AgreementState) -> bool:
-        """Whether the sites' residuals can improve the end: all sites answer one target, and rounding ended a column."""
-        progress = None if state.schedule is None else state.schedule.progress(state.inner)
-        sweeps = self.iteration.name == "block-coordinate-descent"
-        return progress is not None and not sweeps and any(stop in _ENDED_BY_ROUNDING for stop in progress.stops)
+        """That of the schedule."""
+        return None if state.schedule is None else state.schedule.progress(state.inner)
 
     def outcome(self, state: AgreementState) -> tuple[Outcome, str] | None:
         """How the schedule has ended; None while it runs."""
         if state.schedule is None or not state.schedule.finished(state.inner):
             return None
-        if self._rounding_ended(state) and not state.residuals:
-            return None
         progress = self.progress(state)
         stop = None if progress is None else overall_stop(progress.stops)
         return (Outcome.MAX_ROUNDS if stop is None else Outcome[stop.name]), ""
-
-    def remark(self, state: AgreementState) -> str:
-        """Tolerances that rounding does not allow, known before the first round; "" where there are none."""
-        if state.schedule is None:
-            return ""
-        terms: Terms = state.schedule.terms
-        below = [
-            f"λ = {coupling:g} (gap {gap:.1e}, predictions {bound:.1e})"
-            for j, coupling in enumerate(terms.coupling)
-            if not terms.met_by(*(floor := terms.floor(j)))
-            for gap, bound in [floor]
-        ]
-        if not below:
-            return ""
-        return (
-            f"the rounds can certify no smaller bounds than these, and the plan's tolerances are below them: {', '.join(below)}. "
-            "There the run ends CONVERGED_TO_ROUNDING, or STAGNATED if they exceed one thousandth of a typical label"
-            ", unless the residuals of the models allow smaller bounds at the end."
-        )
 
     def models(self, state: AgreementState) -> FinalTargets | None:
         """The targets of the sites' models; None if no round was verified."""

@@ -14,9 +14,7 @@ from coreg_core.agreement.views import Part
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
 
-Stage: TypeAlias = Literal[
-    "labels", "sizes", "respond", "residual", "score", "publish", "pass", "take", "canaries", "tally"
-]
+Stage: TypeAlias = Literal["sizes", "respond", "score", "publish", "pass", "take", "canaries", "tally"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +23,8 @@ class Ask:
 
     | stage | an answer sums to |
     |---|---|
-    | labels | n_v |
-    | sizes | b_v⁸, ‖y_v‖², n_v; ρ_v⁸ and 1/(1 + μ b_v) of each column; of scoring, the squared norm of the parts |
+    | sizes | b_v⁸, ‖y_v‖², n_v; 1/(1 + μ b_v) of each column; of scoring, the squared norm of the parts |
     | respond | respond(targets, μ), a column for each coupling |
-    | residual | 1 if the site can tell; e_v² and the square of ‖f_v(Z) − answer‖ of each column |
     | score | the site's part of each instance |
     | publish | public keys of the sites for an alignment, and their numbers of ids as classes |
     | pass, take | a block of one site's list, sealed for the next site; nothing |

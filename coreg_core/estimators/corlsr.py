@@ -8,38 +8,23 @@ import numpy as np
 
 from coreg_core.agreement.closed_form import consensus_closed_form, solve_stacked, textbook_view
 from coreg_core.agreement.objective import (
-    GOOD_END,
     Certificate,
+    consensus_certificate,
     consensus_weight,
     disagreement,
     objective,
-    typical_size,
 )
 from coreg_core.agreement.schedules import make_schedule, run_in_memory
 from coreg_core.agreement.schedules.schedule import Stop, Terms, overall_stop
-from coreg_core.agreement.views import (
-    KernelExpansion,
-    Solution,
-    View,
-    energy_distance,
-    local_objective,
-    make_view,
-    values_precisely,
-)
+from coreg_core.agreement.views import KernelExpansion, Solution, View, make_view
 from coreg_core.errors import BadData
-from coreg_core.estimators._certified import ViewData, certified, certified_without_rho, smaller
 from coreg_core.estimators._inputs import Estimator, all_or_nothing, one_a_view, warn_of_rounds
 from coreg_core.estimators._parameters import by_preset, check_parameters
 from coreg_core.estimators._views import Dealt, ViewsRegressor
 from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
-from coreg_core.kernels.functions import make_kernel
+from coreg_core.kernels.functions import Kernel, make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr
-
-_UNSURE_OF_Q = 1e-10  # the bound ρ is pessimistic: at ρ = 4e-8 the objective has 12 digits
-_ROUGH = 1e-6  # a tolerance of predictions, in largest labels, that asks for no further digits of Q
-_PRECISE_ENTRIES = 500_000  # 0.3 s
-
 
 _SAFE_EXPONENT = 200  # targets within 2^±200 have squares, and squares of their rounding, that are normal numbers
 
@@ -51,7 +36,16 @@ class Fitted(NamedTuple):
     certificate: Certificate
     n_rounds: int
     stop: Stop
-    response_error: float
+
+
+class ViewData(NamedTuple):
+    """One view as it is trained: labels in the units of the fit."""
+
+    kernel: Kernel
+    X: Arr
+    y: Arr
+    Z: Arr
+    ridge: float
 
 
 class CoRLSR(ViewsRegressor, Estimator):
@@ -99,22 +93,21 @@ class CoRLSR(ViewsRegressor, Estimator):
     offset
         of the polynomial kernel.
     rank_tolerance
-        relative pivot at or below which a direction of the semi-parametric span is cut.
+        τ: the semi-parametric span keeps the eigenvectors of K(X_v, X_v) with eigenvalues above τ times the largest.
 
     Attributes
     ----------
     predictions_unlabelled_
         (M, m).
     objective_
-        Q at the models, of targets less a. disagreement_: its last sum, without λ. Rounded by up to a relative 1e-10, or
-        1e-6 with a prediction_tol of 1e-6 · max|y| and more; gap_ does not contain this rounding.
+        Q at the models, of targets less a. disagreement_: its last sum, without λ.
     n_rounds_
         rounds taken (0 for the closed forms). stop_: how they ended, a `Stop`.
     gap_, prediction_bound_
-        certified: Q − Q* ≤ gap_, and ‖ŷ_v − ŷ_v*‖₂ ≤ prediction_bound_ for every v; rounding included.
+        certified: Q − Q* ≤ gap_, and ‖ŷ_v − ŷ_v*‖₂ ≤ prediction_bound_ for every v, in exact arithmetic; rounding
+        adds about 16 eps times the predictions' norm.
     rank_
-        the dimension of each view's span that is in use, M numbers, of n_basis_. Where it is less the models are over
-        the span in use, and cut_cost_ · √Q(0) is at least what the cut costs in √(Q − Q*); the bounds contain it.
+        the dimension of each view's span, M numbers.
     functions_
         the views' kernel expansions, without a. bandwidth_, ridge_: the values in use, M each. intercept_: a.
     feature_names_in_views_
@@ -189,7 +182,9 @@ class CoRLSR(ViewsRegressor, Estimator):
         predictions = np.array([s.prediction for s in fit.solutions])
         self.functions_: list[KernelExpansion] = [_times(s.function, unit) for s in fit.solutions]
         self.predictions_unlabelled_ = unit * predictions + self.intercept_
-        self.objective_ = self._value(data, fit) * unit * unit
+        self.objective_ = (
+            objective([s.local_objective for s in fit.solutions], predictions, self.coupling) * unit * unit
+        )
         self.disagreement_ = disagreement(predictions) * unit * unit
         # A bound that underflows is not 0.
         least = float(np.nextafter(0.0, 1.0)) if unit < 1.0 else 0.0
@@ -197,9 +192,7 @@ class CoRLSR(ViewsRegressor, Estimator):
         self.prediction_bound_ = fit.certificate.prediction_bound * unit
         self.n_rounds_, self.stop_ = fit.n_rounds, fit.stop
         warn_of_rounds(self.stop_, self.max_rounds)
-        self.rank_, self.n_basis_ = np.array([v.rank for v in views]), np.array([v.n_basis for v in views])
-        weight = consensus_weight(self.coupling, len(views))
-        self.cut_cost_ = np.array([v.cut_cost(weight) for v in views])
+        self.rank_ = np.array([view.rank for view in views])
         self.ridge_ = np.array([d.ridge for d in data])
         return self
 
@@ -216,20 +209,6 @@ class CoRLSR(ViewsRegressor, Estimator):
     def predict(self, X_views: Any) -> Any:
         """The mean of the views' predictions, (n,)."""
         return self.predict_views(X_views).mean(axis=0)
-
-    def _value(self, data: list[ViewData], fit: Fitted) -> float:
-        """Q of the functions. Rounding moves it by at most ρ Q; where that can be much, in double-double."""
-        typical = self._unit * max(float(np.abs(d.y).max()) for d in data)
-        rough = self.prediction_tol is not None and self.prediction_tol >= _ROUGH * typical
-        unsure = fit.response_error > (_ROUGH if rough else _UNSURE_OF_Q)
-        locals_, predictions = [], []
-        for s, d in zip(fit.solutions, data, strict=True):
-            f, entries = s.function, len(s.function.points) * (len(d.X) + len(d.Z))
-            # Where coefficients are pairs because they cancel, the view's own coordinates hold more digits.
-            precisely = unsure and f.coef_low is None and entries <= _PRECISE_ENTRIES
-            locals_.append(local_objective(f, d.X, d.y, d.ridge) if precisely else s.local_objective)
-            predictions.append(values_precisely(f, d.Z) if precisely else s.prediction)
-        return objective(locals_, np.array(predictions), self.coupling)
 
     # --- the parts of fit -----------------------------------------------------------------------------------------
 
@@ -263,100 +242,69 @@ class CoRLSR(ViewsRegressor, Estimator):
         terms = self._terms(data, views)
         match self.solver:
             case "direct":
-                solutions, certificate = self._at(data, views, consensus_closed_form(views, self.coupling), terms)
-                return Fitted(solutions, certificate, 0, _judged(terms, certificate), terms.response_error(0))
+                solutions, certificate = self._at(views, consensus_closed_form(views, self.coupling), terms)
+                return Fitted(solutions, certificate, 0, _judged(terms, certificate))
             case "stacked":
                 return self._stacked(data, views, terms)
             case _:
-                return self._rounds(data, views, terms)
+                return self._rounds(views, terms)
 
     def _terms(self, data: list[ViewData], views: list[View]) -> Terms:
         largest = max(float(np.abs(d.y).max()) for d in data)
-        squares = sum(float(d.y @ d.y) for d in data)
-        typical = typical_size(squares, sum(len(d.y) for d in data), len(data[0].Z))
-        weight = consensus_weight(self.coupling, len(views))
         return Terms(
             coupling=(float(self.coupling),),
             bounds=tuple(view.bound() for view in views),
-            initial_objective=squares,
+            initial_objective=sum(float(d.y @ d.y) for d in data),
             tolerance=self.tol,
             prediction_tolerance=1e-9 * largest
             if self.prediction_tol is None
             else float(self.prediction_tol) / self._unit,
             max_rounds=self.max_rounds,
-            roundings=(max(view.response_error(weight) for view in views),),
-            rounding_limit=GOOD_END * typical if self.prediction_tol is None else 0.0,
         )
 
-    def _at(self, data: list[ViewData], views: list[View], z: Arr, terms: Terms) -> tuple[list[Solution], Certificate]:
+    def _at(self, views: list[View], z: Arr, terms: Terms) -> tuple[list[Solution], Certificate]:
+        """The views' answers at z, with their certificate."""
         weight = consensus_weight(self.coupling, len(views))
         solutions = [view.solve(z, weight) for view in views]
-        targets = np.broadcast_to(z, (len(views), len(z)))
-        return solutions, self._certified(data, views, solutions, targets, weight, terms)
-
-    def _certified(
-        self,
-        data: list[ViewData],
-        views: list[View],
-        solutions: list[Solution],
-        targets: Arr,
-        weight: float,
-        terms: Terms,
-    ) -> Certificate:
-        mu = consensus_weight(self.coupling, len(solutions))
-        stated = certified(views, solutions, targets, weight, mu, terms)
-        if _judged(terms, stated) is Stop.CONVERGED:
-            return stated  # good enough: the sharper one takes many times the time of the solution
-        # Algorithm 1's models answer one target each; at the optimum they answer their mean too.
-        target = targets[0] if weight == mu else np.mean([s.prediction for s in solutions], axis=0)
-        close = certified_without_rho(data, views, solutions, target, mu, np.array(terms.bounds))
-        return stated if close is None else smaller(stated, close)
+        mean = np.mean([s.prediction for s in solutions], axis=0)
+        scale = float(np.linalg.norm(z) + np.linalg.norm(mean))
+        bounds = np.array(terms.bounds)
+        return solutions, consensus_certificate(float(np.linalg.norm(mean - z)), scale, weight, bounds)
 
     def _stacked(self, data: list[ViewData], views: list[View], terms: Terms) -> Fitted:
         exact = self.form == "exact"
         textbook = [textbook_view(d.kernel, d.X, d.y, d.Z, d.ridge, exact=exact) for d in data]
         coefs = solve_stacked(textbook, self.coupling)
-        # The textbook solution answers no query, so it is certified by its distance, in the norm √(Q − Q*), to the models at
-        # its own mean, which answer one. The squares of that norm are sums of squares: only the functions cancel.
         predictions = np.array([t.U @ c for t, c in zip(textbook, coefs, strict=True)])
-        at_mean, certificate = self._at(data, views, predictions.mean(axis=0), terms)
-        weight, solutions, apart = consensus_weight(self.coupling, len(views)), [], 0.0
-        for t, c, d, other, prediction in zip(textbook, coefs, data, at_mean, predictions, strict=True):
-            function = KernelExpansion(d.kernel, t.points, c)
-            solutions.append(Solution(function, prediction, local_objective(function, d.X, d.y, d.ridge)))
-            apart += energy_distance(function, other.function, d.X, d.Z, d.ridge, weight) ** 2
-        gap = (float(np.sqrt(apart)) + float(np.sqrt(certificate.gap))) ** 2
-        others = np.array([s.prediction for s in at_mean])
-        off = float(np.linalg.norm(predictions - others, axis=1).max(initial=0.0))
-        stated = Certificate(gap, certificate.prediction_bound + off)
-        return Fitted(solutions, stated, 0, _judged(terms, stated), terms.response_error(0))
+        # The textbook solution answers no query. At its mean the views do, and what it is off them is added to the bound.
+        at_mean, stated = self._at(views, predictions.mean(axis=0), terms)
+        off = max(float(np.linalg.norm(p - s.prediction)) for p, s in zip(predictions, at_mean, strict=True))
+        solutions = [
+            Solution(KernelExpansion(d.kernel, t.points, c), p, _local_objective(d, t.points, c))
+            for d, t, c, p in zip(data, textbook, coefs, predictions, strict=True)
+        ]
+        certificate = Certificate(stated.gap, stated.prediction_bound + off)
+        return Fitted(solutions, certificate, 0, _judged(terms, certificate))
 
-    def _rounds(self, data: list[ViewData], views: list[View], terms: Terms) -> Fitted:
-        # The rest is left for rounding: a schedule ends where its own part is small, and the models are judged after it.
-        tolerance, prediction_tolerance = 0.25 * terms.tolerance, 0.5 * terms.prediction_tolerance
-        tighter = replace(terms, tolerance=tolerance, prediction_tolerance=prediction_tolerance)
-        schedule = make_schedule(self.solver, tighter)
+    def _rounds(self, views: list[View], terms: Terms) -> Fitted:
+        schedule = make_schedule(self.solver, terms)
         state = run_in_memory(schedule, views)
         models, progress = schedule.models(state), schedule.progress(state)
         assert models is not None
         assert progress is not None
         weight = float(models.weights[0])
-        targets = np.array([models.of(v)[:, 0] for v in range(len(views))])
+        targets = [np.ascontiguousarray(models.of(v)[:, 0]) for v in range(len(views))]
         solutions = [view.solve(target, weight) for view, target in zip(views, targets, strict=True)]
-        own = Certificate(float(progress.gap[0]), float(progress.prediction_bound[0]))
-        more = self._certified(data, views, solutions, targets, weight, terms)
-        # The schedule's own is of answers; the functions' coefficients are rounded beside them.
-        beside = 2.0 * float(np.linalg.norm([s.function_rounding for s in solutions]))
-        # A function g of energy norm e has ‖g(Z)‖ ≤ e min(√b, 1/√μ).
-        mu, most = consensus_weight(self.coupling, len(views)), float(np.sqrt(max(terms.bounds)))
-        apart = beside * (most if mu == 0.0 else min(most, 1.0 / float(np.sqrt(mu))))
-        own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound + apart)
-        certificate = smaller(own, more)
-        # A schedule that stagnated by its own bound can still have converged; none has that misses its tolerances.
         stop = overall_stop(progress.stops)
-        if stop is not Stop.MAX_ROUNDS or terms.met_by(certificate.gap, certificate.prediction_bound):
-            stop = _judged(terms, certificate)
-        return Fitted(solutions, certificate, progress.round, stop, terms.response_error(0))
+        assert stop is not None, "it has ended"
+        certificate = Certificate(float(progress.gap[0]), float(progress.prediction_bound[0]))
+        return Fitted(solutions, certificate, progress.round, stop)
+
+
+def _local_objective(data: ViewData, points: Arr, coef: Arr) -> float:
+    """‖y − f(X)‖² + ν‖f‖² of f = k(·, points) coef."""
+    residual = data.y - data.kernel(data.X, points) @ coef
+    return float(residual @ residual + data.ridge * (coef @ (data.kernel(points, points) @ coef)))
 
 
 def _unit_of(ys: list[Arr]) -> float:
@@ -369,11 +317,10 @@ def _unit_of(ys: list[Arr]) -> float:
 def _times(f: KernelExpansion, unit: float) -> KernelExpansion:
     if unit == 1.0:
         return f
-    return replace(f, coef=f.coef * unit, coef_low=None if f.coef_low is None else f.coef_low * unit)
+    return replace(f, coef=f.coef * unit)
 
 
 def _judged(terms: Terms, certificate: Certificate) -> Stop:
-    """The stop of models that no further round can improve."""
-    stop = terms.stop_of(certificate, ended=True)
-    assert stop is not None, "it has ended"
-    return stop
+    """The stop of a closed form, which no round can improve."""
+    met = terms.met_by(certificate.gap, certificate.prediction_bound)
+    return Stop.CONVERGED if met else Stop.STAGNATED

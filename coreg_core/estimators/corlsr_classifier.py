@@ -8,11 +8,10 @@ import numpy as np
 from coreg_core.agreement.objective import sweep_weight
 from coreg_core.agreement.views import View
 from coreg_core.agreement.views.left_out import LabelledFit
-from coreg_core.estimators._certified import ViewData
 from coreg_core.estimators._inputs import all_or_nothing
 from coreg_core.estimators._parameters import by_preset
 from coreg_core.estimators._view_classes import ViewsClassifier
-from coreg_core.estimators.corlsr import CoRLSR, Fitted
+from coreg_core.estimators.corlsr import CoRLSR, Fitted, ViewData
 from coreg_core.numerics.arrays import Arr
 
 _HALF = 0.5  # without an intercept, labels of ∓½ make "as likely as not" the prediction without any label

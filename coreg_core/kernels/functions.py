@@ -42,7 +42,7 @@ class Gaussian:
 
     def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
         """The matrix k(a_i, b_j)."""
-        K = _squared_distances(A, B, self.bandwidth)
+        K: Arr = cdist(A, B, "sqeuclidean") if A.shape[1] else np.zeros((len(A), len(B)))
         K *= -1.0 / self.bandwidth
         return np.exp(K, out=K)
 
@@ -240,64 +240,6 @@ def resolve_ridge(rule: str | float, X: Float64[Arr, "n d"]) -> float:
             raise UsageError(f"ridge={rule!r}: choose 'paper' or a positive number.")
         case _:
             return _require_positive(float(rule), "ridge")
-
-
-def entry_rounding(kernel: Kernel, n_features: int) -> float:
-    r"""ε with |computed k(a, b) − k(a, b)| ≤ ε √(k(a, a) k(b, b)), to first order in u = 2⁻⁵³.
-
-    Gaussian: ‖a − b‖² has a relative error of (d + 3)u by differences, its quotient by σ two more, and x exp(−x) ≤ 0.37; by a
-    product, 1.5 (d + 6)u (‖a‖² + ‖b‖²), which is kept below `_RISK` σ / k. Laplacian: the same by differences. Linear: d
-    products, (d + 1)u |a| |b|. Polynomial: p times that of its base, which is at most √ of the bases at (a, a) and (b, b).
-    """
-    u, d = 2.0**-53, n_features
-    match kernel:
-        case Gaussian():
-            return (0.37 * (d + 5) + 2 if d <= _BY_DIFFERENCES else 1.5 * _RISK * (d + 6) + 2) * u
-        case Laplacian():
-            return (0.37 * (d + 5) + 2) * u
-        case Polynomial(degree, _, _):
-            return (degree * (d + 4) + 2) * u
-        case _:
-            return (d + 1) * u
-
-
-# Up to so many features differences cost no more than a product; beyond, a product, and differences for risky entries only.
-_BY_DIFFERENCES = 16
-_RISK = 2.0
-
-
-def _squared_distances(A: Float64[Arr, "a d"], B: Float64[Arr, "b d"], bandwidth: float) -> Float64[Arr, "a b"]:
-    """‖a_i − b_j‖²: by differences, or by one matrix product, ‖a‖² − 2⟨a, b⟩ + ‖b‖², where features are many.
-
-    The product's rounding is eps times the squared norms, which an outlier or a distance from the origin makes larger than
-    the distance itself. So both sets are moved to the median of some rows of B first, and entries whose exp(−‖a − b‖²/σ) would
-    still change by it, (‖a‖² + ‖b‖²) exp(−‖a − b‖²/σ) > 2σ, are recomputed by differences.
-    """
-    if A.shape[1] == 0 or len(A) == 0 or len(B) == 0:
-        return np.zeros((len(A), len(B)))
-    if A.shape[1] <= _BY_DIFFERENCES:
-        direct: Arr = cdist(A, B, "sqeuclidean")
-        return direct
-    centre = np.median(B[:: -(-len(B) // 64)], axis=0)
-    a, b = A - centre, B - centre
-    D: Arr = a @ b.T
-    D *= -2.0
-    norms_A, norms_B = np.einsum("ij,ij->i", a, a), np.einsum("ij,ij->i", b, b)
-    D += norms_A[:, None]
-    D += norms_B
-    np.maximum(D, 0.0, out=D)
-    # Where both norms are small enough, no entry is at risk at any distance.
-    rows = np.flatnonzero(norms_A + norms_B.max() > _RISK * bandwidth)
-    if len(rows):
-        norms = norms_A[rows, None] + norms_B
-        least = np.maximum(D[rows] - 1.5 * (A.shape[1] + 6) * 2.0**-53 * norms, 0.0)  # the product can be too large
-        i, j = np.nonzero(norms * np.exp(least / -bandwidth) > _RISK * bandwidth)
-        step = block_rows(A.shape[1])
-        for start in range(0, len(i), step):
-            pairs = slice(start, start + step)
-            apart = A[rows[i[pairs]]] - B[j[pairs]]
-            D[rows[i[pairs]], j[pairs]] = np.einsum("ij,ij->i", apart, apart)
-    return D
 
 
 def _require_positive(value: float, name: str) -> float:

@@ -10,9 +10,6 @@ class Outcome(Enum):
     """The end of a run; the text states the event, and `advice` the next action."""
 
     CONVERGED = "Both certificates fell below the tolerances."
-    CONVERGED_TO_ROUNDING = (
-        "float64 allows no smaller bound, and it is at most one thousandth of a typical label per instance."
-    )
     MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
     STAGNATED = "The verified residual no longer falls: no further progress is possible at this precision."
     NOTHING_SHARED = "No id is known to every site."
@@ -26,13 +23,12 @@ class Outcome(Enum):
 
     @property
     def good(self) -> bool:
-        """Whether the models are as precise as the plan asked, up to rounding."""
-        return self in (Outcome.CONVERGED, Outcome.CONVERGED_TO_ROUNDING)
+        """Whether the models are as precise as the plan asked."""
+        return self is Outcome.CONVERGED
 
 
 _ADVICE = {
     Outcome.CONVERGED: "",
-    Outcome.CONVERGED_TO_ROUNDING: "",
     Outcome.MAX_ROUNDS: "Raise max_rounds, or loosen the tolerances.",
     Outcome.STAGNATED: "Loosen the tolerances, lower the coupling, or raise the ridge.",
     Outcome.NOTHING_SHARED: "Compare how the sites write their ids: `coreg-agent check` prints the first ones.",
@@ -51,7 +47,6 @@ _ADVICE = {
 }
 _EXIT_CODES = {
     Outcome.CONVERGED: 0,
-    Outcome.CONVERGED_TO_ROUNDING: 0,
     Outcome.MAX_ROUNDS: 3,
     Outcome.STAGNATED: 3,
     Outcome.NOTHING_SHARED: 3,

@@ -42,9 +42,7 @@ Labels: TypeAlias = Literal["none", "in the scalars", "in the vectors"]
 
 
 OTHERS = {  # of the agreement, of scoring and of alignments
-    "labels": "the number of this site's labels",
     "sizes": "a bound on this site's features, the size of its label column, rounding: a few numbers",
-    "residual": "rounding errors of this site's models: two numbers for each",
     "score": ADDITIVE[Ask.TOGETHER],
     "publish": "a public key for this alignment, and the number of this site's ids as a class",
     "pass": "a padded list of ids as points that no single site can compute, sealed for the next site",
@@ -85,7 +83,7 @@ def labels_in(asked: Round) -> Labels:
     question = asked.question
     if not isinstance(question, Question):
         in_vectors = question.stage == "score" or (question.stage == "respond" and question.part == "affine")
-        in_scalars = question.stage in ("labels", "sizes", "residual")
+        in_scalars = question.stage == "sizes"
         return "in the vectors" if in_vectors else "in the scalars" if in_scalars else "none"
     if question.ask in _IN_SCALARS:
         return "in the scalars"

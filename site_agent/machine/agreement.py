@@ -8,7 +8,6 @@ from coreg_core.agreement.objective import powered, stays, sweep_weight
 from coreg_core.agreement.schedules.schedule import FinalTargets
 from coreg_core.agreement.views import Solution, View
 from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_on
-from coreg_core.agreement.views.optimality import optimality_of
 from coreg_core.computation.agreement import AgreementComputation, AgreementState
 from coreg_core.computation.rounds import Ask, Round
 from coreg_core.errors import BadData, CoregError, Refused
@@ -94,11 +93,8 @@ class AgreementJob:
         match question.stage:
             case "sizes":
                 self._require_hidden_labels(weights)
-                rounding = [powered(self.view.response_error(weight)) for weight in weights.tolist()]
                 kept = stays(self._bound, weights.tolist())
-                return _NONE, (powered(self._bound), self._norm, float(len(self._y)), *rounding, *kept)
-            case "residual":
-                return _NONE, self._residuals(question.targets, weights)
+                return _NONE, (powered(self._bound), self._norm, float(len(self._y)), *kept)
             case _:
                 try:
                     with np.errstate(all="ignore"):
@@ -112,26 +108,6 @@ class AgreementJob:
                         "its own answer is not finite: features or label column are too large for this kernel. Scale them."
                     )
                 return values, ()
-
-    def _residuals(self, targets: Arr, weights: Arr) -> tuple[float, ...]:
-        """1, and of each column e² and the square of the distance of its function from its answer. Zeros if one is unknown: the
-        run has its models already, so nothing here ends it."""
-        told = [1.0]
-        try:
-            for target, weight in zip(np.ascontiguousarray(targets.T), weights.tolist(), strict=True):
-                with np.errstate(all="ignore"):
-                    solution = self.view.solve(target, weight)
-                    found = optimality_of(
-                        self.view, solution.function, self.data.X, self._y, self.data.Z, target, weight
-                    )
-                    if found is None:
-                        break
-                    apart = float(np.linalg.norm(found.values - solution.prediction)) + found.values_error
-                told += [found.residual * found.residual, apart * apart]
-        except (MemoryError, np.linalg.LinAlgError):
-            told = []
-        known = len(told) == 1 + 2 * len(weights) and bool(np.isfinite(told).all())
-        return tuple(told) if known else (0.0,) * (1 + 2 * len(weights))
 
     def _require_hidden_labels(self, weights: Arr) -> None:
         """Check `label_share_max` before the first answer that depends on a label."""

@@ -15,7 +15,6 @@ from coreg_core.additive.question_types import Question
 from coreg_core.agreement import question_rules as agreement_questions
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import View
-from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.computation.alignment import AlignmentComputation, most_answers
 from coreg_core.computation.rounds import Round
 from coreg_core.errors import CoregError, Refused
@@ -182,14 +181,6 @@ class Site:
         if replica is None or not replica.began or not isinstance(replica.computation, AlignmentComputation):
             return None
         return replica.computation.portion(replica.state)
-
-    @property
-    def remark(self) -> str:
-        """See `AgreementComputation.remark`."""
-        replica = self._replica
-        if replica is None or not replica.began or not isinstance(replica.computation, AgreementComputation):
-            return ""
-        return replica.computation.remark(replica.state)
 
     @property
     def r2_without_labels(self) -> float | None:

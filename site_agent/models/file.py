@@ -181,8 +181,6 @@ def save_model(path: Path, model: SiteModel) -> None:
     else:
         function = model.function
         arrays = {"points": np.ascontiguousarray(function.points), "coef": np.ascontiguousarray(function.coef)}
-        if function.coef_low is not None:  # coefficients of a narrow view cancel, so they are double-doubles
-            arrays["coef_low"] = np.ascontiguousarray(function.coef_low)
         shape = {"kernel": _kernel_to_json(function.kernel)}
     records = any(contains_records(f) for f in functions)
     meta = {
@@ -245,7 +243,7 @@ def _shape_of(function: Expansion) -> dict[str, Any]:
 
 def _function_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> KernelExpansion | Expansion:
     if "kernels" not in meta:
-        return KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"], arrays.get("coef_low"))
+        return KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"])
     return _expansion_of(meta, arrays)
 
 

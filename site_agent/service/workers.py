@@ -198,8 +198,6 @@ class RunWorkers:
             self.logs.forget(message.run)  # after the ledger has the confirmation: an agent that starts anew repeats it
         if isinstance(message, Step):
             progress = site.progress
-            if before is None and progress is not None and (remark := site.remark):
-                self._notify(notices.finding(f"run {message.run}: {remark}"))
             if progress is not None and (before is None or progress.round > before.round):
                 self._notify(notices.progressed(message.run, progress, phase))
             if (portion := site.portion) is not None:
@@ -252,7 +250,4 @@ class RunWorkers:
             return len(self.written)
         assert worker.prepared is not None
         self.written = self.results.put_models(plan, result, worker.prepared, worker.target, note)
-        view = worker.site.view
-        if self.written and view is not None and view.rank < view.n_basis:
-            note(f"model and certificates use a basis of rank {view.rank} of {view.n_basis}")
         return len(self.written)

@@ -142,28 +142,10 @@ def test_profiles_and_what_prometheus_scrapes():
 
 
 def test_the_alert_of_a_run_without_a_model_is_of_no_good_outcome():
-    """Prometheus matches a whole label: CONVERGED alone does not match CONVERGED_TO_ROUNDING."""
     patterns = set(re.findall(r'coreg_runs_finished_total\{stop!~"([^"]+)"\}', (DEPLOY / "alerts.yml").read_text()))
     [quiet] = patterns
     silent = {outcome for outcome in Outcome if re.fullmatch(quiet, outcome.name)}
     assert silent == {outcome for outcome in Outcome if outcome.good} | {Outcome.CANCELLED}
-
-
-def locked(name):
-    return {line.split("==")[0] for line in (ROOT / name).read_text().splitlines() if "==" in line}
-
-
-def test_the_image_has_scikit_learn_where_the_demonstration_deals_its_tables_and_nowhere_else():
-    dockerfile = (DEPLOY / "Dockerfile").read_text()
-    [plain] = re.findall(r"^ARG LOCK=(\S+)$", dockerfile, re.MULTILINE)
-    build = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["tables"]["build"]
-    built = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]["image"]["build"]
-    assert "args" not in built, "in production the plain one"
-    demonstration = build["args"]["LOCK"]
-    assert "scikit-learn" not in locked(plain)
-    assert "scikit-learn" in locked(demonstration)
-    assert locked(plain) < locked(demonstration)
-    assert {f"!{plain}", f"!{demonstration}"} <= set((ROOT / ".dockerignore").read_text().splitlines())
 
 
 def test_the_image_is_built_from_every_package_of_the_wheel():

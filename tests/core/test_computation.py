@@ -1,6 +1,5 @@
 """coreg_core/computation/: steps on exact sums alone reach the closed form, and a sum of no honest sites ends them."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +7,12 @@ import pytest
 from additive_problems import QUICK, federation, oracle
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import Problem, golden, golden_problem, random_site
+from problems import Problem, random_site
 
 from coreg_core.additive.question_types import Ask as Kind
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import largest, powered, stays
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
-from coreg_core.agreement.views.optimality import optimality_of
 from coreg_core.computation.additive import AdditiveComputation, forecast_sentence
 from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.computation.computation import Computation, computation_of
@@ -40,28 +38,17 @@ def carried_out(computation, answer, spoil=lambda asked, values, scalars: (value
     return states
 
 
-def answers_of(views, sites, *, tells=True):
-    """What `site_agent.machine.agreement` answers, in the clear; ``tells``: whether the last site knows its residual."""
+def answers_of(views, sites):
+    """What `site_agent.machine.agreement` answers, in the clear."""
     norms, labels = [float(site.y @ site.y) for site in sites], [len(site.y) for site in sites]
 
     def answer(v, asked):
         view, question = views[v], asked.question
         weights = np.array([column.weight for column in question.columns])
         match question.stage:
-            case "labels":
-                return NONE, (float(labels[v]),)
             case "sizes":
                 kept = stays(view.bound(), weights.tolist())
-                rounding = [powered(view.response_error(weight)) for weight in weights.tolist()]
-                return NONE, (powered(view.bound()), norms[v], float(labels[v]), *rounding, *kept)
-            case "residual":
-                told = [1.0]
-                for t, mu in zip(question.targets.T, weights.tolist(), strict=True):
-                    s, site = view.solve(np.ascontiguousarray(t), mu), sites[v]
-                    found = optimality_of(view, s.function, site.X, site.y, site.Z, t, mu)
-                    apart = np.linalg.norm(found.values - s.prediction) + found.values_error
-                    told += [found.residual**2, float(apart) ** 2]
-                return NONE, tuple(told) if tells or v < len(views) - 1 else (0.0,) * len(told)
+                return NONE, (powered(view.bound()), norms[v], float(labels[v]), *kept)
             case _:
                 return view.respond(question.targets, weights, question.part), ()
 
@@ -112,42 +99,6 @@ def test_the_largest_of_tiny_bounds_is_not_lost_to_underflow(values):
 def test_a_bound_whose_power_would_overflow_is_refused(value):
     with pytest.raises(UsageError, match="too large to be summed"):
         powered(value)
-
-
-def test_tolerances_below_the_rounding_are_known_before_the_first_round():
-    """And nothing is said of tolerances that can be reached."""
-
-    def told(**changes):
-        computation, _, answer = agreement(small(), **changes)
-        states = carried_out(computation, answer)
-        first = next(s for s in states if s.schedule is not None)
-        return computation.remark(states[0]), computation.remark(first), computation.outcome(states[-1])[0]
-
-    assert told()[:2] == ("", "")
-    before, remark, stop = told(tolerance=1e-40, prediction_tolerance=1e-20)
-    assert (before, stop) == ("", Outcome.STAGNATED)
-    assert re.search(r"λ = \S+ \(gap \S+e-\d+, predictions \S+e-\d+\)", remark)
-
-
-@pytest.mark.parametrize("form", ["exact", "semi-parametric"])
-def test_an_end_by_rounding_asks_for_residuals_and_states_smaller_bounds_that_hold(form):
-    """Against 60 digits. Where one site cannot tell its residual, the bounds stay those of the schedule."""
-    problem, truth = golden_problem("narrow-three", form), golden("narrow-three")[form.replace("-", "_")]
-    computation, views, answer = agreement(problem, "conjugate-gradients", tolerance=1e-26, prediction_tolerance=1e-15)
-    states = carried_out(computation, answer)
-    before, after = (computation.progress(state) for state in states[-2:])
-    assert computation.round(states[-2]).question.stage == "residual"
-    # Both are rounding: over OpenBLAS's kernels of six processors the ratio is 0.014 to 0.32.
-    assert after.prediction_bound[0] < 0.5 * before.prediction_bound[0]
-    models = computation.models(states[-1])
-    found = [view.respond(models.of(0), models.weights, "affine")[:, 0] for view in views]
-    error = max(
-        float(np.linalg.norm(p - q)) for p, q in zip(found, np.array(truth["predictions_unlabelled"]), strict=True)
-    )
-    assert 0.0 < error <= after.prediction_bound[0]
-    others = carried_out(computation, answers_of(views, problem.sites, tells=False))
-    assert computation.progress(others[-1]).prediction_bound.tolist() == before.prediction_bound.tolist()
-    assert computation.outcome(others[-1])[0] in (Outcome.STAGNATED, Outcome.CONVERGED_TO_ROUNDING)
 
 
 def test_a_step_changes_nothing_that_it_is_given_and_is_the_same_bits_again():

@@ -151,7 +151,7 @@ def test_a_kernel_that_overflows_is_a_refusal_in_words(form: str) -> None:
     data = private_data("a")
     site = site_with("a", replace(data, X=1e160 * data.X, Z=1e160 * data.Z))
     reason = refused(site, make_plan(form=form, kernel="linear"))
-    assert ('kernel = "linear"' if form == "semi-parametric" else "features, of size inf, leave no digit") in reason
+    assert "features, of size inf, leave no digit" in reason
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1e160, 1e200])
@@ -211,7 +211,7 @@ def many(n: int) -> PrivateData:
 def test_a_site_with_many_labels_uses_landmarks_and_says_so() -> None:
     data, terms = many(301), Agreement(form="semi-parametric", bandwidth=4.0, ridge=1.0, landmarks=300)
     view = factor(terms, data, data.y)
-    assert view.n_basis == 300
+    assert len(view.basis.points) == 300
     whole = make_view(LabelledPoints(), Gaussian(4.0), data.X, data.y, data.Z, 1.0)
     target, weight = np.zeros((30, 1)), np.ones(1)
     # The landmarks' span holds the smooth functions of two columns: what it lacks is far below the noise of 0.1.

@@ -22,7 +22,7 @@ KINDS = {
     "cancel": 1, "refuse": 0.5, "old store": 1, "old site": 0.5,
 }  # fmt: skip
 EVERYWHERE = ("coordinator", *SITES)
-GOOD = {"CONVERGED", "CONVERGED_TO_ROUNDING", "MAX_ROUNDS"}  # outcomes with models
+GOOD = {"CONVERGED", "MAX_ROUNDS"}  # outcomes with models
 # A second stream: what operators do, the coordinator's power, and clocks.
 OPERATED = ("reload", "revoke", "renew", "unlist", "power cut", "clock", "wrong peer")
 JUMPS = (-18_000.0, 300.0, 18_000.0, 86_400.0 * 400)  # seconds; the last one is beyond the end of a site's certificate

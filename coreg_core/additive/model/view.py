@@ -22,7 +22,6 @@ from scipy.linalg import svd
 from coreg_core.additive.model.smoother import Coupling, triangle_of
 from coreg_core.additive.question_types import split, stack
 from coreg_core.agreement.objective import ROUNDING
-from coreg_core.agreement.views.view import ROUND_UP
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr, Ints
 
@@ -170,7 +169,7 @@ class AdditiveView:
     def coupling_norm(self) -> float:
         """‖S‖₂, rounded up."""
         L = self.coupling.compressed()
-        return float(np.linalg.norm(L, 2)) * ROUND_UP if L.size else 0.0
+        return float(np.linalg.norm(L, 2)) if L.size else 0.0
 
     def gain(self, hyper: Hyper) -> float:
         """‖T_lin‖₂ of this site, rounded up: ‖answer‖₂ ≤ gain · ‖x‖₂ for a linear question.
@@ -188,14 +187,14 @@ class AdditiveView:
         alpha = self._inverse(right, hyper)
         w = hyper.prior * (self.psi.T @ alpha + pulled)
         out = np.concatenate([R @ w, L.T @ alpha, (self.level @ alpha)[None]])
-        return float(np.linalg.norm(out, 2)) * ROUND_UP
+        return float(np.linalg.norm(out, 2))
 
     @cached_property
     def _squared_norms(self) -> tuple[float, float]:
         R, L = triangle_of(self.shared), self.coupling.compressed()
         beside = np.concatenate([L, self.level[:, None]], axis=1)
         shared, labelled = ((float(np.linalg.norm(A, 2)) if A.size else 0.0) for A in (R, beside))
-        return shared**2 * ROUND_UP, labelled**2 * ROUND_UP
+        return shared**2, labelled**2
 
     def reach(self, hyper: Hyper) -> float:
         """τ²‖Z‖₂², rounded up: its sum turns a gap into a bound on s."""

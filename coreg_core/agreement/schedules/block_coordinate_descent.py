@@ -10,12 +10,11 @@ Source: Brefeld et al. (2006), Algorithm 1, Propositions 4.1 and 4.2; certificat
 """
 
 from dataclasses import dataclass, replace
-from math import sqrt
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.agreement.objective import ROUNDING, sweep_weight, with_response_error
+from coreg_core.agreement.objective import ROUNDING, Certificate, sweep_weight
 from coreg_core.agreement.schedules.schedule import (
     FinalTargets,
     Progress,
@@ -90,24 +89,18 @@ class BlockCoordinateDescent:
         terms, M = self.terms, self.terms.n_views
         bounds = np.array(terms.bounds)
         total = state.predictions.sum(axis=0)
-        gap, own, residual, rounding = (np.zeros(terms.n_columns) for _ in range(4))
+        gap, residual = np.zeros(terms.n_columns), np.zeros(terms.n_columns)
         for v in range(M):
             others = total - state.predictions[v]
             change = column_norms(others - (M - 1) * state.targets[v])
             # The target was rounded when it was formed, and so was the answer: see objective.ROUNDING.
             noise = ROUNDING * (column_norms(others) + M * column_norms(state.predictions[v]))
             residual = np.maximum(residual, change)
-            rounding = np.maximum(rounding, noise)
             gap += 4.0 * np.square(np.array(terms.coupling) * (change + noise)) * bounds[v]
-            own += 4.0 * np.square(np.array(terms.coupling) * change) * bounds[v]
         if M == 1:
-            gap[:] = own[:] = 0.0
-        reach = float(np.sqrt(bounds.max()))
-        stated = []
-        for j, (g, o, r) in enumerate(zip(gap.tolist(), own.tolist(), rounding.tolist(), strict=True)):
-            c = with_response_error(sqrt(g), r, bounds, terms.response_error(j), terms.shift(j))
-            stated.append(replace(c, own_gap=o, own_bound=reach * sqrt(o)))
-        gap, bound = np.array([c.gap for c in stated]), np.array([c.prediction_bound for c in stated])
+            gap[:] = 0.0
+        bound = np.sqrt(bounds.max() * gap)
+        stated = [Certificate(*pair) for pair in zip(gap.tolist(), bound.tolist(), strict=True)]
         running = state.stops == 0
         residual = np.where(running, residual, state.residual)
         gap = np.where(running, gap, state.gap)

@@ -158,7 +158,7 @@ class ConjugateGradient:
             residual[j] = np.sqrt(rr_new)
             c = self._certificate(j, residual[j], 0.0)
             gap[j], bound[j] = c.gap, c.prediction_bound
-            due = due or self.terms.met_by(c.gap, c.prediction_bound) or self.terms.reached_by(c)
+            due = due or self.terms.met_by(c.gap, c.prediction_bound)
         state = replace(state, z=z, r=r, p=p, rr=rr, residual=residual, gap=gap, prediction_bound=bound, verified=0)
         ask = Next.VERIFY if due else Next.DIRECTION
         return replace(state, ask=ask, since_verified=state.since_verified + 1)
@@ -214,11 +214,9 @@ class ConjugateGradient:
         )
 
     def _certificate(self, column: int, residual_norm: float, scale: float) -> Certificate:
-        weight, bounds = float(self.weights[column]), np.array(self.terms.bounds)
-        rho, shift = self.terms.response_error(column), self.terms.shift(column)
-        step = self.terms.step(float(scale))
         stays = self.terms.stays[column] if self.terms.stays else None
-        return consensus_certificate(float(residual_norm), float(scale), weight, bounds, rho, shift, step, stays)
+        bounds = np.array(self.terms.bounds)
+        return consensus_certificate(float(residual_norm), float(scale), float(self.weights[column]), bounds, stays)
 
     def _limit(self, state: GradientState) -> GradientState:
         # The last allowed round is reserved for a verification, so that even MAX_ROUNDS ends certified.

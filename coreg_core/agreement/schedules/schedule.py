@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.agreement.objective import Certificate, with_response_error
+from coreg_core.agreement.objective import Certificate
 from coreg_core.agreement.views import Part
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr, Ints
@@ -29,13 +29,12 @@ class Stop(Enum):
     """How a column of a schedule ended. How a run ended is `coreg_core.protocol.outcomes.Outcome`."""
 
     CONVERGED = "both certificates fell below the tolerances"
-    CONVERGED_TO_ROUNDING = "float64 allows no smaller certificates, and predictions are certified far below a label"
     STAGNATED = "the verified residual no longer falls"
     MAX_ROUNDS = "max_rounds was reached before the tolerances"
 
 
 # State of a column: 0 is running. The order is that of severity, for columns that differ.
-_COLUMN_STOPS = (None, Stop.CONVERGED, Stop.CONVERGED_TO_ROUNDING, Stop.STAGNATED, Stop.MAX_ROUNDS)
+_COLUMN_STOPS = (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
 
 
 @dataclass(frozen=True)
@@ -100,16 +99,8 @@ class Terms:
         ... the prediction bound is at most this, in the units of the targets.
     max_rounds
         most rounds in all (sweeps, for Algorithm 1).
-    roundings
-        ρ of each column, at least every view's `response_error` at its weight 2λM; (): none was stated, and the certificates
-        are those of the views as they were computed.
-    steps
-        bounds on the error of a mean answer by summing in fixed point, ‖·‖₂: relative to the target, and independent of it
-        (the label-bearing part); 0 where sums are taken in floating point.
     stays
         Σ_v 1/(1 + μ b_v) of each column, if that sum is known and the single b_v are not; () if they are.
-    rounding_limit
-        the largest prediction bound of a good end above the tolerance, where the schedule's part is within it; 0: none.
     """
 
     coupling: tuple[float, ...]
@@ -118,21 +109,15 @@ class Terms:
     tolerance: float
     prediction_tolerance: float
     max_rounds: int
-    roundings: tuple[float, ...] = ()
-    steps: tuple[float, float] = (0.0, 0.0)
     stays: tuple[float, ...] = ()
-    rounding_limit: float = 0.0
 
     def __post_init__(self) -> None:
-        limits = (*self.steps, self.initial_objective, self.tolerance, self.prediction_tolerance, self.rounding_limit)
-        numbers = np.array((*self.coupling, *self.bounds, *self.roundings, *limits))
+        numbers = np.array(
+            (*self.coupling, *self.bounds, self.initial_objective, self.tolerance, self.prediction_tolerance)
+        )
         if not self.coupling or not self.bounds or not (np.isfinite(numbers) & (numbers >= 0)).all():
             raise UsageError(
-                f"{self}: couplings, bounds, roundings and tolerances are finite numbers of at least 0, at least one each."
-            )
-        if self.roundings and len(self.roundings) != len(self.coupling):
-            raise UsageError(
-                f"{len(self.roundings)} roundings for {len(self.coupling)} couplings; one a column, or none at all."
+                f"{self}: couplings, bounds and tolerances are finite numbers of at least 0, at least one each."
             )
         if self.max_rounds < 1:
             raise UsageError(f"max_rounds={self.max_rounds}: needs at least 1.")
@@ -141,23 +126,6 @@ class Terms:
     def n_views(self) -> int:
         """M."""
         return len(self.bounds)
-
-    def response_error(self, column: int) -> float:
-        """ρ."""
-        return self.roundings[column] if self.roundings else 0.0
-
-    def shift(self, column: int) -> float:
-        """ρ √Q(0): a bound on the shift of the optimum by rounding, in the norm √(Q − Q*)."""
-        return self.response_error(column) * float(np.sqrt(self.initial_objective))
-
-    def floor(self, column: int) -> tuple[float, float]:
-        """Gap and prediction bound of a residual of zero: no round can state less."""
-        stated = with_response_error(0.0, 0.0, np.array(self.bounds), self.response_error(column), self.shift(column))
-        return stated.gap, stated.prediction_bound
-
-    def step(self, scale: float) -> float:
-        """A bound on the fixed-point error of the mean answer to a target of at most that norm."""
-        return self.steps[0] * scale + self.steps[1]
 
     @property
     def n_columns(self) -> int:
@@ -168,30 +136,11 @@ class Terms:
         """Whether both are within the tolerances."""
         return gap <= self.tolerance * self.initial_objective and prediction_bound <= self.prediction_tolerance
 
-    def reached_by(self, stated: Certificate) -> bool:
-        """Whether more rounds gain nothing: the schedule's own part is within the tolerances, and where a whole bound is not,
-        at most a tenth of it. The rest is rounding."""
-        gap_fine = stated.gap <= self.tolerance * self.initial_objective or stated.own_gap <= 0.1 * stated.gap
-        bound_fine = (
-            stated.prediction_bound <= self.prediction_tolerance or stated.own_bound <= 0.1 * stated.prediction_bound
-        )
-        return self.met_by(stated.own_gap, stated.own_bound) and gap_fine and bound_fine
-
-    def stop_of(self, stated: Certificate, *, ended: bool) -> Stop | None:
-        """The stop of a certificate: CONVERGED where it meets the tolerances; one of two others where it ``ended`` without."""
-        if self.met_by(stated.gap, stated.prediction_bound):
-            return Stop.CONVERGED
-        if not ended:
-            return None
-        fine = stated.prediction_bound <= self.rounding_limit
-        return Stop.CONVERGED_TO_ROUNDING if fine else Stop.STAGNATED
-
     def code_after(self, stated: Certificate, *, stuck: bool, last: bool) -> int:
-        """The state of a column after a verified round: one of `stop_of`, else out of rounds if it is the last."""
-        stop = self.stop_of(stated, ended=stuck or self.reached_by(stated))
-        if stop is None and last:
-            stop = Stop.MAX_ROUNDS
-        return 0 if stop is None else code_of(stop)
+        """The state of a column after a verified round: 0 while it runs."""
+        if self.met_by(stated.gap, stated.prediction_bound):
+            return code_of(Stop.CONVERGED)
+        return code_of(Stop.STAGNATED) if stuck else code_of(Stop.MAX_ROUNDS) if last else 0
 
 
 @runtime_checkable

@@ -1,13 +1,12 @@
 """One site's algebra: factor once, then answer respond(t, μ) for any target and weight, and predict anywhere.
 
-`SpectralView` serves a finite span (semi-parametric, landmarks, linear), `FunctionSpaceView` the exact one; `make_view`
+`SpectralView` serves a finite span (semi-parametric, linear), `FunctionSpaceView` the exact one; `make_view`
 chooses.
 """
 
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.agreement.views.distance import energy_distance, local_objective, values_precisely
 from coreg_core.agreement.views.function_space import FunctionSpaceView, positive_factor
 from coreg_core.agreement.views.spectral import SpectralView
 from coreg_core.agreement.views.view import BoundRule, KernelExpansion, Part, Solution, View
@@ -24,11 +23,8 @@ __all__ = [
     "Solution",
     "SpectralView",
     "View",
-    "energy_distance",
-    "local_objective",
     "make_view",
     "positive_factor",
-    "values_precisely",
 ]
 
 
@@ -63,7 +59,7 @@ def make_view(
     ridge
         ν_v > 0.
     rank_tolerance
-        relative pivot at or below which a direction of a finite span is cut.
+        τ: the finite span keeps the eigenvectors of K_BB with s_i > τ s_max.
     n_weights
         number of weights in turn (a λ path): the exact form keeps a factor of (m, m) for each.
     """

@@ -8,19 +8,12 @@ from jaxtyping import Float64, Int64
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.blas import dtrsv
 
-from coreg_core.agreement.views.view import (
-    LEAST_BOUND,
-    ROUND_UP,
-    SPREAD,
-    UNIT,
-    BoundRule,
-    KernelExpansion,
-    Part,
-    Solution,
-)
+from coreg_core.agreement.views.view import BoundRule, KernelExpansion, Part, Solution
 from coreg_core.errors import SingularSystem
-from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, entry_rounding
+from coreg_core.kernels.functions import Kernel
 from coreg_core.numerics.arrays import Arr, Ints, block_rows
+
+_EPS = float(np.finfo(float).eps)
 
 
 def positive_factor(matrix: Arr, what: str, remedy: str) -> tuple[Arr, bool]:
@@ -64,15 +57,12 @@ class FunctionSpaceView:
         n_weights: int = 1,
     ):
         self._kernel, self._X, self._y, self._Z, self._ridge = kernel, X, y, Z, ridge
-        diagonal_X, diagonal_Z = kernel.diagonal(X), kernel.diagonal(Z) if len(Z) else np.zeros(0)
-        self._diagonal_bound = float(diagonal_Z.max(initial=0.0))
-        entry = entry_rounding(kernel, X.shape[1])
-        K_XX = kernel(X, X)
-        trace_X, trace_Z, size_X = float(diagonal_X.sum()), float(diagonal_Z.sum()), _norm_bound(K_XX, diagonal_X)
-        off_X = entry * trace_X + SPREAD * float(np.sqrt(len(X))) * UNIT * (size_X + ridge)
-        if not off_X < 0.25 * ridge:
+        diagonal_Z = kernel.diagonal(Z) if len(Z) else np.zeros(0)
+        self._diagonal_bound, self._trace = float(diagonal_Z.max(initial=0.0)), float(diagonal_Z.sum())
+        K_XX, size = kernel(X, X), float(kernel.diagonal(X).sum())
+        if not _EPS * size < 0.25 * ridge:
             raise SingularSystem(
-                f"the labelled rows' kernel matrix at ridge={ridge:g} is singular in floating point: of size {size_X:.1e}, it "
+                f"the labelled rows' kernel matrix at ridge={ridge:g} is singular in floating point: of size {size:.1e}, it "
                 "leaves the ridge no digit; raise the ridge, rescale the features, or take form='semi-parametric'."
             )
         K_XX.flat[:: len(X) + 1] += ridge
@@ -87,25 +77,12 @@ class FunctionSpaceView:
         self._H, self._whitened_y = H, solve_triangular(self._factor_X[0], y, lower=True, check_finite=False)
         self.posterior_covariance: Arr = np.empty((m, m))
         step = block_rows(m)
-        row_sum, squares, ones = 0.0, 0.0, np.ones(m)
-        signed = not isinstance(kernel, Gaussian | Laplacian)
         for start in range(0, m, step):
             rows = slice(start, start + step)
             block = kernel(Z[rows], Z)
-            row_sum = max(row_sum, float(((np.abs(block) if signed else block) @ ones).max()))
-            squares += float(np.vdot(block, block))
             block -= H[:, rows].T @ H
             self.posterior_covariance[rows] = block
         self.posterior_mean: Arr = H.T @ self._whitened_y
-        # The rounding of K's entries and of its factors, in the 2-norm, block by block
-        # (docs/research/mathematics.md).
-        self._size_Z = min(row_sum, float(np.sqrt(squares)), trace_Z)
-        grown = SPREAD * float(np.sqrt(len(X) + m)) * UNIT
-        self._off = (
-            off_X / ridge,
-            (entry * float(np.sqrt(trace_X * trace_Z)) + grown * float(np.sqrt(size_X * self._size_Z))) / ridge,
-            (entry * trace_Z + grown * self._size_Z) / ridge,
-        )
         # The weights in use, or about 64 MB of factors if those are fewer: a cache with one entry too few misses every time.
         self._factors: OrderedDict[float, tuple[Arr, bool]] = OrderedDict()
         self._most_factors = max(n_weights, 8_000_000 // max(1, m * m))
@@ -123,23 +100,6 @@ class FunctionSpaceView:
         return len(self._X) + len(self._Z)
 
     @property
-    def n_basis(self) -> int:
-        """n + m."""
-        return self.rank
-
-    def response_error(self, weight: float) -> float:
-        """ρ = (‖δK_XX‖ + 2√μ‖δK_XZ‖ + μ‖δK_ZZ‖)/ν, and the error of the answer beside it (docs/research/mathematics.md)."""
-        root = float(np.sqrt(weight))
-        XX, XZ, ZZ = self._off
-        b = self._tight_bound
-        direct = (XZ + root * ZZ) / float(np.sqrt(b)) if b > 0.0 else 0.0
-        return XX + 2.0 * root * XZ + weight * ZZ + direct + SPREAD * float(np.sqrt(self.rank)) * UNIT
-
-    def cut_cost(self, weight: float) -> float:  # noqa: ARG002  # the protocol's
-        """0: the exact span is never cut."""
-        return 0.0
-
-    @property
     def ridge(self) -> float:
         """ν."""
         return self._ridge
@@ -150,15 +110,7 @@ class FunctionSpaceView:
         # costs O(m²), where an eigenvalue would cost more than the factor and Lanczos would bound from below.
         S = self.posterior_covariance
         row_sum = max((float(np.abs(S[i : i + 256]).sum(axis=1).max()) for i in range(0, len(S), 256)), default=0.0)
-        largest = (
-            max(0.0, min(row_sum, float(np.linalg.norm(S)), float(np.trace(S)) + 1e-14 * len(S) * row_sum))
-            / self._ridge
-        )
-        # Σ is off by δK_ZZ + 2 T δK_XZ + T² δK_XX, T = ‖(K_XX + νI)⁻¹K_XZ‖ ≤ ½√(‖K_ZZ‖/ν); and Σ ⪯ K_ZZ in any case.
-        XX, XZ, ZZ = self._off
-        T = 0.5 * float(np.sqrt(self._size_Z / self._ridge))
-        most = min(self._size_Z / self._ridge + ZZ, self.bound("a-priori"))
-        return max(min(largest + ZZ + 2.0 * T * XZ + T * T * XX, most), LEAST_BOUND * self.bound("a-priori")) * ROUND_UP
+        return max(0.0, min(row_sum, float(np.linalg.norm(S)), float(np.trace(S)))) / self._ridge
 
     def bound(self, rule: BoundRule = "tight") -> float:
         """The smallest of three norms of Σ, over ν; or m κ/ν."""
@@ -173,7 +125,7 @@ class FunctionSpaceView:
             return self._factors[weight]
         while len(self._factors) >= self._most_factors:
             self._factors.popitem(last=False)  # before the new one is made: two would not fit at m = 10⁴
-        if not weight * self._off[2] < 0.25:
+        if not weight * _EPS * self._trace / self._ridge < 0.25:
             raise SingularSystem(
                 f"I + (μ/ν)Σ at μ={weight:g}, ν={self._ridge:g} is singular in floating point: rounding of K outweighs the "
                 "identity; lower the coupling, or raise the ridge."
@@ -268,10 +220,3 @@ class FunctionSpaceView:
         else:
             function = KernelExpansion(self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, c_Z]))
         return Solution(function, prediction, float(residual @ residual + self._ridge * norm))
-
-
-def _norm_bound(K: Arr, diagonal: Arr) -> float:
-    """At least ‖K‖₂ of a positive semi-definite K: the least of its largest row sum, Frobenius norm and trace."""
-    if not len(K):
-        return 0.0
-    return min(float(np.abs(K).sum(axis=1).max()), float(np.linalg.norm(K)), float(diagonal.sum()))

@@ -9,45 +9,24 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 from jaxtyping import Float64, Int64
 
 from coreg_core.kernels.functions import Kernel, expand
-from coreg_core.kernels.precise import expand_precisely
 from coreg_core.numerics.arrays import Arr, Ints
 
 Part: TypeAlias = Literal["affine", "linear"]
 # b_v of the certificates: the sharp value known to the site, or m κ / ν, which discloses less of the data.
 BoundRule: TypeAlias = Literal["tight", "a-priori"]
 
-# A bound b_v below this part of m κ/ν is stated as that: predictions are then rounding, and rounding is stated in units of √b_v.
-LEAST_BOUND = 1e-12
-# A computed bound must never fall below the true one: rounding of an eigenvalue or a norm is a few n · eps.
-ROUND_UP = 1.0 + 1e-10
-
-
-# u = 2⁻⁵³, the rounding of one operation; the error bounds below use it.
-UNIT = 2.0**-53
-# A sum of p terms, and a factor of order p, round by about √p u of their norms: errors as independent numbers (Higham and Mary
-# 2019, "A new approach to probabilistic rounding error analysis"), with this factor. Norms are bounded by traces and Frobenius
-# norms and errors are taken to conspire, so that over 1 000 hard problems the truth stays 50 times below (benchmarks/certify.py).
-SPREAD = 1.5
-
 
 @dataclass(frozen=True)
 class KernelExpansion:
-    """f(x) = k(x, B) c: the function that a site owns at the end, and the content of its model file.
-
-    In a narrow view (bases.span_basis) coefficients reach 1e20 and cancel; c is then ``coef`` + ``coef_low``, a double-double,
-    and predictions are computed in that arithmetic.
-    """
+    """f(x) = k(x, B) c: the function that a site owns at the end, and the content of its model file."""
 
     kernel: Kernel
     points: Float64[Arr, "p d"]
     coef: Float64[Arr, " p"]
-    coef_low: Float64[Arr, " p"] | None = None
 
     def predict(self, X: Float64[Arr, "n d"]) -> Float64[Arr, " n"]:
         """f(X), in blocks: memory does not grow with n × p."""
-        if self.coef_low is None:
-            return expand(self.kernel, X, self.points, self.coef[:, None])[:, 0]
-        return expand_precisely(self.kernel, X, self.points, (self.coef[:, None], self.coef_low[:, None]))[:, 0]
+        return expand(self.kernel, X, self.points, self.coef[:, None])[:, 0]
 
 
 @dataclass(frozen=True)
@@ -57,9 +36,6 @@ class Solution:
     function: KernelExpansion
     prediction: Float64[Arr, " m"]
     local_objective: float  # ‖y − f(X)‖² + ν‖f‖²
-    function_rounding: float = (
-        0.0  # of the function beside the prediction, in the norm √(Q − Q*), where coefficients cancel
-    )
 
     def predict(self, X: Float64[Arr, "n d"]) -> Float64[Arr, " n"]:
         """f(X)."""
@@ -83,26 +59,6 @@ class View(Protocol):
     @property
     def rank(self) -> int:
         """Dimension of the span in use."""
-        ...
-
-    @property
-    def n_basis(self) -> int:
-        """Dimension of the requested span: more than ``rank`` where it was cut."""
-        ...
-
-    def response_error(self, weight: float) -> float:
-        """ρ_v: the relative distance of the data behind computed answers from the true data, in the metric of Q, at μ or below.
-
-        The computed answers are those of a view whose kernel entries, features and factors are off by rounding, and of a
-        span that may be cut. Replacing the true view by it moves Q's optimum by at most ρ_v √F_v in the norm √(Q − Q*), with
-        F_v ≤ Q(0) the view's share ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − z‖² of Q, and predictions on Z by at most √b_v times that
-        (docs/research/mathematics.md). Rises with the weight. Never below 0, and large where
-        digits are gone; `objective.consensus_certificate` takes it.
-        """
-        ...
-
-    def cut_cost(self, weight: float) -> float:
-        """The part of ``response_error`` that directions cut from the span may cost, an upper bound; 0 where none is cut."""
         ...
 
     def bound(self, rule: BoundRule = "tight") -> float:
