@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.linalg import eigh, lstsq
 
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import UsageError
 from coreg_core.numerics.cca import canonical_basis, canonical_ridge, fold_rows, sketch_rows
 
 
@@ -71,12 +71,6 @@ def test_dependent_features_need_the_ridge_and_are_told_so():
         canonical_basis(first, second, 50, -1.0)
     with pytest.raises(UsageError, match="zero on every row"):
         canonical_basis(0 * first, second, 50, 0.1)
-
-
-@pytest.mark.parametrize("fold", [fold_rows, lambda blocks: sketch_rows(blocks, 20, np.random.default_rng(0))])
-def test_no_rows_are_an_error(fold):
-    with pytest.raises(BadData, match="no rows"):
-        fold([])
 
 
 def test_the_sketch_approaches_the_exact_analysis():

@@ -13,9 +13,6 @@ from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators import RLSR, CoRLSR, corlsr
 
-# The paper's rules have no value for one row or identical rows, and say so; explicit values serve every check.
-EXPLICIT = RLSR(bandwidth=1.0, ridge=0.1)
-
 
 def tables():
     rng = np.random.default_rng(0)
@@ -60,15 +57,6 @@ def test_lists_integers_and_fortran_order_serve():
     assert whole.predict([[[3]]]).shape == (1,)
 
 
-def test_one_target_vector_for_all_views():
-    Xs, ys, Zs = tables()
-    Xs = [X[:5] for X in Xs]
-    one = CoRLSR().fit(Xs, ys[1], Zs)
-    each = CoRLSR().fit(Xs, [ys[1], ys[1]], Zs)
-    assert_array_equal(one.predict(Zs), each.predict(Zs))
-    assert_array_equal(CoRLSR().fit(Xs, np.array([ys[1]] * 2), Zs).predict(Zs), each.predict(Zs))
-
-
 def test_the_mean_of_the_views_is_the_prediction():
     data = tables()
     model = CoRLSR().fit(*data)
@@ -98,38 +86,20 @@ def broken(what):
     match what:
         case "nan in X":
             Xs[1][2, 1] = np.nan
-        case "infinity in Z":
-            Zs[0][3, 0] = np.inf
         case "nan in y":
             ys[0][4] = np.nan
         case "a vector for X":
             Xs[0] = Xs[0][:, 0]
-        case "a matrix for y":
-            ys[1] = ys[1][:, None]
         case "a short y":
             ys[1] = ys[1][:-1]
         case "no labelled row":
             Xs[0], ys[0] = Xs[0][:0], ys[0][:0]
-        case "no feature":
-            Xs[0], Zs[0] = Xs[0][:, :0], Zs[0][:, :0]
-        case "other features in Z":
-            Zs[1] = Zs[1][:, :2]
         case "other rows in Z":
             Zs[1] = Zs[1][:3]
-        case "no view":
-            Xs, ys, Zs = [], [], []
         case "one Z too few":
             Zs = Zs[:1]
-        case "three y":
-            ys = [*ys, ys[0]]
         case "text in X":
             Xs[0] = [["a", "b"]] * 6
-        case "a ragged X":
-            Xs[0] = [[1.0, 2.0], [3.0]]
-        case "complex X":
-            Xs[0] = Xs[0] + 1j
-        case "None for y":
-            ys = None
     return Xs, ys, Zs
 
 
@@ -137,22 +107,13 @@ def broken(what):
     ("what", "message"),
     [
         ("nan in X", r"X_views\[1\].*row 3 column 2"),
-        ("infinity in Z", r"Z_views\[0\].*row 4 column 1"),
         ("nan in y", r"y_views\[0\].*row 5"),
         ("a vector for X", r"X_views\[0\].*2D"),
-        ("a matrix for y", r"y_views\[1\].*\(5, 1\)"),
         ("a short y", "view 1: 5 labelled rows and 4 targets"),
         ("no labelled row", "view 0: 0 labelled rows"),
-        ("no feature", "view 0: 0 features"),
-        ("other features in Z", "view 1: 3 features in X, 2 in Z"),
         ("other rows in Z", "view 1: 3 unlabelled instances, view 0 has 4"),
-        ("no view", "at least one"),
         ("one Z too few", "2 labelled and 1 unlabelled"),
-        ("three y", "3 target vectors for 2 views"),
         ("text in X", r"X_views\[0\].*numbers"),
-        ("a ragged X", r"X_views\[0\].*numbers"),
-        ("complex X", r"X_views\[0\].*complex"),
-        ("None for y", "y_views"),
     ],
 )
 def test_bad_data_is_named(what, message):
@@ -164,23 +125,10 @@ def test_bad_data_is_named(what, message):
     ("parameters", "message"),
     [
         ({"form": "parametric"}, "'form' parameter of CoRLSR must be a str among .*'exact'"),
-        ({"solver": "newton"}, "'solver' .*'direct'.* Got 'newton'"),
-        ({"kernel": "sigmoid"}, "'kernel' .*'gaussian'.* Got 'sigmoid'"),
-        ({"preset": "none"}, "'preset' .*'paper'.* Got 'none'"),
-        ({"fit_intercept": "yes"}, "'fit_intercept' .* Got 'yes'"),
-        ({"bandwidth": "mean"}, "'bandwidth' .*'paper'.* Got 'mean'"),
-        ({"bandwidth": -1.0}, "'bandwidth' .* Got -1.0"),
         ({"bandwidth": [1.0]}, "bandwidth: 1 values for 2 views"),
-        ({"ridge": 0.0}, "'ridge' parameter .* Got 0.0"),
-        ({"ridge": "median"}, "'ridge' .* Got 'median'"),
         ({"ridge": [1.0, 2.0, 3.0]}, "ridge: 3 values for 2 views"),
         ({"coupling": -0.1}, "'coupling' .* Got -0.1"),
-        ({"coupling": "big"}, "'coupling' .* Got 'big'"),
-        ({"coupling": np.nan}, "'coupling' .* Got nan"),
-        ({"degree": None}, "'degree' .* Got None"),
-        ({"kernel": "polynomial", "degree": 0}, "'degree' .* Got 0"),
         ({"solver": "conjugate-gradients", "max_rounds": 0}, "'max_rounds' .* Got 0"),
-        ({"solver": "conjugate-gradients", "tol": -1.0}, "'tol' .* Got -1.0"),
     ],
 )
 def test_bad_parameters_are_named(parameters, message):

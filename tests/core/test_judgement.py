@@ -33,12 +33,6 @@ def test_a_paired_difference_is_the_mean_difference_of_squares(seed, n):
     assert (back.difference, back.standard_error) == pytest.approx((-found.difference, found.standard_error))
 
 
-def test_the_standard_error_of_an_error_is_what_chance_does_to_it():
-    rng = np.random.default_rng(0)
-    stated = [estimate(rng.normal(size=200)) for _ in range(400)]
-    assert np.std([s.rmse for s in stated]) == pytest.approx(np.mean([s.standard_error for s in stated]), rel=0.12)
-
-
 def test_other_rows_are_refused_and_none_say_nothing():
     with pytest.raises(UsageError, match="same rows"):
         paired(np.zeros(2), np.zeros(3))

@@ -127,26 +127,6 @@ def test_a_step_in_numbers_is_the_step_in_arrays(kind, make):
         assert_allclose(a.w, b.w, rtol=1e-12, atol=1e-15)
 
 
-def test_outliers_move_the_epsilon_insensitive_loss_less():
-    X, y, Z = views(n=60, seed=2)
-    spoilt = np.where(np.arange(60) < 6, 100.0, y)
-    errors = {
-        loss: np.abs(OCARegressor(loss=loss, fit_intercept=False, random_state=0).fit(X, spoilt, Z).predict(X) - y)[
-            6:
-        ].mean()
-        for loss in ("squared", "epsilon_insensitive")
-    }
-    assert errors["epsilon_insensitive"] < 0.5 < errors["squared"], "the targets' own deviation is about 1"
-
-
-def test_the_log_loss_and_the_hinge_loss_find_the_same_two_classes():
-    X, y, Z = views(n=200, seed=1)
-    found = [OCAClassifier(loss=loss, random_state=0).fit(X, y > 0, Z).score(X, y > 0) for loss in OF_CLASSES]
-    assert min(found) > 0.9
-    with pytest.raises(UsageError, match=r"loss.*hinge.*log_loss|loss.*log_loss.*hinge"):
-        OCAClassifier(loss="squared").fit(X, y > 0, Z)
-
-
 def test_without_coupling_it_is_multi_view_pegasos_and_with_one_view_pegasos():
     X, y, _ = views()
     oca = OCARegressor(coupling=0.0, eta0=0.1, n_steps=200, random_state=3)
@@ -179,17 +159,6 @@ def test_sparse_and_dense_give_the_same_weights(k, eta0, monkeypatch):
             assert_allclose(a, b, rtol=1e-9, atol=1e-12)
     predicted = clone(model).fit(*([sparse.csc_array(t) for t in X], labels, csr[1]))
     assert_allclose(predicted.decision_function(csr[1]), predicted.decision_function(Z))
-
-
-def test_a_sparse_row_that_names_a_column_twice_counts_both():
-    twice = sparse.csr_array(([1.0, 2.0, 1.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 3))
-    doubled = sparse.csr_array((np.array([1.0, 2.0, 1.0]), np.array([1, 1, 0]), np.array([0, 2, 3])), shape=(2, 3))
-    models = [PegasosRegressor(n_steps=20, eta0=0.1, random_state=0).fit(t, [1.0, 2.0]).coef_ for t in (twice, doubled)]
-    assert_allclose(
-        models[0], PegasosRegressor(n_steps=20, eta0=0.1, random_state=0).fit(twice.toarray(), [1.0, 2.0]).coef_
-    )
-    assert_array_equal(*models)
-    assert doubled.nnz == 3  # what is given is not changed
 
 
 def test_the_scale_of_the_weights_is_folded_in_before_it_underflows():
@@ -252,29 +221,12 @@ def test_unlabelled_rows_draw_the_views_together():
     assert apart(1.0) < 0.7 * apart(0.0)
 
 
-def test_a_seed_fixes_the_rows():
-    X, y, Z = views()
-    a, b, c = (OCARegressor(n_steps=50, eta0=0.1, random_state=s).fit(X, y, Z).predict(Z) for s in (1, 1, 2))
-    assert_array_equal(a, b)
-    assert np.abs(a - c).max() > 1e-8
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"ridge": 0.0}, "'ridge' parameter .* Got 0.0"),
         ({"ridge": [0.1]}, "ridge: 1 values for 2 views"),
-        ({"eta0": -1.0}, "'eta0' .* Got -1.0"),
-        ({"coupling": -0.1}, "'coupling' .* Got -0.1"),
         ({"n_labelled_step": 31}, "n_labelled_step=31: choose 1 to 30"),
         ({"n_unlabelled_step": 81}, "n_unlabelled_step=81: choose 1 to 80"),
-        ({"n_unlabelled_step": 0}, "'n_unlabelled_step' .* Got 0"),
-        ({"n_steps": 0}, "'n_steps' .* Got 0"),
-        ({"n_steps": 2.5}, "'n_steps' .* Got 2.5"),
-        ({"n_labelled_step": 2.5}, "'n_labelled_step' .* Got 2.5"),
-        ({"eta0": "x"}, "'eta0' .* Got 'x'"),
-        ({"ridge": [0.1, "a"]}, "ridge='a'"),
-        ({"coupling": "much"}, "'coupling' .* Got 'much'"),
         ({"eta0": 1e6, "ridge": 1e-9, "n_steps": 5000}, "diverge.*eta0"),
     ],
     ids=str,
@@ -282,13 +234,6 @@ def test_a_seed_fixes_the_rows():
 def test_parameters_out_of_range_are_named(changes, says):
     with pytest.raises(UsageError, match=says):
         OCARegressor(**changes, random_state=0).fit(*views())
-
-
-@pytest.mark.parametrize("changes", [{"ridge": -1.0}, {"eta0": 0.0}, {"n_labelled_step": 99}, {"n_steps": 0}], ids=str)
-def test_parameters_of_pegasos_are_named(changes):
-    X, y, _ = views()
-    with pytest.raises(UsageError, match=next(iter(changes))):
-        PegasosRegressor(**changes).fit(X[0], y)
 
 
 def test_a_call_that_fails_leaves_the_model_as_it_was():
@@ -308,16 +253,6 @@ def test_a_call_that_fails_leaves_the_model_as_it_was():
             model.set_params(**changes).fit(X, y, Z)
         model.set_params(n_labelled_step=1, n_steps=20, ridge=0.01, coupling=0.1)
     assert_array_equal(model.predict(X), before)
-
-
-def test_classes_of_a_call_that_failed_are_forgotten():
-    X, y, Z = views()
-    model = OCAClassifier(eta0=0.1)
-    with pytest.raises(BadData, match="30 labelled rows and 29 targets"):
-        model.partial_fit(X, np.where(y > 0, "a", "b")[:-1], Z)
-    assert not hasattr(model, "classes_")
-    model.partial_fit(X, np.where(y > 0, "yes", "no"), Z)
-    assert model.classes_.tolist() == ["no", "yes"]
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -347,18 +282,13 @@ def test_tables_that_do_not_fit_are_named():
         (([X[0], X[1][:-1]], y), r"X: tables of \[30, 29\] rows"),
         ((X, y[:-1]), "inconsistent numbers of samples: .*29, 30"),
         ((X, y, Z[::-1]), "view 0: 3 features in X, 4 in Z"),
-        ((X, np.full(30, np.nan)), "NaN"),
     ]:
         with pytest.raises(BadData, match=says):
             model.fit(*arguments)
-    with pytest.raises(ValueError, match="NaN"):
-        model.fit([X[0] * np.nan, X[1]], y)
     with pytest.raises(BadData, match="3 classes"):
         OCAClassifier().fit(X, np.arange(30) % 3)
     with pytest.raises(BadData, match="one class"):
         OCAClassifier().fit(X, np.ones(30))
-    with pytest.raises(NotFittedError):
-        OCARegressor().predict(X)
     model.fit(X, y, Z)
     with pytest.raises(BadData, match=r"X_views\[0\]: 4 features, the view was fitted with 3"):
         model.predict(X[::-1])

@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from coreg_core.errors import UsageError
 from coreg_core.estimators import LSSVM, SNF, LinearLatentReconstruction
 from coreg_core.estimators._dual import dual_with_bias
 from coreg_core.estimators.snf import _best
@@ -151,36 +150,6 @@ def test_new_rows_get_the_same_latent_in_any_unit(size):
     assert_allclose(model.fit(size * X, y, size * U).predict(size * U), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_a_seed_fixes_the_start():
-    X, y, U = rows()
-    one, same, other = (
-        SNF(n_epochs=5, start="random", random_state=s).fit(X, y, U).predictions_unlabelled_ for s in (1, 1, 2)
-    )
-    assert_array_equal(one, same)
-    assert np.abs(one - other).max() > 1e-6
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"ridge_predictors": 0.0}, "'ridge_predictors' .* Got 0.0"),
-        ({"ridge_target": -1.0}, "'ridge_target' .* Got -1.0"),
-        ({"ridge_latent": -1.0}, "'ridge_latent' .* Got -1.0"),
-        ({"eta_target": float("nan")}, "'eta_target' .* Got nan"),
-        ({"n_epochs": -1}, "'n_epochs' .* Got -1"),
-        ({"ridge_new_rows": 0.0}, "'ridge_new_rows' .* Got 0.0"),
-        ({"n_latent": 0}, "'n_latent' .* Got 0"),
-        ({"degree": 0}, "'degree' .* Got 0"),
-        ({"start": "zeros"}, "'start' .* Got 'zeros'"),
-        ({"ridge_predictors": 1e-300, "degree": 1, "n_latent": 1}, "below the rounding"),
-    ],
-    ids=str,
-)
-def test_parameters_out_of_range_are_named(changes, says):
-    with pytest.raises(UsageError, match=says):
-        SNF(**changes).fit(*rows())
-
-
 # --- the linear relative ------------------------------------------------------------------------------------------
 
 
@@ -204,16 +173,3 @@ def test_full_rank_and_hardly_a_ridge_is_ordinary_least_squares():
     expected = np.column_stack([np.ones(20), U]) @ np.linalg.lstsq(design, y, rcond=None)[0]
     assert_allclose(model.predictions_unlabelled_, expected, atol=1e-3)
     assert_allclose(model.predict(U), expected, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    "name", ["ridge_predictors", "ridge_target", "ridge_latent", "target_weight", "n_epochs", "n_latent"]
-)
-def test_parameters_of_the_linear_one_are_named(name):
-    with pytest.raises(UsageError, match=f"'{name}' .* Got -1"):
-        LinearLatentReconstruction(**{name: -1}).fit(*rows())
-
-
-def test_a_ridge_of_zero_is_named():
-    with pytest.raises(UsageError, match=r"'ridge' parameter .* Got 0\.0"):
-        LSSVM(ridge=0.0).fit(*rows()[:2])

@@ -6,7 +6,6 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
-from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GridSearchCV, KFold
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -214,17 +213,6 @@ def test_views_that_do_not_describe_the_tables_are_refused():
         CoRLSR().fit({"left": X}, y)
 
 
-def test_a_prediction_names_the_column_as_a_fit_does():
-    X, y = rows()
-    frame = pl.DataFrame(X, schema=["a", "b", "c", "d"])
-    for model in (CoRLSR(views=[["a", "b"], ["c", "d"]]), AdditiveRegressor(views=[["a", "b"], ["c", "d"]])):
-        model.fit(frame, y)
-        with pytest.raises(BadData, match="empty cells: 'c'"):
-            model.predict(frame.with_columns(pl.lit(None, pl.Float64).alias("c")))
-        with pytest.raises(BadData, match="not numeric: 'a'"):
-            model.predict(frame.with_columns(pl.lit("x").alias("a")))
-
-
 def test_targets_whose_squares_overflow_are_refused():
     X, y = rows()
     for model in (RLSR(), CoRLSR(views=VIEWS), AdditiveRegressor(views=VIEWS)):
@@ -262,16 +250,6 @@ def test_a_fit_that_fails_keeps_the_old_model():
     with pytest.raises(UsageError, match="diverge"):
         stream.partial_fit(1e200 * X, y)
     assert_array_equal(stream.predict(X), before)
-
-
-def test_a_list_of_texts_with_missing_ones():
-    X, y = rows()
-    words = [np.nan if np.isnan(value) else "yes" if value > 0 else "no" for value in y.tolist()]
-    model = CoRLSRClassifier(views=VIEWS).fit(X, words)
-    assert model.classes_.tolist() == ["no", "yes"]
-    assert 0.0 <= model.score(X, words) <= 1.0
-    tested = np.concatenate([test for _, test in LabelledFolds(3).split(X, words)])
-    assert sorted(tested.tolist()) == list(range(15))
 
 
 def test_a_missing_column_is_named_also_where_views_name_some_columns_only():
@@ -318,29 +296,6 @@ def test_rows_without_a_target_beside_one_view_are_told_to_have_no_effect(cls):
         cls().fit(X, y)
     assert [warning.filename for warning in heard] == [__file__]
     cls(views=[slice(None)]).fit(X, y)  # one view on purpose
-
-
-def test_nullable_integers_stay_integers_as_classes():
-    pandas = pytest.importorskip("pandas")
-    X, y = rows()
-    known = ~np.isnan(y)
-    classes = pandas.Series(np.where(known, y > 0, 0), dtype="Int64").mask(~known)
-    model = CoRLSRClassifier(views=VIEWS).fit(X, classes)
-    assert model.classes_.tolist() == [0, 1]
-    assert model.classes_.dtype.kind == "i"
-
-
-def test_folds_of_labelled_rows_take_no_groups():
-    X, y = rows()
-    with pytest.raises(UsageError, match="takes no groups"):
-        next(LabelledFolds(3).split(X, y, groups=np.zeros(len(y))))
-
-
-def test_a_score_without_a_target_warns_of_the_folds():
-    X, y = rows()
-    model = CoRLSR(views=VIEWS).fit(X, y)
-    with pytest.warns(UndefinedMetricWarning, match="give cv=LabelledFolds"):
-        assert np.isnan(model.score(X, np.full(len(y), np.nan)))
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars"])

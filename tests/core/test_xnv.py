@@ -113,17 +113,6 @@ def test_linear_sssl_with_every_eigenfunction_is_linear_regression():
     assert_allclose(model.predict(U), expected.predict(U), rtol=1e-9, atol=1e-10)
 
 
-def test_sssl_s_solvers_find_the_same_functions_and_they_are_orthonormal():
-    X, y, U = rows()
-    dense = SSSL(n_eigenfunctions=12).fit(X, y, U)
-    lanczos = SSSL(n_eigenfunctions=12, eigen_solver="lanczos").fit(X, y, U)
-    assert_allclose(dense.predict(U), lanczos.predict(U), atol=1e-8)
-    assert_allclose(dense.eigenvalues_, lanczos.eigenvalues_, rtol=1e-10)
-    everything = np.vstack([X, U])
-    functions = dense.basis_.features(everything)
-    assert_allclose(functions.T @ functions / len(everything), np.diag(dense.eigenvalues_), atol=1e-12)
-
-
 def test_fourier_features_are_the_gaussian_kernel_in_the_mean():
     A = rows()[0][:10]
     basis = draw_fourier_basis(3, 40_000, 2.5, np.random.default_rng(0))
@@ -132,47 +121,19 @@ def test_fourier_features_are_the_gaussian_kernel_in_the_mean():
     assert np.abs(features @ features.T - Gaussian(2.5)(A, A)).max() < 5 * np.sqrt(2 / 40_000)
 
 
-@pytest.mark.parametrize("method", [XNV, XKS, NystromSSSL])
-def test_a_seed_fixes_everything(method):
-    X, y, U = rows()
-    first, again, other = (method(n_components=20, random_state=s).fit(X, y, U).predict(U) for s in (1, 1, 2))
-    assert_array_equal(first, again)
-    assert np.abs(first - other).max() > 1e-6
-
-
 @pytest.mark.parametrize(
     ("model", "says"),
     [
         (XNV(n_components=101), "n_components=101.*200.*at most 100"),
-        (XNV(n_components=0), "'n_components' .* Got 0"),
-        (XNV(ridge=-1.0), "'ridge' .* Got -1"),
-        (XNV(cca="both"), "'cca' .* Got 'both'"),
-        (XNV(cca_ridge=-1.0), "'cca_ridge' .* Got -1"),
         (XNV(n_components=10, cca="randomised", sketch=19), "sketch=19.*20"),
-        (XNV(kernel="rbf"), "'kernel' .* Got 'rbf'"),
-        (XKS(bandwidth=-1.0), "bandwidth"),
-        (SSSL(n_eigenfunctions=0), "'n_eigenfunctions' .* Got 0"),
         (SSSL(n_eigenfunctions=201), "n_eigenfunctions=201"),
-        (SSSL(eigen_solver="svd"), "'eigen_solver' .* Got 'svd'"),
         (NystromSSSL(n_components=201), "n_components=201"),
-        (NystromSSSL(ridge=0.0), "'ridge' parameter .* Got 0.0"),
     ],
     ids=repr,
 )
 def test_parameters_out_of_range_are_named(model, says):
     with pytest.raises(UsageError, match=says):
         model.fit(*rows())
-
-
-@pytest.mark.parametrize("method", ALL)
-def test_tables_that_do_not_fit_are_refused(method):
-    X, y, U = rows()
-    with pytest.raises(ValueError, match="2 features"):
-        method().fit(X, y, U[:, :2])
-    with pytest.raises(ValueError, match="NaN"):
-        method().fit(X, y, np.full_like(U, np.nan))
-    with pytest.raises(ValueError, match="2 features"):
-        method().fit(X, y, U).predict(U[:, :2])
 
 
 @pytest.mark.parametrize("method", [*ALL, LaplacianRLS, HessianRLS, ParallelFieldRLS, LinearLatentReconstruction, SNF])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from federation import ROOT
 
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 TUTORIALS = ROOT / "docs" / "tutorials"
 PROGRAMS = Path(sys.executable).parent  # coreg-agent and the others; its `python` too
 
@@ -51,7 +52,6 @@ def typed(blocks, folder):
     return said
 
 
-@pytest.mark.e2e
 def test_the_quickstart_and_the_month_run_as_typed(tmp_path):
     """The quickstart without its installation, then the month in the same folder."""
     quickstart, month = blocks(TUTORIALS / "quickstart.md"), blocks(TUTORIALS / "a-month-of-operation.md")
@@ -64,8 +64,6 @@ def test_the_quickstart_and_the_month_run_as_typed(tmp_path):
     assert len(list((tmp_path / "quickstart" / "clinic" / "models" / "progression" / "current").glob("*.coreg"))) == 2
 
 
-@pytest.mark.e2e
-@pytest.mark.timeout(3600)
 def test_your_own_table_runs_as_typed(tmp_path):
     said = typed(blocks(TUTORIALS / "your-own-table.md"), tmp_path)
     assert "joined model " in said
@@ -73,7 +71,6 @@ def test_your_own_table_runs_as_typed(tmp_path):
     assert "Harmed: the error is more than 2 % larger" in " ".join(said.split()), "the page explains this line"
 
 
-@pytest.mark.e2e
 def test_the_commands_of_the_readme_make_a_federation(tmp_path):
     """Three folders for three machines: each line of a site is typed at every site, with its name and its peers."""
     sites = ("clinic", "laboratory-1", "laboratory-2")
