@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from harness import arguments, least
 
+from benchmarks.additive_reference.in_memory import run_in_memory
+from coreg_core.additive.closed_form import solve_dense
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_types import Operator
-from coreg_core.additive.reference.closed_form import solve_dense
-from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from coreg_core.additive.training_state import Phase

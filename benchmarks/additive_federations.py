@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from harness import arguments, folder
 
+from benchmarks.additive_reference.in_memory import run_in_memory
 from coordinator.config.federation_toml import read_configuration
-from coreg_core.additive.reference.closed_form import solve_dense
-from coreg_core.additive.reference.in_memory import run_in_memory
+from coreg_core.additive.closed_form import solve_dense
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from examples.demo.processes import command, enrol, processes

@@ -12,7 +12,7 @@ from harness import arguments, least, show
 from coreg_core.agreement.views import make_view
 from coreg_core.kernels.bases import LabelledPoints
 from coreg_core.kernels.functions import Gaussian
-from coreg_core.masking.fixed_point import exponent_for, on_the_grid
+from coreg_core.masking.fixed_point import exponent_for
 from coreg_core.masking.words import Layout, opened, summand
 from coreg_core.numerics.self_test import machine_digest
 from coreg_core.protocol.messages import Offer
@@ -54,7 +54,6 @@ def main() -> None:
     target, weight = rng.normal(size=(m, 1)), np.array([0.2 * M])
     exponents = (exponent_for(float(np.linalg.norm(target)), M),)
     answering, values = spent(lambda: view.respond(target, weight, "linear"))
-    rounding, _ = spent(lambda: on_the_grid(values, exponents, 1))
 
     layout, contexts = Layout(m, 1, 4), itertools.count()
 
@@ -73,9 +72,9 @@ def main() -> None:
     opening, _ = spent(read)
     floats = [values] * M
     adding, _ = spent(lambda: np.sum(floats, axis=0))
-    clear, sums = answering + rounding, answering + masking
+    clear, sums = answering, answering + masking
     show({
-        "m": m, "sites": M, "agreeing_on_keys": agreeing, "answering": answering, "rounding_in_the_clear": rounding,
+        "m": m, "sites": M, "agreeing_on_keys": agreeing, "answering": answering,
         "encoding_and_masking": masking, "site_sums_over_clear": sums / clear, "coordinator_sum_of_words": summing,
         "site_opening": opening,
         "coordinator_sum_of_floats": adding, "bytes_an_answer": int(sent[0].nbytes),

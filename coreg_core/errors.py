@@ -18,10 +18,6 @@ class UsageError(CoregError, ValueError):
     exit_code = 2
 
 
-class NotInstalled(UsageError, ImportError):
-    """A package of an optional extra is not installed (exit code 2)."""
-
-
 class Refused(CoregError):
     """A site, a policy or the coordinator refused (exit code 4)."""
 

@@ -1,7 +1,7 @@
 """Problems for the tests of the additive objective: sites of random features and smoothers, and small federations of rows.
 
 `federation` deals columns of one smooth function out among sites. The dense oracle of
-`coreg_core.additive.reference.closed_form` is itself held to 60-digit values (test_additive_golden.py) and to
+`coreg_core.additive.closed_form` is itself held to 60-digit values (test_additive_golden.py) and to
 numerical gradients of J (test_additive_view.py).
 """
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from benchmarks.additive_reference.in_memory import run_in_memory
+from coreg_core.additive.closed_form import blocks, covariance, solve_dense
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.smoother import Smoothed
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.model.view import AdditiveView, Hyper
 from coreg_core.additive.question_types import NO_SCALARS, Answer, Question
-from coreg_core.additive.reference.closed_form import blocks, covariance, solve_dense
-from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.solver.block_gmres import BlockGmres, GmresState
 from coreg_core.additive.training import Training

@@ -352,7 +352,3 @@ class OCAClassifier(TwoClasses, ClassifierMixin, _OCA):  # type: ignore[misc]
     def _decide(self, X_views: Any) -> Arr:
         """The mean of the views' predictions, (n,)."""
         return np.asarray(self._predictions(X_views).mean(axis=0))
-
-    def decision_function_views(self, X_views: Any) -> Any:
-        """Every view's prediction, (M, n)."""
-        return self._predictions(X_views)

@@ -20,7 +20,6 @@ import math
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.additive.model.cross_validation import LeftOut
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 
@@ -59,8 +58,3 @@ def conformal_factor(residuals: Float64[Arr, " n"], deviations: Float64[Arr, " n
         raise UsageError("a stated deviation is not positive; nothing can be scaled by it.")
     k = min(math.ceil((n + 1) * coverage - 1e-9), n)
     return float(np.partition(np.abs(residuals) / deviations, k - 1)[k - 1])
-
-
-def own_factor(found: LeftOut, coverage: float) -> float:
-    """q of a site's own model, from the rows that its folds left out; raises as `conformal_factor`."""
-    return conformal_factor(found.labels - found.own, found.deviation, coverage)

@@ -44,19 +44,9 @@ def exponent_for(bound: float, n_sites: int) -> int:
     return min(MOST_EXPONENT, max(LEAST_EXPONENT, e))
 
 
-def step_error(n_numbers: int, bound: float, n_sites: int) -> float:
-    r"""At least ‖mean of rounded answers − mean of answers‖₂ of so many numbers: √m · 2^{−(e+1)}, e for that bound."""
-    return float(np.sqrt(n_numbers)) * ldexp(1.0, -(exponent_for(bound, n_sites) + 1))
-
-
 def relative_step(n_numbers: int, n_sites: int) -> float:
-    r"""`step_error` over the bound, at its worst: √m · M · 2⁻⁶¹; below a bound of about 2⁻⁹³⁸ add `least_step`."""
+    r"""At most ‖mean of rounded answers − mean of answers‖₂ of so many numbers, over their bound: √m · M · 2⁻⁶¹."""
     return float(np.sqrt(n_numbers)) * n_sites * 2.0**-61
-
-
-def least_step(n_numbers: int) -> float:
-    r"""`step_error` of the finest step, √m · 2^{−1001}: no smaller bound makes it finer."""
-    return float(np.sqrt(n_numbers)) * ldexp(1.0, -(MOST_EXPONENT + 1))
 
 
 def encode(
@@ -112,15 +102,6 @@ def fits(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) ->
 def decode(words: UInt64[np.ndarray, " mk"], shape: tuple[int, int], exponents: Sequence[int]) -> Float64[Arr, "m k"]:
     """Numbers of an encoding or of a sum of encodings; rounded once, to float64."""
     return _times_power(words.view("<i8").reshape(shape), -np.asarray(exponents, dtype=np.int64))
-
-
-def on_the_grid(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) -> Float64[Arr, "m k"]:
-    """The numbers as they will be summed, equal to `decode` of `encode`. A site sends them in plaintext runs."""
-    out, back = np.empty(values.shape), -np.asarray(exponents, dtype=np.int64)
-    for piece, scaled in _rounded(values, exponents, n_sites):
-        scaled += 0.0  # an integer's zero has no sign
-        _times_power(scaled, back, out[piece])
-    return out
 
 
 def _rows_of(values: Arr) -> int:

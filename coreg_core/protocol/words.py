@@ -24,11 +24,6 @@ class Words:
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
 
-    @property
-    def wire_bytes(self) -> int:
-        """Bytes on the wire."""
-        return self.values.nbytes
-
     def __eq__(self, other: object) -> bool:
         return bool(np.array_equal(self.values, other.values)) if isinstance(other, Words) else NotImplemented
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from coreg_core.additive.closed_form import solve_dense
 from coreg_core.additive.model.expansion import Expansion, SiteModel
-from coreg_core.additive.reference.closed_form import solve_dense
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.protocol.plan import Additive
 from coreg_sim.federation.problems import Problem

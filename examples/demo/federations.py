@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.additive_reference.dense_training import train_dense
 from coreg_core.additive.model.terms import Additive
-from coreg_core.additive.reference.dense_training import train_dense
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.estimators import CoRLSR
 from coreg_core.evaluation.recommendation import Choice

@@ -7,10 +7,10 @@ import pytest
 from additive_problems import QUICK, federation, train
 from numpy.testing import assert_allclose
 
+from benchmarks.additive_reference.dense_training import forecast_dense, train_dense
+from benchmarks.additive_reference.in_memory import run_in_memory
 from coreg_core.additive.forecast import Forecast
 from coreg_core.additive.question_types import Operator
-from coreg_core.additive.reference.dense_training import forecast_dense, train_dense
-from coreg_core.additive.reference.in_memory import run_in_memory
 
 # Solves so tight that tuning follows the same path; 2Σn + 1 rounds are always enough.
 TIGHT = replace(QUICK, tolerance=1e-12, final_tolerance=1e-12, folds=3)

@@ -8,11 +8,11 @@ import pytest
 from additive_problems import Algebra, exact_traces
 from numpy.testing import assert_allclose
 
+from coreg_core.additive.closed_form import objective, solve_dense
 from coreg_core.additive.model.features import Candidate, CentredFeatures
 from coreg_core.additive.model.smoother import choose_smoother
 from coreg_core.additive.model.view import AdditiveView, Hyper
 from coreg_core.additive.question_types import Column
-from coreg_core.additive.reference.closed_form import objective, solve_dense
 from coreg_core.additive.solver.block_gmres import BlockGmres
 from coreg_core.kernels.bases import Basis
 from coreg_core.kernels.functions import Linear

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from benchmarks.additive_reference.in_memory import run_in_memory
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_types import Ask, Column
-from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from coreg_core.agreement.schedules.schedule import Stop

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.linear_model import Ridge
 
+from coreg_core.additive.closed_form import covariance, noise_of, objective, solve_dense
 from coreg_core.additive.model.view import Hyper
 from coreg_core.additive.question_types import split, stack
-from coreg_core.additive.reference.closed_form import covariance, noise_of, objective, solve_dense
 from coreg_core.errors import UsageError
 
 

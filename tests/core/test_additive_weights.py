@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from benchmarks.additive_reference.dense_training import forecast_dense, train_dense
+from benchmarks.additive_reference.in_memory import run_in_memory
+from coreg_core.additive.closed_form import solve_dense
 from coreg_core.additive.forecast import Forecast
-from coreg_core.additive.reference.closed_form import solve_dense
-from coreg_core.additive.reference.dense_training import forecast_dense, train_dense
-from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.errors import BadData, UsageError
 

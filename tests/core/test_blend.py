@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from benchmarks.additive_reference.dense_training import train_dense
 from coreg_core.additive.model.blend import Blend, choose_blend
 from coreg_core.additive.model.terms import BLEND
-from coreg_core.additive.reference.dense_training import train_dense
 from coreg_core.additive.site import AdditiveSite
 
 TERMS = replace(QUICK, landmarks=60, tuning_steps=4, probes=16)

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
-from coreg_core.agreement.complexity import CoRegularisedClass, generalisation_bound, kernel_blocks
-from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.estimators import RLSR, CoRLS, CoRLSR
+from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
+from coreg_core.errors import SingularSystem
 from coreg_core.kernels.functions import Gaussian
 
 
@@ -119,81 +118,3 @@ def test_a_coupling_at_which_rounding_decides_is_refused():
     with pytest.raises(SingularSystem, match="Lower the coupling"):
         _ = J.complexity_bounds
     assert CoRegularisedClass(blocks(Xs, Zs), [1.0, 1.0], 1e12).reduction <= J.reduction_limit() * (1 + 1e-6)
-
-
-def test_the_generalisation_bound_is_theorem_2():
-    expected = 0.1 + 2 * 0.5 * 0.3 + (2 + 3 * np.sqrt(np.log(2 / 0.05) / 2)) / np.sqrt(50)
-    assert_allclose(generalisation_bound(0.1, 0.3, 50, lipschitz=0.5), expected)
-    assert generalisation_bound(0.1, 0.2, 50) < generalisation_bound(0.1, 0.3, 50)
-    for bad in ({"n_labelled": 0}, {"failure": 1.0}, {"complexity": -1.0}):
-        with pytest.raises(UsageError, match=next(iter(bad))):
-            generalisation_bound(**({"empirical_loss": 0.1, "complexity": 0.1, "n_labelled": 9} | bad))
-
-
-def test_the_bound_holds_on_fresh_samples():
-    """The loss (τ(ŷ) − y)²/4 is 1-Lipschitz there; the bound is far from tight, so that one violation would be a mistake."""
-    rng = np.random.default_rng(0)
-    Z = rng.normal(size=(20, 2))
-    for seed in range(10):
-        X = np.random.default_rng(seed).normal(size=(60, 2))
-        y = np.sign(X[:, 0] + X[:, 1])
-        model = CoRLS(preset="paper", ridge=0.5, coupling=0.1, bandwidth=2.0)
-        model.fit([X[:40, :1], X[:40, 1:]], y[:40], [Z[:, :1], Z[:, 1:]])
-        losses = (np.clip(model.predict([X[:, :1], X[:, 1:]]), -1, 1) - y) ** 2 / 4
-        assert losses[40:].mean() <= generalisation_bound(losses[:40].mean(), model.complexity_bounds_[1], 40)
-
-
-# --- CoRLS --------------------------------------------------------------------------------------------------------
-
-
-def objective(model, Xs, y, Zs):
-    F, G = model.predict_views(Xs), model.predictions_unlabelled_
-    loss = ((F - y) ** 2).sum() / F.size if model.loss == "separate" else ((F.mean(axis=0) - y) ** 2).mean()
-    norms = [f.coef @ f.kernel(f.points, f.points) @ f.coef for f in model.functions_]
-    pairs = sum(((G[u] - G[v]) ** 2).sum() for u, v in combinations(range(len(G)), 2))
-    return loss + sum(g * n for g, n in zip(model.ridge_, norms, strict=True)) + model.coupling * pairs
-
-
-@pytest.mark.parametrize("M", [1, 2, 3])
-@pytest.mark.parametrize("loss", ["separate", "mean"])
-def test_no_step_away_from_the_solution_is_better(loss, M):
-    Xs, Zs = tables(5, M, l=8, m=6)
-    y = np.sin(np.arange(8.0))
-    model = CoRLS(preset="paper", loss=loss, bandwidth=2.0, ridge=[0.01 * (v + 1) for v in range(M)], coupling=0.3).fit(
-        Xs, y, Zs
-    )
-    best, rng = objective(model, Xs, y, Zs), np.random.default_rng(0)
-    kept = [f.coef.copy() for f in model.functions_]
-    for size in (1e-1, 1e-3):
-        for _ in range(20):
-            for f, coef in zip(model.functions_, kept, strict=True):
-                object.__setattr__(f, "coef", coef + size * rng.normal(size=len(coef)))
-            model.predictions_unlabelled_ = np.array([f.predict(Z) for f, Z in zip(model.functions_, Zs, strict=True)])
-            assert objective(model, Xs, y, Zs) > best
-
-
-def test_the_separate_loss_is_corlsr_in_other_units():
-    Xs, Zs = tables(6, l=8, m=6)
-    y = np.cos(np.arange(8.0))
-    ours = CoRLS(preset="paper", bandwidth=2.0, ridge=0.01, coupling=0.02).fit(Xs, y, Zs).predict_views(Zs)
-    theirs = CoRLSR(preset="paper", bandwidth=2.0, ridge=0.16, coupling=0.16, solver="stacked").fit(Xs, y, Zs)
-    assert_allclose(ours, theirs.predict_views(Zs), atol=1e-9)
-
-
-@pytest.mark.parametrize("loss", ["separate", "mean"])
-def test_one_view_is_kernel_ridge(loss):
-    Xs, Zs = tables(8, 1, l=8, m=6)
-    y = np.cos(np.arange(8.0))
-    ours = CoRLS(preset="paper", loss=loss, bandwidth=2.0, ridge=0.05, coupling=3.0).fit(Xs, y, Zs)
-    assert_allclose(
-        ours.predict(Zs), RLSR(preset="paper", bandwidth=2.0, ridge=0.4).fit(Xs[0], y).predict(Zs[0]), rtol=1e-9
-    )
-
-
-def test_without_unlabelled_rows_the_mean_loss_is_the_sum_of_the_kernels():
-    Xs, Zs = tables(9, 2, l=8, m=0)
-    y = np.cos(np.arange(8.0))
-    ours = CoRLS(preset="paper", loss="mean", bandwidth=2.0, ridge=[0.05, 0.1], coupling=3.0).fit(Xs, y, Zs)
-    kernel = Gaussian(2.0)
-    S = kernel(Xs[0], Xs[0]) / 0.05 + kernel(Xs[1], Xs[1]) / 0.1
-    assert_allclose(ours.predict(Xs), S / 4 @ np.linalg.solve(S / 4 + 8 * np.eye(8), y), rtol=1e-9)

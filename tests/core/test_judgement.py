@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coreg_core.additive.model.cross_validation import LeftOut
 from coreg_core.errors import UsageError
-from coreg_core.evaluation.intervals import conformal_factor, least_rows, own_factor
+from coreg_core.evaluation.intervals import conformal_factor, least_rows
 from coreg_core.evaluation.losses import Paired, estimate, paired
 from coreg_core.evaluation.recommendation import Choice, Told, judge, keeps_joined, scores_together
 
@@ -114,5 +114,3 @@ def test_too_few_rows_have_no_interval():
             conformal_factor(np.ones(9), np.ones(9), coverage)
     with pytest.raises(UsageError, match="not positive"):
         conformal_factor(np.ones(9), np.zeros(9), 0.5)
-    found = left_out(np.ones(9), np.arange(9.0), deviation=np.full(9, 2.0))
-    assert own_factor(found, 0.9) == 4.0

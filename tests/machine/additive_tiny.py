@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from machine.tiny import Pump, site_with
 
+from coreg_core.additive.closed_form import solve_dense
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
-from coreg_core.additive.reference.closed_form import solve_dense
 from coreg_core.protocol.plan import Membership, Plan, Privacy
 from site_agent.machine.additive import AdditiveJob
 from site_agent.machine.site import Site

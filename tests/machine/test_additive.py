@@ -21,10 +21,10 @@ from machine.tiny import Pump, sealed, site_with
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_diabetes
 
+from benchmarks.additive_reference.dense_training import forecast_dense, train_dense
 from coordinator.machine.records import AttemptBegan, StepDone
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
-from coreg_core.additive.reference.dense_training import forecast_dense, train_dense
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.evaluation.recommendation import Told
 from coreg_core.protocol.messages import Offer, PlanRefused, Proposal

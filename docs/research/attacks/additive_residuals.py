@@ -15,10 +15,10 @@ import numpy as np
 from federation import SITES, off, site_of, watched
 from sklearn.datasets import load_diabetes
 
+from benchmarks.additive_reference.dense_training import train_dense
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_types import split
-from coreg_core.additive.reference.dense_training import train_dense
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.protocol.plan import Membership, Plan, Privacy
 from site_agent.machine.site_data import PrivateData, row_keys

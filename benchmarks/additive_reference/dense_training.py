@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import cho_factor, cho_solve
 
+from coreg_core.additive.closed_form import blocks, noise_of
 from coreg_core.additive.forecast import Forecast
 from coreg_core.additive.model.terms import NOISE_GRID, PRIOR_GRID, Additive
 from coreg_core.additive.model.view import AdditiveView, Hyper
@@ -29,7 +30,6 @@ from coreg_core.additive.question_types import (
     right_sides,
     stack,
 )
-from coreg_core.additive.reference.closed_form import blocks, noise_of
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from coreg_core.additive.training_state import Phase

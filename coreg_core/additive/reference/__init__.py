@@ -1,1 +1,0 @@
-"""Reference solutions of the additive objective: closed form, dense training, in-memory driver."""
