@@ -74,7 +74,7 @@ def _write(self, entry):
     write(self, entry)
 Ledger._write = _write
 """,
-        38,
+        322,
     ),
     "the end of a run is not synced to the run store": (
         """
@@ -82,7 +82,7 @@ from coordinator.store.runs import RunStore
 from coordinator.store.schema import Tables
 RunStore.transaction = lambda self, *, durable=True: Tables.transaction(self, durable=False)
 """,
-        89,
+        193,
     ),
     "a session leaves a task behind": (
         """
