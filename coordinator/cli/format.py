@@ -14,7 +14,7 @@ def run_line(summary: RunSummary, waiting: str = "") -> str:
     stop = (summary.stop or "unfinished").lower()
     gap = "" if summary.gap is None else f"gap {summary.gap:.0e}"
     pruned = "" if summary.pruned is None else f"  history pruned on {summary.pruned[:10]}"
-    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  {gap:<9} {_of(summary.plan)}"
+    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  {gap:<9}  {_of(summary.plan)}"
     reason = f"\n    {summary.reason}" if summary.reason and summary.stop != Outcome.CONVERGED.name else ""
     return line + pruned + f"  {waiting}" * bool(waiting) + reason
 

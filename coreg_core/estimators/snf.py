@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.errors import UsageError
+from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.estimators._dual import dual_with_bias
 from coreg_core.estimators._inputs import Estimator, Regressor, split_rows
 from coreg_core.estimators._parameters import check_parameters
@@ -120,7 +120,7 @@ class SNF(Regressor, Estimator):
         Z = self._first(rows)
         try:
             losses = self._losses(Z, rows, y)
-        except np.linalg.LinAlgError:
+        except SingularSystem:
             raise UsageError(
                 f"ridge_predictors={self.ridge_predictors}, ridge_target={self.ridge_target}: below the rounding of a kernel "
                 f"of degree={self.degree} here; raise them, or lower the degree."
@@ -139,7 +139,7 @@ class SNF(Regressor, Estimator):
                     with np.errstate(over="ignore", invalid="ignore"):
                         after = self._losses(moved, rows, y)
                         lower = self._weighted(after, moved, wx, wy)
-                except np.linalg.LinAlgError:  # the step is too long: λ is below K's rounding
+                except SingularSystem:  # the step is too long: λ is below K's rounding
                     lower = np.inf
                 if lower < value:
                     break

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
+from coreg_core.errors import UsageError
 from coreg_core.estimators import LSSVM, SNF, LinearLatentReconstruction
 from coreg_core.estimators._dual import dual_with_bias
 from coreg_core.estimators.snf import _best
@@ -148,6 +149,11 @@ def test_new_rows_get_the_same_latent_in_any_unit(size):
     model = SNF(n_latent=3, n_epochs=0)
     expected = model.fit(X, y, U).predict(U)
     assert_allclose(model.fit(size * X, y, size * U).predict(size * U), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_ridge_below_rounding_is_named():
+    with pytest.raises(UsageError, match="below the rounding"):
+        SNF(ridge_predictors=1e-300, degree=1, n_latent=1).fit(*rows())
 
 
 # --- the linear relative ------------------------------------------------------------------------------------------
