@@ -8,14 +8,15 @@ Source: Brefeld et al. (2006), equation 2; certificates: docs/research/mathemati
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 from jaxtyping import Float64
 
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 
-# The schedules that minimise Q.
 # The residual behind a certificate is itself rounded: a few eps of the subtracted vectors (measured: 2 to 6 on the golden cases).
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
@@ -26,6 +27,14 @@ class Certificate:
 
     gap: float  # at least Q − Q*
     prediction_bound: float  # at least ‖ŷ_v − ŷ_v*‖₂ for every v
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a question: its coupling λ, and the weight μ of this question."""
+
+    coupling: Annotated[float, Ge(0)]
+    weight: Annotated[float, Ge(0)]
 
 
 def typical_size(squares: float, n_labels: float, n_unlabelled: int) -> float:
@@ -52,6 +61,11 @@ def sweep_weight(coupling: float, n_views: int) -> float:
 def consensus_weight(coupling: float, n_views: int) -> float:
     """μ = 2λM, the weight of every schedule on a common z; 0 for one view, which has no other view to agree with."""
     return 2.0 * coupling * n_views if n_views > 1 else 0.0
+
+
+def weight_of(schedule: str, coupling: float, n_views: int) -> float:
+    """μ at which the schedule of that name asks a column of coupling λ, where M sites take part."""
+    return (sweep_weight if schedule == "block-coordinate-descent" else consensus_weight)(coupling, n_views)
 
 
 def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Certificate:

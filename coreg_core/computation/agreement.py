@@ -10,13 +10,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
-from coreg_core.agreement.columns import Column
-from coreg_core.agreement.objective import (
-    consensus_weight,
-    largest,
-    sweep_weight,
-    typical_size,
-)
+from coreg_core.agreement.objective import Column, largest, typical_size, weight_of
 from coreg_core.agreement.schedules import make_schedule
 from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Terms, overall_stop
 from coreg_core.computation.plausibility import SOME_SITE, norm_fault, scalar_fault
@@ -60,8 +54,7 @@ class AgreementComputation:
     # --- terms from the sums --------------------------------------------------------------------------------------
 
     def _columns(self) -> tuple[Column, ...]:
-        weight = sweep_weight if self.iteration.name == "block-coordinate-descent" else consensus_weight
-        return tuple(Column(coupling, weight(coupling, self.n_sites)) for coupling in self.terms.coupling)
+        return tuple(Column(c, weight_of(self.iteration.name, c, self.n_sites)) for c in self.terms.coupling)
 
     def _bounds(self, state: AgreementState) -> list[float]:
         """‖respond(0, μ)‖ ≤ ‖y‖ min(√b, 1/(2√μ)) of each column: each coordinate is s β/(1 + μs²), ‖β‖ ≤ ‖y‖ and s² ≤ b."""

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.question_types import NOTHING, Question
-from coreg_core.agreement.columns import Column
+from coreg_core.agreement.objective import Column
 from coreg_core.agreement.views import Part
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr

@@ -12,7 +12,6 @@ from coreg_core.additive import question_rules as additive_questions
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.question_types import Ask as Kind
 from coreg_core.additive.question_types import Question
-from coreg_core.agreement import question_rules as agreement_questions
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import View
 from coreg_core.computation.alignment import AlignmentComputation, most_answers
@@ -59,7 +58,7 @@ def max_questions(plan: Plan) -> int:
     """The maximum number of a site's answers in one run, for any changes of the membership."""
     match plan.objective:
         case Agreement():
-            return agreement_questions.max_questions(plan.iteration.max_rounds)
+            return 2 * (plan.iteration.max_rounds + 2)  # one a round and two before, and as many again for lost ones
         case Additive():
             return additive_questions.max_questions(plan.objective)
         case Scoring():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from coreg_core.agreement.question_rules import weight_of
+from coreg_core.agreement.objective import weight_of
 from coreg_core.errors import CoregError
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring

@@ -8,7 +8,7 @@ import numpy as np
 
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coordinator.service.access import Notary
-from coreg_core.agreement.columns import Column
+from coreg_core.agreement.objective import Column
 from coreg_core.computation.rounds import Ask, Round
 from coreg_core.masking.words import Layout
 from coreg_core.protocol.messages import Answer, Fetched, Head, Hello, Leaving, Offer, Report, Resume
