@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,38 @@ def test_pages_that_the_code_names_exist():
     named = {(path.name, name) for path in files for name in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text())}
     assert len(named) > 5
     assert [(file, name) for file, name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+# Names of other packages that pages mention beside ours.
+OTHERS = {
+    "CalibratedClassifierCV", "PoissonRegressor", "TransformedTargetRegressor", "TweedieRegressor",
+    "BaggingRegressor", "StackingRegressor", "additiveregressor__label_mask", "cross_val_predict", "n_jobs",
+    "neg_root_mean_squared_error", "ss_glm_train", "CERTIFICATE_VERIFY_FAILED", "HTTPS_PROXY", "PIP_INDEX_URL", "allowed_signers",
+}  # fmt: skip
+OURS = re.compile(r"\.(py|toml|proto|ya?ml|html|json|css|txt|svg|service|sh)$|^(Makefile|deploy/|\.ci/|\.github/)")
+
+
+@cache
+def names_of_the_code():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    ours = [ROOT / name for name in tracked if OURS.search(name) and not name.startswith("tests/cli/test_docs")]
+    text = "\n".join(path.read_text(errors="replace") for path in ours if path.exists())
+    return set(re.findall(r"[A-Za-z_]\w*", text)), {name for name in tracked if name}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda p: p.stem)
+def test_no_page_names_what_is_gone(page):
+    """`snake_case`, `CamelCase` and `paths/to.py` in the text are names of the code, or of another package (OTHERS)."""
+    names, files = names_of_the_code()
+    for span in re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+        for name in re.findall(r"[A-Za-z_]\w*", "" if "/" in span else span):
+            if "_" in name.strip("_") or re.match(r"[A-Z][a-z]+[A-Z]", name):
+                exported = re.match(r"coreg_\w+_(total|under_way)$|COREG_[A-Z_]+$", name)  # other tests have these
+                assert name in names or name in OTHERS or exported, f"{page.name}: `{span}`"
+        if re.fullmatch(r"[\w./-]+/[\w.-]+\.(py|proto|sh)", span) and "NAME" not in span:
+            assert any(file.endswith(span) for file in files), f"{page.name}: `{span}`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
