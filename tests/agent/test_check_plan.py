@@ -62,22 +62,6 @@ def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     assert figures[2].startswith("plan: its ridge is 1e-06 times")
 
 
-def test_a_plan_with_common_rows_needs_every_labelled_row_among_the_shared_ones(folder):
-    write(
-        folder,
-        'aggregation = "plaintext"\nobjectives = ["additive"]\nmembers_may_learn = "operators"\ncommon_rows = true\n',
-        "policy.toml",
-    )
-    model = '[model]\nobjective = "additive"\nrows = "common"\nforecast = true\n'
-    write(
-        folder, FEDERATION.partition("[model]")[0] + model + '[privacy]\naggregation = "plaintext"\n', "federation.toml"
-    )
-    plan = json.loads(CliRunner().invoke(coordinator_app, ["plan", "federation.toml"], catch_exceptions=False).stdout)
-    code, _, wrong = judged(folder, plan)
-    assert code == 4
-    assert any("9 of 9 labelled instances are not among the 11 shared ones: '0', '1'" in text for text in wrong)
-
-
 def test_a_plan_for_a_data_set_of_another_name_says_so(folder):
     write(folder, '[data.patient]\ntable = "north.csv"\ntarget = "y"\nid = "id"\n', "agent.toml")
     plan = planned(folder) | {"data": "patients"}

@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import numpy as np
 import pytest
-from agent_files import fitted, table, write
+from agent_files import fitted, table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,8 +13,6 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels.functions import Gaussian
 from site_agent.data.dates import DateColumn, asked
 from site_agent.data.errors import BadTable
-from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.tables import read_table
 from site_agent.models.file import SiteModel, load_model, save_model
 
 EPOCH = date(1970, 1, 1)
@@ -59,12 +57,6 @@ def test_every_way_of_writing_is_the_same_day(tmp_path, style):
     assert preprocessing.transform(found.labelled)[:, 0].tolist() == [(d - EPOCH).days for d in days[:-1]]
 
 
-def test_a_table_with_decimal_commas_has_days_too(tmp_path):
-    text = "id;d;a;y\n1;1.2.2024;1,5;1\n2;2.2.2024;2,5;2\n3;3.2.2024;0,5;\n"
-    preprocessing, found = fitted(tmp_path, text, dates=["d"], scale=False)
-    assert preprocessing.transform(found.labelled)[:, 0].tolist() == [19754.0, 19755.0]
-
-
 REFUSED = {
     "either way": (["3/4/2024", "5/6/2024", "1/2/2023"], "can have the day or the month first", [2]),
     "both ways": (["13/4/2024", "5/16/2024", "1/2/2023"], "day first, and another cell has the month first", [2, 3]),
@@ -81,12 +73,6 @@ def test_a_cell_that_is_no_date_or_two_dates_is_refused(tmp_path, why):
     with pytest.raises(BadTable, match=words) as error:
         dated(tmp_path, cells, "d")
     assert list(error.value.faults[0].lines) == lines
-
-
-def test_faults_of_dates_are_listed_with_the_others(tmp_path):
-    with pytest.raises(BadTable) as error:
-        dated(tmp_path, ["soon", "2024-01-01", "2024-01-01"], "d", extra="p9,never,x,\n")
-    assert [(f.column, f.lines) for f in error.value.faults] == [("d", (2,)), ("d", (5,)), ("a", (5,))]
 
 
 def test_the_option_names_columns_and_parts():
@@ -115,15 +101,6 @@ def test_dates_that_were_not_asked_for_are_noted(tmp_path):
         BadData, match=r"Make features of its dates \(dates = .* or --dates d\), or leave the column out"
     ):
         dated(tmp_path, many)
-
-
-def test_a_part_of_a_date_is_left_out_of_dates_and_is_no_column_to_drop(tmp_path):
-    rows = "".join(f"2024-{1 + i % 12:02}-01,{i}\n" for i in range(60))
-    read = read_table(write(tmp_path, "d,x\n" + rows, "months.csv"))
-    [note] = Preprocessing.fit_columns(read, dates=("d:month",)).notes
-    assert "'d (month)' makes 12 of 13 features" in note
-    assert "remove 'month' from the column's entry in dates" in note
-    assert "drop" not in note
 
 
 def test_a_model_reads_dates_as_it_did_in_training(tmp_path):

@@ -38,12 +38,6 @@ def test_a_table_of_another_country_is_the_same_table(tmp_path_factory, rows, se
     assert other.notes[0] == f"{folder / 'other.csv'}: read with {marks}"
 
 
-def test_an_id_is_text_whatever_stands_before_decimals(tmp_path):
-    found = table(tmp_path, "id;a\n1,5;2,5\n2,5;3,5\n")
-    assert found.ids("id") == ["1,5", "2,5"]
-    assert found.numbers("a").tolist() == [2.5, 3.5]
-
-
 @pytest.mark.parametrize(
     ("text", "separator", "names"),
     [
@@ -98,10 +92,6 @@ def test_a_number_that_can_be_read_in_two_ways_is_refused_in_words(tmp_path, why
     assert found.is_numeric("a"), "and it does not become text of its own accord"
 
 
-def test_thousands_are_decimals_where_another_column_shows_it(tmp_path):
-    assert table(tmp_path, "id;a;b\n1;1,234;0,5\n2;5,678;7\n").numbers("a").tolist() == [1.234, 5.678]
-
-
 def faults_of(folder, separator, mark, slips):
     """What is found in a table of 40 rows whose decimals have ``mark``, some cells replaced: (line, column, cell)."""
     rows = [["id", "a", "b", "y"]]
@@ -132,13 +122,3 @@ def test_a_stray_mark_is_one_fault_in_its_own_cell(tmp_path, separator, mark, ce
     assert (fault.lines, fault.column, fault.kind) == ((18,), column, kind)
     assert f"t.csv, line 18, column {column!r}: {cell!r} is not a finite number" in str(error)
     assert words in str(error)
-
-
-def test_stray_marks_are_listed_in_the_order_of_the_file(tmp_path):
-    error = faults_of(tmp_path, ";", ".", [(30, "a", "3,5"), (12, "b", "1,5"), (7, "y", "2,5"), (33, "b", "4,5")])
-    assert [(f.lines, f.column) for f in error.faults] == [((7,), "y"), ((12,), "b"), ((30,), "a"), ((33,), "b")]
-
-
-def test_with_many_of_both_marks_neither_is_taken_for_a_slip(tmp_path):
-    error = faults_of(tmp_path, ";", ".", [(line, "y", f"{line},75") for line in range(2, 22)])
-    assert "decimal commas ('2,75' in column 'y') and decimal points ('0.25' in column 'a')" in str(error)

@@ -12,10 +12,8 @@ from coreg_core.additive.model.features import Standardiser
 from coreg_core.additive.model.predictive_sd import Spread
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, UsageError
-from coreg_core.evaluation.recommendation import judge
 from coreg_core.kernels.functions import Linear
 from site_agent.data.tables import read_table
-from site_agent.machine.memory import Judged
 from site_agent.models import findings
 from site_agent.models.evaluate import evaluate
 from site_agent.models.file import Intervals, SiteModel, load_model, save_model
@@ -48,14 +46,6 @@ def changed(folder, name, **changes):
 
 def rows_of(folder):
     return read_table(folder / "t.csv").rows(np.arange(N))
-
-
-def test_a_fault_of_new_records_is_told_without_settings_that_predict_has_not(folder):
-    (folder / "new.csv").write_text("id,a\n1,abc\n2,1\n")
-    with pytest.raises(BadData) as error:
-        agent("predict", "--model", "good.model", "--data", "new.csv")
-    assert "line 2, column 'a': 'abc' is not a finite number. Correct the cell or leave it empty." in str(error.value)
-    assert "agent.toml" not in str(error.value)
 
 
 def test_models_are_compared_with_the_first_on_the_same_rows(folder):
@@ -119,16 +109,6 @@ def test_probabilities_made_together_are_judged_as_probabilities(folder):
     assert found.quality(str(folder / "scores.csv"))["auc"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("table", "named"),
-    [("id,a\n1,2\n", False)] + [(f"id,a,y\n1,2,{a}\n2,2,{b}\n", both) for a, b, both in ((3, 4, 1), (3, "", 0))],
-)
-def test_predict_names_evaluate_only_where_it_would_work(folder, table, named):
-    write(folder, table, "new.csv")
-    found = json.loads(agent("predict", "--model", "good.model", "--data", "new.csv", "--id", "id", "--json").stdout)
-    assert any("coreg-agent evaluate" in note for note in found["notes"]) == named
-
-
 def test_predict_overwrites_no_file_that_it_reads(folder):
     table = write(folder, "id,a\n1,2\n", "new.csv")
     (folder / "link.csv").symlink_to(table)
@@ -167,13 +147,6 @@ def test_an_interval_is_the_prediction_and_a_calibrated_deviation(folder):
     written = read_table(folder / "p.csv")
     assert written.columns == ["prediction", "low", "high"]
     np.testing.assert_allclose(written.numbers("low")[:N], low, rtol=1e-12)
-
-
-def test_without_folds_or_with_too_few_labels_there_is_no_interval(folder):
-    with pytest.raises(BadData, match="has no values for intervals"):
-        load_model(folder / "good.model").interval(rows_of(folder), 0.9)
-    with pytest.raises(UsageError, match="an interval of 90 % needs 9 left-out labels; this model has 5"):
-        with_intervals(folder, np.ones(5)).interval(rows_of(folder), 0.9)
 
 
 # --- does joining pay? --------------------------------------------------------------------------------------------
@@ -215,13 +188,6 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
         agent("report", "--model", "good.model")
 
 
-def test_where_own_labels_chose_the_local_model_no_other_error_stands_beside_it(folder):
-    path = changed(folder, "path.model", found=PATH | {"own": "joined", "chosen": 0.0})
-    [shown] = statements(path).values()
-    assert ("local model" in shown[3], "+25.0 %" in "\n".join(shown)) == (True, False)
-    assert shown[:1] == ["Your labels chose λ = 0; both files are equal: they make the same predictions."]
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -243,13 +209,3 @@ def test_where_own_labels_chose_the_local_model_no_other_error_stands_beside_it(
 )
 def test_the_recommendation_follows_the_verdict(changes, words):
     assert words in " ".join(findings.told(FOUND | changes, "y"))
-
-
-def test_a_run_without_folds_recommends_nothing():
-    """It has no error on left-out labels, and gives that reason: "too few labels" would be a false one."""
-    found = findings.of_training(Judged(judge(None, 60), None, None, 0.5), 60)
-    assert (found["own"], found["alone"]) == (None, None)
-    told = " ".join(findings.told(found, "y"))
-    assert ("had no forecast" in told, "recommendation:" in told) == (True, False)
-    few = findings.of_training(Judged(judge(None, 2, -0.05), None, None, 0.5, -0.05), 2)
-    assert "too few" in " ".join(findings.told(few, "y")), "there were folds, and this site has no labels for them"

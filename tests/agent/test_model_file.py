@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from agent_files import fitted, table
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors import safe_open
 
@@ -20,7 +18,6 @@ from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels.functions import Gaussian, Laplacian, Linear, Polynomial
 from site_agent.data.tables import read_table
-from site_agent.models import file
 from site_agent.models.file import FORMAT, Joint, SiteModel, contains_records, load_model, save_model
 from site_agent.models.predictions import write_predictions
 
@@ -82,22 +79,6 @@ def test_a_prediction_is_in_the_targets_own_units(tmp_path):
     k = np.exp(-np.array([[6.0, 0.0], [2.0, 2.0]]) / 1.5)
     assert_allclose(found, (k @ [0.3, -1.7]) * 2.0 + 10.0, rtol=1e-14)
     assert found.shape == (2,)  # the blank line at the end is no record
-
-
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-
-
-@given(st.lists(FINITE, min_size=2, max_size=2), FINITE, FINITE, FINITE)
-def test_every_number_comes_back_to_the_bit(tmp_path_factory, coef, shift, scale, coupling):
-    folder = tmp_path_factory.mktemp("m")
-    model = site_model(folder, shift=shift, divisor=scale, coupling=coupling)
-    model.function.coef[:] = coef
-    save_model(folder / "m", model)
-    again = load_model(folder / "m")
-    for name in ("points", "coef"):
-        assert getattr(again.function, name).tobytes() == getattr(model.function, name).tobytes()
-    numbers = np.array([[m.shift, m.divisor, m.coupling] for m in (model, again)])
-    assert numbers[0].tobytes() == numbers[1].tobytes()
 
 
 def test_the_part_of_an_additive_model_keeps_its_bits_and_the_model_alone_has_none(tmp_path):
@@ -162,18 +143,6 @@ def test_every_part_stands_under_the_checksum(tmp_path):
     assert load_model(path).site == "north"
 
 
-@pytest.mark.parametrize("lost", ["kernel", "preprocessing", "shift", "plan"])
-def test_a_part_that_is_missing_although_the_checksum_fits_is_named(tmp_path, lost):
-    path = saved(tmp_path)
-    meta = json.loads(header(path)["model"])
-    del meta[lost]
-    text, function = json.dumps(meta), load_model(path).function
-    checksum = file._checksum({"points": function.points, "coef": function.coef}, text)
-    rewritten(path, metadata={"model": text, "sha256": checksum})
-    with pytest.raises(BadData, match=lost):
-        load_model(path)
-
-
 def test_files_that_are_no_model_are_refused(tmp_path):
     path = tmp_path / "m"
     for data in (b"", b"id,a,y\n1,2,3\n", b"\x80\x04N." * 9):
@@ -207,12 +176,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
         saved(tmp_path, site="south")
     assert path.read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == files
-
-
-def test_a_file_that_all_could_read_is_private_once_written_over(tmp_path):
-    (tmp_path / "m").write_text("old")
-    (tmp_path / "m").chmod(0o644)
-    assert saved(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from agent_files import prepared, write
-from machine.additive_tiny import additive_plan, private_data, undisturbed
+from machine.additive_tiny import additive_plan, private_data
 from machine.tiny import Pump
 
 from coreg_core.agreement.views import KernelExpansion, Solution
@@ -74,21 +74,6 @@ def test_a_model_of_an_earlier_run_is_kept_under_its_runs_name_and_noted(models,
     assert notes == [f"{output} was the model of an earlier run. It is now {kept}"]
     written(models, result("run-3"))
     assert names(output.parent) == [f"{output.stem}-run-run-{n}.coreg" for n in (1, 2)] + [output.name]
-
-
-def test_the_model_of_the_same_run_replaces_itself(models, tmp_path):
-    written(models, result(weight=1.0))
-    assert written(models, result(weight=2.0))[1] == []
-    assert (names(tmp_path), slope(tmp_path / "north.coreg")) == (["north.coreg"], 2.0)
-
-
-def test_a_taken_name_is_numbered_and_nothing_is_written_over(models, tmp_path):
-    """The same run's model, fetched again after another run and put aside once more."""
-    for run, weight in (("run-1", 1.0), ("run-2", 2.0), ("run-1", 3.0), ("run-2", 4.0)):
-        written(models, result(run, weight=weight))
-    assert sorted(map(slope, tmp_path.glob("*.coreg"))) == [1.0, 2.0, 3.0, 4.0]
-    earlier = ["north-run-run-1-2.coreg", "north-run-run-1.coreg", "north-run-run-2.coreg"]
-    assert names(tmp_path) == [*earlier, "north.coreg"]
 
 
 def test_every_model_of_a_path_and_the_local_one_are_kept_too(models, tmp_path):
@@ -181,19 +166,6 @@ def test_a_file_in_the_way_of_a_path_of_couplings_does_not_cost_the_run(models, 
     assert note.endswith(f"is not a model of coreg and is not changed. The model is saved as {paths[0]}")
 
 
-def test_a_full_disk_leaves_the_earlier_model_somewhere(models, tmp_path, monkeypatch):
-    written(models, result("run-1"))
-    before = (tmp_path / "north.coreg").read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(StorageError, match="No space left"):
-        written(models, result("run-2"))
-    assert before in [path.read_bytes() for path in tmp_path.glob("*.coreg")]
-
-
 # --- the additive objective ---------------------------------------------------------------------------------------
 
 
@@ -224,9 +196,3 @@ def test_an_additive_model_predicts_alone_and_names_its_objective(tmp_path):
     paths[0].write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     with pytest.raises(BadData, match="damaged"):
         load_model(paths[0])
-
-
-def test_an_additive_run_without_a_model_writes_none(models, tmp_path):
-    nothing = undisturbed(additive_plan(), dict.fromkeys("abc", 0)).sites["a"].result
-    assert written(models, nothing) == ((), [])
-    assert names(tmp_path) == []

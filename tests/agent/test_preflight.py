@@ -1,14 +1,9 @@
 """check: everything that can be found out before joining, each with its verdict; and a plan that is judged beforehand."""
 
-import json
-import platform
 import re
 from unittest import mock
 
-import grpc
-import numpy as np
 import pytest
-import scipy
 from agent_files import agent, write
 from checked_folder import INSECURE, TABLE, check, made
 
@@ -40,22 +35,6 @@ def test_each_check_has_its_own_verdict(folder):
     ]
 
 
-def test_versions_and_the_space_for_the_model_are_printed(folder):
-    code, verdicts = check(*TABLE, *INSECURE)
-    found = {title: text for title, _, text in (v["text"].partition(": ") for v in verdicts)}
-    assert (code, found["not checked"]) == (0, "connection (127.0.0.1:9: --insecure)")
-    for part in (
-        f"Python {platform.python_version()}",
-        "coreg ",
-        f"numpy {np.__version__}",
-        f"scipy {scipy.__version__}",
-        grpc.__version__,
-    ):
-        assert part in found["versions"]
-    assert found["output"].startswith("the model goes to model.coreg, where ")
-    assert found["output"].endswith("B are free")
-
-
 def test_without_a_coordinator_all_but_the_connection_is_checked(folder):
     done = agent("check", *TABLE, *INSECURE[:3])
     lines = done.stdout.splitlines()
@@ -67,19 +46,6 @@ def test_without_a_coordinator_all_but_the_connection_is_checked(folder):
     assert "texts with at most" in lines[3], "the ids of this table are small numbers"
     assert "no policy is configured" in lines[4]
     assert lines[7] == "not checked: connection (no --coordinator)"
-
-
-def test_a_column_of_dates_that_becomes_most_features_is_a_warning(folder):
-    rows = [f"{i},{i},2024-{i % 12 + 1:02d}-{i % 28 + 1:02d},{i if i < 40 else ''}" for i in range(80)]
-    write(folder, "\n".join(["id,u,visit,y", *rows, ""]), "visits.csv")
-    lines = agent("check", *TABLE, "--data", "visits.csv", *INSECURE).stdout.splitlines()
-    [warning] = [line for line in lines if line.startswith("WARN   column")]
-    assert warning.startswith("WARN   column 'visit' makes 80 of 81 features")
-    assert 'dates = ["visit"] in agent.toml, or --dates visit' in warning
-    [table] = [line for line in lines if line.startswith("ok     table")]
-    assert "features from the columns u, visit (" in table
-    _, verdicts = check(*TABLE, "--data", "visits.csv", *INSECURE)
-    assert [v["text"] for v in verdicts if v.get("warning")][:1] == [warning.removeprefix("WARN   ")]
 
 
 # --- before an alignment --------------------------------------------------------------------------------------------
@@ -127,20 +93,6 @@ def test_a_column_that_is_no_id_is_one_fault_and_the_id_is_suggested(folder):
     assert not any("occurs" in text for text in wrong)
 
 
-def test_an_alignment_that_a_data_set_does_not_use_and_another_table_are_warnings(folder):
-    write(folder, '[data.new]\ntable = "north.csv"\nid = "id"\ntarget = "y"\n', "agent.toml")
-    manifest = {"run": "r1", "study": "people", "data": "new", "at": "2026-01-01", "stop": "CONVERGED", "models": []}
-    for study, more in (("people", {}), ("waits", {"study": "waits", "columns": ["u", "w"]})):
-        run = folder / "models" / study / "r1"
-        run.mkdir(parents=True)
-        (run / "manifest.json").write_text(json.dumps(manifest | more))
-        (run.parent / "current").symlink_to("r1")
-    (folder / "models" / "people" / "r1" / "aligned.json").write_text("{}")
-    _, found = check("--config", "agent.toml", *INSECURE)
-    warned = [each["text"] for each in found if each.get("warning")]
-    assert any("models/people has aligned ids, and this data set does not use them. Add shared" in w for w in warned)
-
-
 def test_labelled_instances_among_the_shared_ones_are_a_warning(folder):
     for first, expected in ((9, 0), (7, 2)):  # rows 0 to 8 are labelled
         write(folder, "\n".join(["id,u,v", *(f"{i},{i % 3},{i}" for i in range(first, 20)), ""]), "shared.csv")
@@ -148,29 +100,6 @@ def test_labelled_instances_among_the_shared_ones_are_a_warning(folder):
         warned = [each["text"] for each in found if each.get("warning") and "estimate these labels" in each["text"]]
         assert len(warned) == bool(expected)
         assert all(f"{expected} labelled instances are shared too: " in text for text in warned)
-
-
-def test_labelled_rows_that_are_not_shared_are_a_warning_where_the_policy_has_common_rows(folder):
-    """`check` said ok, and the next run was refused for all sites."""
-    ids = [str(i) for i in range(1, 20)]  # row 0 is labelled, and no other site knows it
-    write(folder, json.dumps({"rule": "folded", "ids": ids, "run": "a1", "own": 20}), "shared.json")
-    for rows, expected in (("", 0), ("common_rows = true\n", 1)):
-        write(folder, f'aggregation = "plaintext"\n{rows}', "policy.toml")
-        _, found = check(*TABLE, *INSECURE, "--shared", "shared.json", "--policy", "policy.toml")
-        told = [v["text"] for v in found if v.get("warning") and "not among the 19 shared ones: '0'" in v["text"]]
-        assert len(told) == expected
-    write(folder, "member = 1\n", "policy.toml")
-    _, found = check(*TABLE, *INSECURE, "--policy", "policy.toml")
-    assert [v["check"] for v in found if v["ok"] is False] == ["policy"], "once"
-
-
-def test_some_ids_that_repeat_among_many_are_named_one_by_one(folder):
-    rows = "".join(f"p{max(i, 6)},{i / 7},{i if i < 4 else ''}\n" for i in range(40))
-    write(folder, "patient,u,y\n" + rows, "north.csv")
-    code, found = check("--data", "north.csv", "--target", "y", "--id", "patient", *INSECURE)
-    wrong = [each["text"] for each in found if each["ok"] is False]
-    assert code == 6
-    assert any("the id 'p6' occurs 3 times among the shared instances" in text for text in wrong)
 
 
 @pytest.mark.parametrize(("owner", "mend"), [("alice", r"\(sudo -u alice .*\)"), ("root", r"\(sudo chown nobody .*\)")])
@@ -204,13 +133,3 @@ def test_a_policy_without_pins_and_files_that_others_can_change_are_wrong(folder
     assert wrong[0].startswith("policy: policy.toml pins no peers, so this site will refuse every run")
     assert wrong[1].startswith("modes: all users can change agent.toml, and with them")
     assert "chmod o-w" in wrong[1]
-
-
-def test_a_wrong_id_column_is_one_fault_with_the_right_column(folder):
-    rows = [f"{i},{i // 2},{i}.5,{i if i < 9 else ''}" for i in range(60)]
-    write(folder, "\n".join(["patient,age,u,y", *rows, ""]), "ages.csv")
-    done = agent("check", "--data", "ages.csv", "--target", "y", "--id", "age", *INSECURE)
-    lines = [line for line in done.stdout.splitlines() if "age" in line]
-    [wrong] = [line for line in lines if line.startswith("WRONG")]
-    assert "51 shared instances have 26 different values. All values of 'patient' are different" in wrong
-    assert not any(line.startswith("WARN   ids") for line in lines)

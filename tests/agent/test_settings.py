@@ -1,7 +1,5 @@
 """agent.toml, the environment and the command line: what goes before what, and every fault with its key."""
 
-import math
-
 import pytest
 from agent_files import agent, write
 
@@ -106,13 +104,6 @@ def test_every_fault_of_the_file_is_named(tmp_path, text, named):
     assert [words for words in ("a.toml", *named) if words not in str(error.value)] == []
 
 
-def test_the_timeout_is_a_number_or_unlimited():
-    assert AgentSettings().timeout(600.0) == 600.0
-    assert AgentSettings(connect_timeout=5).timeout(600.0) == 5.0
-    assert AgentSettings(connect_timeout="unlimited").timeout(600.0) == math.inf
-    assert read_settings(None, {"connect_timeout": "7"}).timeout(600.0) == 7.0
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -143,15 +134,6 @@ def test_one_run_asks_nobody_so_approval_by_a_person_refuses_it(tmp_path):
         app.join(settings, print)
     with pytest.raises(UsageError, match="write HOST:PORT, without https://"):
         app.host_and_port("https://127.0.0.1:7600")
-
-
-def test_a_folder_without_a_configuration_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"This folder has no agent\.toml: go to the folder"):
-        read_settings(None, {}, ("target",))
-    write(tmp_path, "", "agent.toml")
-    with pytest.raises(UsageError, match=r"give --config agent\.toml"):
-        read_settings(None, {}, ("target",))
 
 
 def test_the_secret_is_on_the_disk_before_the_ledger_needs_it(tmp_path, monkeypatch):

@@ -13,14 +13,12 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.protocol.plan import Alignment, Membership, Plan
 from site_agent.alignment.curve import ORDER, A, P, exponents, multiplied, point_of, points_of
 from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
-from site_agent.config.settings import read_settings
 from site_agent.data.aligned import FILE, SharedIds, guessable, normalised, read_ids
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.models.writer import check_output
 from site_agent.policy.policy import Policy
-from site_agent.service.app import align
 
 VECTOR = "4fe60a9c1b7adbafbbdaedaf9377841e3f55503aa3ca3fb33e07a8474430086f"
 
@@ -239,14 +237,6 @@ def test_a_file_of_shared_ids_that_is_none(tmp_path: Path) -> None:
             SharedIds.read(table(tmp_path, text, "x.json"))
 
 
-def test_a_study_names_the_file_of_its_current_run(tmp_path: Path) -> None:
-    inputs = Inputs(table=Path("t.csv"), id="id", shared="people")
-    assert inputs.aligned(tmp_path / "models", tmp_path).shared == str(tmp_path / "models/people/current/aligned.json")
-    named = inputs.model_copy(update={"shared": "a/b.json"})
-    assert named.aligned(tmp_path / "models", tmp_path).shared == str(tmp_path / "a/b.json")
-    assert Inputs(table=Path("t.csv"), id="id").aligned(tmp_path, tmp_path).shared is None
-
-
 def test_a_policy_allows_alignments_of_so_many_ids() -> None:
     plan = Plan("r", "f", Membership(tuple("abc"), 3), Alignment(max_ids=1000))
     pins = {"peers": {name: name * 64 for name in "abc"}}
@@ -272,13 +262,6 @@ def test_a_later_alignment_replaces_its_file_and_no_other(tmp_path: Path) -> Non
             check_output(path, SharedIds.read, "list of shared ids")
 
 
-def test_a_fault_of_the_table_is_told_before_an_alignment_connects(tmp_path: Path) -> None:
-    path = table(tmp_path, "id,x\na,1\n")
-    given = {"data": str(path), "id": "idd", "coordinator": "127.0.0.1:1", "insecure": True, "name": "a"}
-    with pytest.raises(BadTable, match="no column 'idd'"):
-        align(read_settings(None, given), tmp_path / "shared.json", lambda _notice: None)
-
-
 def test_ids_that_came_since_the_alignment_are_counted(tmp_path: Path) -> None:
     """Counted after normalisation; nothing is said where there are none."""
     shared = SharedIds("folded", ("a",), "run-1", own=2)
@@ -300,12 +283,6 @@ def test_ids_that_came_since_the_alignment_are_counted(tmp_path: Path) -> None:
 def test_ids_that_can_be_listed_are_warned_of(ids: tuple[str, ...], what: str) -> None:
     assert what in guessable(ids)
     assert guessable((*ids, "p-83a1c9")) == ""
-
-
-def test_long_numbers_are_no_dates() -> None:
-    """Eight digits with a thirteenth month, or a year of 8372: a hundred million are possible."""
-    assert guessable(("19701301", "83726154")) == ""
-    assert guessable(("9" * 100_000,)) == ""
 
 
 def test_rows_without_use_are_counted_and_another_id_column_is_suspected(tmp_path: Path) -> None:

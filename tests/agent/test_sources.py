@@ -6,9 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from agent_files import agent, prepared, write
-from hypothesis import given
-from hypothesis import strategies as st
+from agent_files import prepared, write
 
 from coreg_core.errors import UsageError
 from site_agent.data import sqlite_rows
@@ -33,14 +31,6 @@ def test_the_same_bits_as_a_csv_file_of_its_rows(tmp_path):
     other = prepared(Query(database(tmp_path), VISITS)).data
     assert (other.X.tobytes(), other.Z.tobytes()) == (one.X.tobytes(), one.Z.tobytes())
     assert other.ids_digest == one.ids_digest
-
-
-@given(
-    st.lists(st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**63 - 1)), min_size=1)
-)
-def test_every_number_comes_back_to_the_bit(tmp_path_factory, values):
-    path = database(tmp_path_factory.mktemp("q"), [(str(i), v, "x", 1) for i, v in enumerate(values)])
-    assert read_table(Query(path)).numbers("a").tolist() == [float(v) for v in values]
 
 
 def test_a_query_writes_nothing(tmp_path):
@@ -93,11 +83,3 @@ def test_a_source_is_a_file_or_a_query():
     for text, words in (("duckdb:x.db?SELECT 1", "COPY"), ("sqlite:?SELECT 1", "names no database")):
         with pytest.raises(UsageError, match=words):
             source_of(text)
-
-
-def test_check_takes_a_query(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    database(tmp_path, [(f"p{i}", i, "x", i if i < 4 else None) for i in range(8)])
-    words = ("--target", "y", "--id", "id", "--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
-    found = agent("check", "--data", f"sqlite:clinic.db?{VISITS}", *words)
-    assert (found.exit_code, "4 labelled and 4 shared instances" in found.stdout) == (0, True)

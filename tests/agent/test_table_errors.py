@@ -6,7 +6,7 @@ import pytest
 from agent_files import agent, prepared, write
 
 from coreg_core.errors import UsageError
-from site_agent.data.errors import BadTable, Fault, Faults, some
+from site_agent.data.errors import BadTable
 
 MESSY = """id,age,weight,ward,yes,y
 p1,34,70.5,A,true,1.5
@@ -60,33 +60,6 @@ def test_all_faults_are_listed_at_once_and_once_they_are_mended_the_table_is_use
         assert len(faults(messy).faults) == left, "nothing new comes to light"
     messy.write_text(text.replace("p4,12,66,C\n", "p4,12,66,C,no,\n"))
     assert prepared(messy).data.X.shape[0] == 3
-
-
-def test_missing_columns_come_before_faulty_cells(messy):
-    found = faults(messy, "Y", id="pat", drop=("nothing",)).faults
-    columns = [fault.fields()["column"] for fault in found]
-    assert columns[:3] == ["Y", "pat", "nothing"]
-    assert set(columns[3:]) == {"age", "weight", None}
-    assert [fault.lines for fault in found] == sorted(fault.lines for fault in found)
-
-
-def test_the_words_of_faults():
-    assert Fault("t.csv", "x.", lines=(2,)).text == "t.csv, line 2: x."
-    assert Fault("t.csv", "x.", "Do y.", column="a", lines=(2, 5)).text == "t.csv, lines 2 and 5, column 'a': x. Do y."
-    assert Fault("t.csv", "x.", lines=tuple(range(2, 11))).text == "t.csv, lines 2, 3, 4, 5, 6 and 4 more: x."
-    assert some("abcdefg") == "'a', 'b', 'c', 'd', 'e' and 2 more"
-    many = BadTable(*(Fault("t.csv", f"{i}.") for i in range(30)))
-    assert str(many).endswith("10 more; `coreg-agent check` lists them all")
-
-
-def test_a_fault_is_listed_once():
-    found = Faults()
-    for _ in range(2):
-        with found.caught():
-            raise BadTable(Fault("t.csv", "x."))
-    assert [fault.what for fault in found] == ["x."]
-    with pytest.raises(BadTable):
-        found.raise_any()
 
 
 AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")

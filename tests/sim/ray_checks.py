@@ -157,17 +157,6 @@ def the_contract(cluster):
     asyncio.run(main())
 
 
-def nobody_at_all(cluster):
-    async def main():
-        actors, events = RayActors(cluster, {}, make=echo), Events()
-        await actors.start(events.emit)
-        await actors.send("a", step())
-        await actors.close()
-        assert events.seen == []
-
-    asyncio.run(main())
-
-
 # --- whole runs ---------------------------------------------------------------------------------------------------
 
 
@@ -235,10 +224,15 @@ def masks_change_no_bit_and_an_actor_that_died_has_new_keys(cluster):
     same(replace(over, numbers_sent=0), replace(clear, numbers_sent=0))
 
 
-def sixty_four_sites_with_an_actor_killed(cluster, when):
+def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_at_the_end(cluster):
+    """A site that comes back has the sums of another actor."""
     problem = generated(64, 10, 300, 3, seed=2)
     plan = plan_for(problem, Agreement(form="semi-parametric", coupling=(0.05,)), Iteration(tolerance=1e-14))
-    here, truth, killing = simulate(problem, plan), closed_form(problem, plan), Killing(when)
+    here, truth, killing = (
+        simulate(problem, plan),
+        closed_form(problem, plan),
+        Killing(lambda notice: isinstance(notice, RunEnded)),
+    )
     over = simulate(problem, plan, killing, lambda data: killing.hosting(OverRay(cluster, 32), data))
     assert killing.killed
     same(over, replace(here, numbers_sent=over.numbers_sent))
@@ -249,15 +243,6 @@ def sixty_four_sites_with_an_actor_killed(cluster, when):
         < over.certified_prediction_bound
         < 1e-6 * typical_size(problem, plan.objective)
     )
-
-
-def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_in_a_round(cluster):
-    sixty_four_sites_with_an_actor_killed(cluster, at_step(4))
-
-
-def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_at_the_end(cluster):
-    """A site that comes back has the sums of another actor."""
-    sixty_four_sites_with_an_actor_killed(cluster, lambda notice: isinstance(notice, RunEnded))
 
 
 def the_additive_objective_ends_on_the_bits_of_one_process(cluster):
@@ -353,10 +338,8 @@ def node_of(_host):
 CHECKS = {
     "one-node": (
         the_contract,
-        nobody_at_all,
         every_schedule_ends_on_the_bits_of_one_process,
         masks_change_no_bit_and_an_actor_that_died_has_new_keys,
-        sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_in_a_round,
         sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_at_the_end,
         the_additive_objective_ends_on_the_bits_of_one_process,
         the_closed_forms_have_the_bits_of_one_process,

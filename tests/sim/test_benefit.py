@@ -150,29 +150,6 @@ def test_a_verdict_that_other_draws_can_change_says_it():
     assert joined.split()[:5] == ["joined", "model", "-18.0", "%", "±"]
 
 
-def test_few_results_and_one_site_with_labels_are_said_beside_the_verdict():
-    told = findings(*outcomes(10, "one", joined=-0.0001, score=-0.0001))
-    assert "These are only 10 results" in told[1]
-    assert told[2].startswith(
-        "Verdict for one: do not join. The gain is below 5 %. Where one site has all labels, FATE"
-    )
-    assert len(told) == 3
-
-
-def test_a_yes_no_target_has_its_own_words():
-    """The logarithm is no advice for it, the AUC is told before the verdict, and its error is that of a probability."""
-    areas = dict.fromkeys(("local", "joined", "pooled"), 0.5) | {"score": 0.6}
-    for given in (None, areas):
-        lines = findings(*outcomes(mean=0.0, areas=given))
-        [told] = [line for line in lines if line.startswith("Neither")]
-        assert ("logarithm" in told) is (given is None)
-        ranked = [i for i, line in enumerate(lines) if "score 0.60" in line]
-        assert len(ranked) == (given is not None)
-        assert ranked == [] or lines[ranked[0] + 1].startswith("Verdict for")
-        gain = "reduction of the probability's error" if given else "gain"
-        assert f"do not join. The {gain} is below 5 %." in verdict(*outcomes(joined=-0.03, areas=given))
-
-
 def test_figures_are_means_over_sites():
     _, sites = outcomes(4, joined=-0.1)
     sites[0] = replace(sites[0], change=sites[0].change | {"joined": 0.3})

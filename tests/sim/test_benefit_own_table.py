@@ -62,15 +62,6 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
     assert leak.endswith("Then add --drop band.")
 
 
-def test_a_target_that_counts_is_a_warning(tmp_path):
-    for name, values in (("counts", [0, 1, 0, 2]), ("yes", [0, 1, 0, 1]), ("grades", [1, 2, 3, 4])):
-        (tmp_path / f"{name}.csv").write_text(
-            "a,b,y\n" + "".join(f"{i}.5,{i % 7}.5,{values[i % 4]}\n" for i in range(40))
-        )
-        _, warnings, _ = OwnTable(str(tmp_path / f"{name}.csv"), "y").read()
-        assert any("looks like a count (0 to 2)" in text for text in warnings) is (name == "counts")
-
-
 def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
     (tmp_path / "own.csv").write_text("x,y\n1,2\n3,4\n")
     (tmp_path / "one.csv").write_text("a,b,y\n1,2,5\n2,3,5\n")
@@ -91,20 +82,6 @@ def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
         result = benefit(*options)
         assert isinstance(result.exception, UsageError | BadData), result.output
         assert why in str(result.exception)
-
-
-def test_a_table_under_another_name_has_the_same_answer_and_a_regime_that_is_too_large_is_left_out(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 4))
-    rows = "\n".join(",".join(f"{v:.4f}" for v in (*x, x.sum() + rng.normal())) for x in X)
-    answers = []
-    for name in ("one.csv", "two.csv"):
-        (tmp_path / name).write_text(f"a,b,c,d,y\n{rows}\n")
-        result = benefit("--data", tmp_path / name, "--target", "y", "--regimes", "n10,n1000", "--draws", 1)
-        assert "n1000 needs 3 columns and 4045 rows with a target: left out. Yours has 300 rows" in result.stderr
-        answers.append(result.stdout)
-    assert answers[0] == answers[1]
-    assert " ".join(answers[0].split()).count("The columns were divided over the sites at random.") == 1
 
 
 VIEWS = """data = "mine.csv"
@@ -165,36 +142,6 @@ def test_the_columns_of_a_division_are_those_of_the_file(divided):
     np.testing.assert_allclose(drawn.columns[1][:, 0], c)
 
 
-def test_advice_about_a_table_names_what_this_command_has(divided):
-    """An agent's advice names keys of agent.toml, and options that a simulation has not."""
-    rows = [f"id-{i},2025-01-{1 + i % 28:02d},x {i % 40},{i}" for i in range(400)]
-    (divided / "mine.csv").write_text("key,since,words,y\n" + "\n".join(rows) + "\n")
-    views = 'data = "mine.csv"\ntarget = "y"\n[sites.a]\ncolumns = ["key"]\n[sites.b]\ncolumns = ["since", "words"]\n'
-    (divided / "views.toml").write_text(views)
-    whole = ("--data", divided / "mine.csv", "--target", "y")
-    for given, told in (
-        (whole, "Group them, or leave the column out (--drop key)."),
-        (
-            ("--views", divided / "views.toml"),
-            'Group them, or leave the column out (remove "key" from `columns` of its site).',
-        ),
-    ):
-        error = str(benefit(*given).exception)
-        assert told in error
-        assert "agent.toml" not in error
-        assert "--id" not in error
-    (divided / "texts.csv").write_text("a,b,y\n1,2,good\n2,3,4\n3,4,5\n")
-    error = str(benefit("--data", divided / "texts.csv", "--target", "y").exception)
-    assert error.endswith("If it has two texts, name the one that means 1 (--positive).")
-    advice = OwnTable.divided(divided / "views.toml")._advice
-    assert (
-        advice('Make features of its dates: dates = ["since"] in agent.toml, or --dates since. Or leave it out: drop = '
-               '["a b"] in agent.toml, or --drop \'a b\'.')
-        == 'Make features of its dates: dates = ["since"] in its [sites.NAME]. Or leave it out: remove "a b" from `columns` of '
-        "its site."
-    )  # fmt: skip
-
-
 def test_what_a_division_refuses(divided):
     views = divided / "views.toml"
     for text, options, why in (
@@ -215,12 +162,6 @@ def test_what_a_division_refuses(divided):
         result = benefit("--views", views, *options)
         assert isinstance(result.exception, UsageError | BadTable), result.output
         assert why in str(result.exception)
-
-
-def test_another_missing_value_and_a_text_of_numbers_are_options(divided):
-    options = ("--data", divided / "mine.csv", "--target", "y", "--drop", "since", "--regimes", "n10", "--draws", 1)
-    result = benefit(*options, "--na-values", "unknown", "--categorical", "k")
-    assert (result.exit_code, result.exception) == (0, None), result.output
 
 
 def own_table(folder, **changes):
@@ -246,19 +187,3 @@ def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
         "column 'number' has nearly the order of the target (rank correlation +1.00). Is it known only after the target, or "
         "computed from it? Then add --drop number.",
     ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"target": "yy"}, "no column 'yy' .*Did you mean 'y'"),
-        ({"target": "when", "dates": ()}, "column 'when'"),
-        ({"target": "who"}, "'who' is both the target and a column to drop"),
-        ({"drop": ("nobody",)}, "no column 'nobody'"),
-        ({"dates": ("x",)}, "column 'x'"),
-        ({"drop": ("who", "when", "x", "z", "number"), "dates": ()}, "0 features"),
-    ],
-)
-def test_an_own_table_that_cannot_be_used_is_explained(tmp_path, changes, words):
-    with pytest.raises((BadData, UsageError), match=words):
-        own_table(tmp_path, **changes).read()

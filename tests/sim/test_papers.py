@@ -2,22 +2,15 @@
 
 import json
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import pdist
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.model_selection import GridSearchCV, KFold
-from sklearn.preprocessing import StandardScaler
 from stand_in import stand_in
 
 from benchmarks.papers import corlsr_uci, corlsr_unlabelled, rademacher
-from benchmarks.papers.baselines import RIDGES, WIDTHS, kernel_ridge
 from benchmarks.papers.jobs import Job, run_jobs
-from benchmarks.papers.pool import Pool, fetch
+from benchmarks.papers.pool import Pool
 from benchmarks.papers.runner import NAMES, find, run_experiment
-from coreg_core.errors import BadData, Unreachable, UsageError
 
 ENTRY = {"name": "toy", "file": "toy.csv", "target": "y", "task": "regression", "categorical": ["kind"]}
 
@@ -36,56 +29,6 @@ def test_a_table_becomes_numbers(tmp_path):
     np.testing.assert_array_equal(data.y, [0.5, 1.0, 2.5])
     words = pool(tmp_path, "a,kind,y\n1,u,yes\n2,v,no\n", task="binary").load("toy")
     np.testing.assert_array_equal(words.y, [1.0, 0.0])
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("a,kind,y\n1,u,2\nx,v,3\n", "'a' is not numeric"),
-        ("a,kind,z\n1,u,2\n", "no column 'y'"),
-        ("a,kind,y\n1,u,two\n", "target 'y' is not numeric"),
-    ],
-)
-def test_a_file_that_does_not_fit_is_named(tmp_path, text, says):
-    with pytest.raises(BadData, match=rf"toy\.csv: .*{says}"):
-        pool(tmp_path, text).load("toy")
-
-
-def test_a_folder_without_a_manifest_is_reported(tmp_path):
-    with pytest.raises(UsageError, match=r"manifest\.json"):
-        Pool(tmp_path)
-
-
-def test_fetched_sets_read_back_as_they_came(tmp_path, monkeypatch):
-    asked = []
-
-    def from_openml(name, **_):
-        asked.append(name)
-        if name == "absent":
-            raise ValueError("No known OpenML dataset")
-        return SimpleNamespace(
-            data=np.array([[1.0, 0.0], [np.nan, 1.0]]),
-            target=np.array([3.0, np.nan]),
-            feature_names=["a", "kind"],
-            target_names=["y"],
-            categories={"kind": ["cat", "dog"]},
-            details={"id": "7"},
-        )
-
-    monkeypatch.setattr("sklearn.datasets.fetch_openml", from_openml)
-    assert fetch(("toy", "absent"), tmp_path / "new") == ["absent"]
-    data = Pool(tmp_path / "new").load("toy")
-    np.testing.assert_array_equal(data.X, [[1.0, 1.0]])
-    assert data.columns == ("a", "kind=cat")
-    assert fetch(("toy",), tmp_path / "new") == []
-    assert asked == ["toy", "absent"]  # what is there is not asked for again
-
-    def offline(name, **_):
-        raise ConnectionError("no route to host")
-
-    monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
-    with pytest.raises(Unreachable, match="no route to host"):
-        fetch(("other",), tmp_path / "new")
 
 
 def squares(counted, job):
@@ -131,27 +74,3 @@ def test_every_experiment_runs_and_reports(everything, tmp_path, monkeypatch, na
     assert all(table.title in text for table in report.tables)
     full, quick = (find(name).jobs(Pool(everything), quick=each) for each in (False, True))
     assert len({job.key for job in full}) == len(full) > len(quick)
-
-
-def test_an_experiment_without_its_sets_or_of_no_name_is_reported(tmp_path):
-    pool(tmp_path, "a,kind,y\n1,u,2\n")
-    with pytest.raises(UsageError, match=r"oca .*--fetch"):
-        run_experiment(find("oca"), tmp_path, tmp_path)
-    with pytest.raises(UsageError, match=r"'nope'.*corlsr-uci.*or all"):
-        find("nope")
-
-
-def test_the_practitioner_chooses_as_grid_search_would():
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(40, 3)), rng.normal(size=40)
-    y += np.sin(X[:, 0])
-    fitted = kernel_ridge(X, y, seed=3)
-    scaled = StandardScaler().fit_transform(X)
-    median = np.median(pdist(scaled, "sqeuclidean"))
-    grid = {"gamma": [w / median for w in WIDTHS], "alpha": RIDGES}
-    # Squared errors are summed over the folds, and the folds of 40 rows are of the same size: the means are the same.
-    search = GridSearchCV(
-        KernelRidge(kernel="rbf"), grid, cv=KFold(5, shuffle=True, random_state=3), scoring="neg_mean_squared_error"
-    ).fit(scaled, y - y.mean())
-    assert (fitted.model.gamma, fitted.model.alpha) == (search.best_params_["gamma"], search.best_params_["alpha"])
-    np.testing.assert_allclose(fitted.predict(X), search.predict(scaled) + y.mean(), rtol=1e-10)

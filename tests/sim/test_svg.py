@@ -6,18 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreg_wire.terminal.svg import COLOURS, Plot, Series, axis, draw, scale
+from coreg_wire.terminal.svg import Plot, Series, axis, draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def plotted(*series, **options):
     return ET.fromstring(draw(Plot("p", "t", "x", "y", series, **options)))
-
-
-def test_a_scale_maps_its_ends_to_the_ends():
-    at = scale(2.0, 4.0, 100.0, 0.0)
-    assert [at(2.0), at(3.0), at(4.0)] == [100.0, 50.0, 0.0]
 
 
 @given(st.floats(1e-12, 1e12), st.floats(1.0, 1e9), st.booleans())
@@ -37,14 +32,3 @@ def test_a_plot_omits_what_its_axes_cannot_show():
     assert len(root.findall(f"{SVG}circle")) == 2
     assert "<a & b>" in [text.text for text in root.findall(f"{SVG}text")]
     assert len(plotted(log_y=True).findall(f"{SVG}circle")) == 0
-
-
-def test_lines_points_intervals_and_the_diagonal():
-    x, y = (1.0, 2.0, 4.0), (1.0, 3.0, 2.0)
-    assert len(plotted(Series("a", x, y, "line")).findall(f"{SVG}polyline")) == 1
-    assert plotted(Series("a", x, y)).findall(f"{SVG}polyline") == []
-    assert plotted(Series("a", x, y, "bare line")).findall(f"{SVG}circle") == []
-    intervals = plotted(Series("a", x, y, spread=(0.5, 0.5, 0.0))).findall(f"{SVG}line[@stroke='{COLOURS[0]}']")
-    assert len(intervals) == 2
-    [diagonal] = plotted(Series("a", x, y), diagonal=True).findall(f"{SVG}line[@stroke-dasharray]")
-    assert float(diagonal.get("x1")) < float(diagonal.get("x2"))
