@@ -3,7 +3,7 @@
     python benchmarks/installation.py [--write]      --write saves it in benchmarks/results/performance.json, for
     docs/research/performance.md
 
-Needs the index. The script measures the extra `estimators` too. Bytes are the files' lengths, including pip's byte code. *tools*
+Needs the index. Bytes are the files' lengths, including pip's byte code. *tools*
 are pip and setuptools, which Python's `venv` adds. It also measures an agent's memory: a process that reads a table, factors it
 (semi-parametric) and answers once, with the agent's own modules; the figure is the kernel's record of its peak.
 """
@@ -23,7 +23,7 @@ LABELLED, COLUMNS, SHARED = 100, 8, (10_000, 100_000)
 AGENT = """
 import sys
 import numpy as np
-import site_agent.service.join
+import site_agent.service.daemon
 from pathlib import Path
 from site_agent.data.prepare import Inputs, prepare
 from site_agent.machine.factoring import factor
@@ -52,13 +52,13 @@ def part(name: str) -> str:
     return "polars" if stem.startswith("_polars_runtime") else stem
 
 
-def installed(extra: str) -> dict[str, object]:
+def installed() -> dict[str, object]:
     """Sizes of a temporary environment with this package."""
     with folder() as place:
         venv.create(place, with_pip=True)
         python = place / "bin" / "python"
         pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        subprocess.run([*pip, f"{ROOT}{extra}"], check=True, timeout=500)
+        subprocess.run([*pip, str(ROOT)], check=True, timeout=500)
         [packages] = place.glob("lib/python*/site-packages")
         parts: dict[str, int] = {}
         for each in packages.iterdir():
@@ -66,7 +66,7 @@ def installed(extra: str) -> dict[str, object]:
         whole = weight(place)
         largest = sorted(parts.items(), key=lambda item: -item[1])[:MOST]
         found = {"bytes": whole, "parts": dict(largest), "tools": parts["tools"]}
-        return found if extra else found | {"agent": [held(python, m, place) for m in SHARED]}
+        return found | {"agent": [held(python, m, place) for m in SHARED]}
 
 
 def held(python: Path, m: int, place: Path) -> dict[str, float]:
@@ -88,9 +88,7 @@ def held(python: Path, m: int, place: Path) -> dict[str, float]:
 
 def main() -> None:
     options = arguments(__doc__, write=False)
-    found = {"python": platform.python_version()} | {
-        name: installed(extra) for name, extra in (("plain", ""), ("estimators", "[estimators]"))
-    }
+    found = {"python": platform.python_version(), "plain": installed()}
     print(json.dumps(found, indent=1))
     if options.write:
         keep(PERFORMANCE, installation=found)

@@ -33,7 +33,7 @@ def sizes(rows: list[dict], who: str) -> str:
 def performance() -> dict[str, str]:
     found = json.loads((RESULTS / "performance.json").read_text(encoding="utf-8"))
     machine, [stopped], weighed = found["machine"], found["stopped"], found["installation"]
-    plain, estimators = weighed["plain"], weighed["estimators"]["bytes"]
+    plain = weighed["plain"]
     wire = [
         row(count(each["m"]), each["answers"], shown, ms(each[kind]), *(
             cell for limit in ("floor", "promises")
@@ -100,7 +100,6 @@ def performance() -> dict[str, str]:
         "installed": f"{plain['bytes'] / 1e6:.0f}",
         "tools": f"{plain['tools'] / 1e6:.0f}",
         "parts": ", ".join(f"{name} {size / 1e6:.0f}" for name, size in plain["parts"].items() if name != "tools"),
-        "estimators": f"{(estimators - plain['bytes']) / 1e6:.0f}",
         "agent": sizes(plain["agent"], "most"),
         "connected": f"{sizes(found['connected'], 'agent')}, and the coordinator's at {sizes(found['connected'], 'coordinator')}",
         "before": f"{plain['agent'][0]['before'] / 1e6:.0f}",

@@ -21,10 +21,11 @@ def blocks(page):
 
 
 def shown(page):
-    """The lines of the page's sample output, as patterns: … stands for what differs."""
+    """The lines of the page's sample output, as patterns: … and percentages stand for what differs."""
     samples = re.findall(r"^```text\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     lines = [line for sample in samples for line in sample.splitlines()]
-    return [".*".join(re.escape(part) for part in line.split("…")) for line in lines if line.strip(" …")]
+    differs = re.compile(r"…| *[+-]?[\d.]+(?= %)|± [\d.]+")
+    return [".*".join(map(re.escape, differs.split(line))) for line in lines if line.strip(" …")]
 
 
 def free_port():
