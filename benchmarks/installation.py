@@ -31,7 +31,7 @@ from coreg_core.protocol.plan import Agreement
 def peak():
     print([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0].split()[1])
 peak()
-data = prepare(Inputs(Path(sys.argv[1]), "y", "id")).data
+data = prepare(Inputs(table=Path(sys.argv[1]), target="y", id="id")).data
 factor(Agreement(form="semi-parametric"), data, data.y - data.y.mean()).respond(np.ones((len(data.Z), 1)), np.array([0.1]))
 peak()
 """
