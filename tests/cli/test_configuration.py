@@ -117,13 +117,6 @@ def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path
     assert set(Policy.model_fields) - said == {"peers", "factor_memory", "max_questions"}
 
 
-def test_the_starter_file_of_a_service_has_a_section_for_a_data_set(tmp_path):
-    (tmp_path / "agent.toml").write_text(files_of("partners", "policy.toml", service=True)[0])
-    settings = read_settings(tmp_path / "agent.toml", {}, ("data", "target", "id", "coordinator"))
-    assert list(settings.data) == ["patients"]
-    assert (settings.data["patients"].target, settings.models) == ("y", tmp_path / "models")
-
-
 def test_init_writes_both_files_once_and_peers_edits_the_policy_in_place(command, tmp_path):
     code, out, _ = command("coreg-agent", "init", "--preset", "partners")
     assert (code, "next: edit data, target, id and coordinator in agent.toml" in out) == (0, True)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import socket
-import sqlite3
 import urllib.request
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,9 +24,7 @@ from coordinator.store.history import History
 from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
-from coordinator.store.summaries import Summaries
 from coordinator.web import pages as web
-from coordinator.web.charts import convergence
 from coordinator.web.pages import show
 from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import Outcome
@@ -161,14 +158,6 @@ def test_a_status_that_is_older_than_the_run_is_not_its_state(store, status):
         assert "approval by b" in get(store, "/run/live")
 
 
-def test_the_next_coordinator_closes_the_sessions_of_the_killed_one(status):
-    status.set_service({"state": "ready"}, LAST)
-    late = "2026-01-02T03:04:06.000+00:00"
-    status.opened("late", "0.2.0", "", late)  # after the last status, and before the kill
-    status.all_ended(status.service()["updated_at"])  # as it starts
-    assert {each.site: each.ended for each in status.sites()} == {"a": LAST, "b": LAST, "late": late}
-
-
 def test_a_run_is_shown_with_its_convergence_and_the_sites_that_it_waits_for(shown):
     assert "no runs begin with" in get(shown, "/run/nothing", 404)
     with exclusive(shown, "a coordinator"):
@@ -220,23 +209,6 @@ def test_runs_stand_side_by_side_by_what_differs(shown):
     assert "Choose runs" in get(shown, "/compare")
 
 
-def test_the_chart_is_in_powers_of_ten_from_left_to_right(shown):
-    summary, rounds = Summaries(shown, read_only=True).show("over")
-    residual, gap = convergence(summary.plan, rounds)
-    for chart in (residual, gap):
-        for line in chart.lines:
-            xs, ys = zip(*([float(n) for n in point.split(",")] for point in line.points.split()), strict=True)
-            assert list(xs) == sorted(xs)
-            assert all(0 <= x <= 360 for x in xs)
-            assert all(0 <= y <= 210 for y in ys)
-            assert ys[-1] > ys[0], "it falls: down is more on a screen"
-        assert [len(stop.values) for stop in chart.stops] == [2] * len(chart.stops)
-    assert all(tick.startswith("1e") for _, tick in residual.y_ticks)
-    last = next(r for r in rounds[::-1] if r["verified"])
-    assert gap.stops[-1].values == tuple(f"{value:.0e}" for value in last["gap"])
-    assert convergence(summary.plan, []) == []
-
-
 def rows(text):
     return [run for run in re.findall(r'<th scope="row">.*?/run/(\w+)"', text, re.S) if run in ("over", "live")]
 
@@ -261,19 +233,6 @@ def test_runs_are_filtered_searched_and_paged(shown, monkeypatch):
         assert "state=&amp;study=&amp;q=over&amp;page=" not in get(shown, "/runs?q=over")
 
 
-def test_the_notices_are_searched(store):
-    told = History(store)
-    told.add(n.Stalled("live", ("b",), 60.0), NOW)
-    told.add(n.RunStarted("live", "s", resumed=False), NOW)
-    told.flush()
-    told.close()
-    assert "2 notices" in get(store, "/notices")
-    assert ("1 notice<" in get(store, "/notices?only=warnings"), "stalled" in get(store, "/notices?q=started")) == (
-        True,
-        False,
-    )
-
-
 def test_a_study_shows_its_runs_over_time(store):
     runs = RunStore(store)
     for i, outcome in enumerate((Outcome.CONVERGED, Outcome.REFUSED, Outcome.MAX_ROUNDS)):
@@ -288,16 +247,6 @@ def test_a_study_shows_its_runs_over_time(store):
     assert "a/b &lt;monthly&gt;" in text
     assert "No study has the name" in get(store, "/study/nothing", 404)
     assert re.search(r"3 runs: 1 converged, 1 max rounds, 1 refused", get(store, "/studies"))
-
-
-def test_a_pruned_run_says_when(store):
-    db = sqlite3.connect(store)
-    db.execute("delete from rounds where run = 'over'")
-    db.execute("update runs set pruned = '2026-02-03T00:00:00' where run = 'over'")
-    db.commit()
-    db.close()
-    assert "The rounds of this run were pruned on 2026-02-03." in get(store, "/run/over")
-    assert "history pruned on 2026-02-03" in get(store, "/")
 
 
 def test_an_empty_store_says_what_to_do(tmp_path):

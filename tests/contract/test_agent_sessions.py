@@ -330,12 +330,9 @@ def test_an_end_that_the_site_did_not_see_ends_the_session_without_a_model(
     "frame",
     [
         pb.CoordinatorFrame(),
-        pb.CoordinatorFrame(message=pb.ToSite()),
-        pb.CoordinatorFrame(chunk=pb.Chunk(run="run-1", data=bytes(8))),
-        pb.CoordinatorFrame(message=pb.ToSite(proposal=pb.Proposal(run="run-1"))),
         pb.CoordinatorFrame(message=pb.ToSite(finished=pb.Finished(run="run-1", outcome="VICTORY"))),
     ],
-    ids=["no content", "no body", "chunk", "half a plan", "outcome"],
+    ids=["no content", "outcome"],
 )
 def test_a_frame_that_the_protocol_does_not_allow_is_refused_in_words(
     tmp_path: Path, frame: pb.CoordinatorFrame

@@ -11,10 +11,10 @@ from machine.tiny import make_plan, offer_of
 
 from coordinator.machine.events import AccessRefused, Breached, Received, Revoked, SiteJoined, SiteLost
 from coordinator.transports import sessions as rules
-from coordinator.transports.sessions import MAX_UNHANDLED, MAX_UNLABELLED, _Session
+from coordinator.transports.sessions import MAX_UNHANDLED, MAX_UNLABELLED
 from coreg_core.errors import Refused
 from coreg_core.protocol import messages as m
-from coreg_wire.transport.codec import PIECE_BYTES, Assembler, site_message_to_frames
+from coreg_wire.transport.codec import PIECE_BYTES, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
 
 PIECE = PIECE_BYTES // 8
@@ -43,6 +43,12 @@ async def joined(sessions: Frames, events: Events, release: str = "test") -> Cli
     return client
 
 
+async def at_rest() -> None:
+    """Everything that can happen without another message has happened."""
+    for _ in range(1000):
+        await asyncio.sleep(0)
+
+
 def head(count: int, data: bytes, run: str = RUN) -> pb.SiteFrame:
     """An answer that announces so many words, with these bytes."""
     words = pb.Words(count=count, data=data)
@@ -63,10 +69,7 @@ def chunk(data: bytes) -> pb.SiteFrame:
         (list(site_message_to_frames(LEAVING)), "start with Hello"),
         ([head(3, bytes(24))], "whose plan was not accepted here"),
         ([chunk(b"12345678")], "a chunk that belongs to no message"),
-        ([pb.SiteFrame()], "an empty frame"),
-        ([pb.SiteFrame(message=pb.FromSite())], "of a kind that this version does not know"),
         ([b"\xff\xff\xff garbage"], "not a protobuf message"),
-        ([b""], "an empty frame"),
         (list(site_message_to_frames(hello(site="a" * 10_001))), "10001 characters"),
         ([], "nothing was received"),
         (None, "nothing was received"),
@@ -86,15 +89,15 @@ async def test_a_session_opens_with_hello_or_is_rejected_with_the_reason(frames:
 
 
 @within(30)
-async def test_a_greeting_comes_first_and_delays_no_end() -> None:
+async def test_a_greeting_comes_first_and_delays_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The site owes no answer to it, so the end does not wait for one."""
+    monkeypatch.setattr(rules, "CLOSE_GRACE", 1000.0)
     receipt = m.Countersigned(RUN, m.LedgerHead(3, "ab", "now"), "now", "05", "06")
     async with serving() as (sessions, events):
         sessions.greetings = lambda _site: [receipt]
         client = await joined(sessions, events)
         assert await client.receive() == receipt
-        began = asyncio.get_running_loop().time()
         await sessions.close()
-        assert asyncio.get_running_loop().time() - began < 0.1, "the site owes no answer to it"
 
 
 @within(30)
@@ -148,17 +151,9 @@ async def test_a_session_whose_certificate_was_revoked_is_reported(monkeypatch: 
     ("room", "frames", "words"),
     [
         (3, [head(4, bytes(32))], "at most 3 fit"),
-        (3, [head(1 << 60, b"")], "at most 3 fit"),
         (3, [head(3, bytes(16))], "a piece of 16 bytes at 0 of words of 24"),
-        (3, [head(3, bytes(32))], "a piece of 32 bytes at 0"),
-        (3, [chunk(b"12345678")], "belongs to no message"),
-        (3, [head(3, bytes(24)), chunk(b"12345678")], "belongs to no message"),
         (3, [b"\x0a\xff"], "not a protobuf message"),
-        (3, [pb.SiteFrame()], "an empty frame"),
         (2 * PIECE, 2 * [head(2 * PIECE, WHOLE_PIECE)], "before its last message was complete"),
-        (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE[:-8])], "a piece of 1048568 bytes at 1048576"),
-        (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE[:-8])], "a piece of 1048568 bytes at 0"),
-        (2 * PIECE, [head(2 * PIECE, b"")], "a piece of 0 bytes at 0"),
         (3, [head(3, bytes(24), "run-9")], "run 'run-9', whose plan was not accepted here"),
         (
             3,
@@ -282,21 +277,8 @@ async def test_messages_of_a_replaced_session_that_were_held_back_are_no_events(
         await joined(sessions, events, "newer")
         for handled in events.held:
             handled()
-        await asyncio.sleep(0.05)
+        await at_rest()
         assert isinstance(events.seen[-1], SiteJoined)
-
-
-@within(30)
-async def test_the_reader_of_a_replaced_session_emits_nothing() -> None:
-    async with serving() as (sessions, events):
-        sessions._sessions["a"] = _Session("a", Assembler())
-
-        async def frames() -> AsyncIterator[bytes]:
-            for frame in (*site_message_to_frames(LEAVING), b"garbage"):
-                yield frame
-
-        await sessions._read(frames(), Assembler(), _Session("a", Assembler()))
-        assert events.seen == []
 
 
 # --- backpressure -------------------------------------------------------------------------------------------------
@@ -310,11 +292,11 @@ async def test_no_more_of_a_session_is_read_than_the_coordinator_handles() -> No
         b = sessions.dial()
         for number in range(3 * MAX_UNHANDLED):
             await a.send(m.Fault(RUN, 0, number, ""))
-        await asyncio.sleep(0.05)
+        await at_rest()
         assert len(events.seen) == 1 + MAX_UNHANDLED
         await b.send(hello("b"))  # another session is not held back by it
         await b.send(m.Fault(RUN, 0, 0, ""))
-        await asyncio.sleep(0.05)
+        await at_rest()
         assert [type(event) for event in events.seen[-2:]] == [SiteJoined, Received]
         while len(events.seen) < 3 + 3 * MAX_UNHANDLED:
             assert len(events.held) <= MAX_UNHANDLED + 1

@@ -2,15 +2,13 @@
 
 import stat
 import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from coordinator.authority.pki import create_authority, load_server, reissue_server, server_names, sign_request
-from coordinator.cli.service import _soon
 from coordinator.service.access import DAY, AccessControl
-from coreg_core.errors import Refused, UsageError
+from coreg_core.errors import UsageError
 from site_agent.identity.identity import Identity, check_identity, enrol, install
 from site_agent.machine.notices import Notice
 from site_agent.service.reload import ReloadingIdentity
@@ -73,15 +71,6 @@ def test_an_agent_does_not_become_another_site(home: Path) -> None:
     assert "it names b, but this agent is a" in log[0].text
 
 
-def test_a_coordinator_keeps_what_it_has_where_the_files_are_not_right(home: Path) -> None:
-    access = AccessControl(home / "ca", insecure=False)
-    reissue_server(home / "ca")
-    access.reload()
-    (home / "ca" / "coordinator.key").chmod(0o644)
-    with pytest.raises(Refused, match="open to other users"):
-        access.reload()
-
-
 def test_what_expires_is_said_a_month_ahead_and_once_a_day(home: Path) -> None:
     reissue_server(home / "ca", days=20)
     (home / "ca" / "ca.key").rename(home / "ca.key")
@@ -117,17 +106,3 @@ def test_a_lost_key_of_the_server_is_made_again(home: Path) -> None:
     (authority / "ca.pem").unlink()
     with pytest.raises(UsageError, match="Restore it from your backup"):
         load_server(authority)
-
-
-def test_sites_says_which_certificates_end_soon() -> None:
-    now = datetime.now(UTC)
-    soon = _soon((now + timedelta(days=12, hours=1)).isoformat())
-    assert soon == " (expires in 12 days; it is renewed when the site connects, if ca.key is on this machine)"
-    assert _soon((now - timedelta(days=2)).isoformat()).startswith(" (EXPIRED; ")
-    assert _soon((now + timedelta(days=31)).isoformat()) == ""
-
-
-def test_an_agents_warning_says_what_to_do(home: Path) -> None:
-    soon = check_identity(home / "a").expiry_warning(now=datetime.now(UTC) + timedelta(days=345))
-    assert soon is not None
-    assert soon.endswith("Have the coordinator's operator sign site.csr again, and install the answer.")

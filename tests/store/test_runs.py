@@ -2,8 +2,6 @@
 
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -85,18 +83,6 @@ def test_no_file_of_the_store_has_a_number_of_a_site_in_it(store: Summaries) -> 
     assert not any(word.tobytes() in content for words in sums for word in words if word > 1 << 32)
 
 
-def test_a_second_process_sees_what_was_written(store: Summaries) -> None:
-    plan = begun(store, undisturbed(make_plan()).records[:5])
-    program = (
-        "import sys; from pathlib import Path; from coordinator.store.summaries import Summaries\n"
-        "store = Summaries(Path(sys.argv[1])); [plan] = store.unfinished(); [attempt] = store.records(plan.run)\n"
-        "print(plan.digest, attempt.attempt, attempt.steps, store.show(plan.run)[0].steps)"
-    )
-    command = [sys.executable, "-c", program, str(store.path)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert out.split() == [plan.digest, "0", "4", "4"]
-
-
 def test_unfinished_runs_come_in_the_order_in_which_they_began(store: Summaries) -> None:
     for run, started in [("old", "01"), ("new", "03"), ("middle", "02"), ("over", "09")]:
         store.begin(make_plan(run=run), f"2026-01-{started}")
@@ -104,14 +90,6 @@ def test_unfinished_runs_come_in_the_order_in_which_they_began(store: Summaries)
     write(store, make_plan(run="new"), [Ended(Outcome.SITE_FAULT, "b")])
     assert unfinished(store) == ["old", "middle", "new"], "an end that is not closed is still delivered"
     assert store.latest(make_plan().digest).run == "new"
-
-
-def test_a_run_has_begun_with_its_first_attempt(store: Summaries) -> None:
-    plan = begun(store)
-    write(store, plan, [SiteExcluded("c", Outcome.REFUSED, "no")])
-    assert not store.has_begun(plan.run)
-    write(store, plan, undisturbed(plan).records[:1])
-    assert store.has_begun(plan.run)
 
 
 @pytest.mark.parametrize("kept", [0, 5, -1])
@@ -189,11 +167,6 @@ def test_damaged_pages_are_a_storage_error(store: Summaries) -> None:
 
     with pytest.raises(StorageError):  # where it shows is the library's business
         read()
-
-
-def test_a_record_of_a_run_that_did_not_begin_is_a_storage_error(store: Summaries) -> None:
-    with pytest.raises(StorageError):
-        write(store, make_plan(), undisturbed(make_plan()).records[:1])
 
 
 def test_a_failed_write_leaves_nothing_half_done(store: Summaries) -> None:

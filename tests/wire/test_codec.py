@@ -9,7 +9,6 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +29,6 @@ from wire.frames import (
     to_site_frames,
 )
 
-from coreg_core.errors import BadData
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.messages import FromSite, ToSite
 from coreg_core.protocol.plan import (
@@ -141,11 +139,6 @@ def test_what_was_read_cannot_be_written_to() -> None:
         back.words.values[0] = 2
 
 
-def test_words_of_another_byte_order_are_refused() -> None:
-    with pytest.raises(BadData, match="a row of uint64"):
-        Words(np.zeros(3, dtype=">u8"))
-
-
 # --- limits -------------------------------------------------------------------------------------------------------
 
 
@@ -215,10 +208,6 @@ BEGUN = announced(2 * PIECE, WHOLE_PIECE)
 def test_malformed_words_and_frames_are_refused(frames: list[bytes], words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
         from_site_frames(frames, room=2 * PIECE)
-
-
-def test_words_that_never_end_make_no_message() -> None:
-    assert from_site_frames(of_site(answered(2 * PIECE + 1))[:-1], room=3 * PIECE) == []
 
 
 # --- runs that share a stream --------------------------------------------------------------------------------------

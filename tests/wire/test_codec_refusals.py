@@ -61,37 +61,20 @@ NAN = float("nan")
     ("frame", "words"),
     [
         (planned("membership"), "membership is missing"),
-        (planned("agreement"), "objective is of a kind that this version does not know"),
-        (planned("iteration"), "iteration is missing"),
-        (planned("privacy"), "privacy is missing"),
         (planned("membership", on_dropout="panic"), "on_dropout is 'panic'"),
         (planned("membership", sites=None), "sites has 0 entries"),
         (planned("membership", min_sites=None), "min_sites is 0; at least 1"),
-        (planned("agreement", form="Exact"), "form is 'Exact'"),
         (planned("agreement", kernel="rbf"), "kernel is 'rbf'"),
-        (planned("iteration", name="newton"), "name is 'newton'"),
-        (planned("agreement", label_units="log"), "label_units is 'log'"),
-        (planned("privacy", aggregation="trusting"), "aggregation is 'trusting'"),
         (planned("agreement", coupling=None), "coupling has 0 entries; 1 to 64 fit"),
         (planned("agreement", coupling=65 * [1.0]), "coupling has 65 entries"),
         (planned("agreement", coupling=[1.0, float("inf")]), "coupling is inf"),
-        (planned("agreement", coupling=[-1.0]), "coupling is -1"),
         (planned("iteration", tolerance=NAN), "tolerance is nan"),
-        (planned("iteration", prediction_tolerance=NAN), "prediction_tolerance is nan"),
-        (planned("iteration", tolerance=-1e-9), "tolerance is -1e-09; at least 0"),
         (planned("iteration", max_rounds=None), "max_rounds is 0; at least 1"),
         (planned("iteration", max_rounds=2**40), "max_rounds is 1099511627776; at most"),
-        (planned("iteration", threads=5000), "threads is 5000; at most 1024"),
-        (planned("agreement", landmarks=None), "landmarks is 0; at least 1"),
         (planned("agreement", bandwidth=None), "bandwidth is missing"),
-        (planned("agreement", bandwidth=pb.RuleOrValue()), "bandwidth is missing"),
         (planned("agreement", bandwidth=pb.RuleOrValue(rule="silverman")), "bandwidth is 'silverman'"),
         (planned("agreement", bandwidth=pb.RuleOrValue(value=0.0)), "bandwidth is 0.0; only more than 0"),
-        (planned("agreement", ridge=pb.RuleOrValue(rule="median")), "ridge is 'median'"),
-        (planned("agreement", ridge=pb.RuleOrValue(value=NAN)), "ridge is nan"),
-        (planned("agreement", ridge=pb.RuleOrValue(value=-1.0)), "ridge is -1"),
         (ended(outcome="VICTORY"), "outcome is 'VICTORY'"),
-        (ended(outcome=""), "outcome is ''"),
         (ended(run="r" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
         (proposed(), "plan is missing"),
         (pb.CoordinatorFrame(message=pb.ToSite()).SerializeToString(), "does not know"),
@@ -110,10 +93,8 @@ def test_what_the_coordinator_may_not_say(frame: bytes, words: str) -> None:
         (said(attempt=2**31), "attempt is 2147483648; at most"),
         (said(report=pb.Report(gap=65 * [0.0])), "gap has 65 entries; 0 to 64"),
         (said(report=pb.Report(gap=[NAN])), "gap is nan"),
-        (said(report=pb.Report(residual=[float("inf")])), "residual is inf"),
         (said(parts=10_001 * [pb.Part()]), "parts has 10001 entries"),
         (offered(resume=9 * [pb.Resume()]), "resume has 9 entries; 0 to 8"),
-        (offered(attempt=2**31), "attempt is 2147483648; at most"),
         (offered(signature="0" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
     ],
 )
@@ -128,11 +109,6 @@ def test_no_control_character_reaches_a_terminal(text: str) -> None:
     assert isinstance(message, m.Leaving)
     assert message.reason.isprintable()
     assert len(message.reason) == len(text)
-
-
-def test_escape_sequences_are_blanked() -> None:
-    [message] = from_site_frames(of_site(m.Leaving("\x1b[2Jall is well\r\n\x9b0m‮")))
-    assert message == m.Leaving(" [2Jall is well   0m ")
 
 
 @pytest.mark.parametrize(
