@@ -6,18 +6,15 @@ import time
 
 import numpy as np
 import pytest
-from machine.additive_tiny import additive_plan
 from machine.tiny import make_plan
 from rich.console import Console
 
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import Finished, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Scoring
 from coreg_wire.terminal.logs import last_line, make_log
 from site_agent.machine import notices
-from site_agent.machine.notices import Notice, describe_plan, describe_work
+from site_agent.machine.notices import Notice
 from site_agent.service.console import OperatorConsole, ServiceLog
 
 PROGRESS = Progress(3, True, np.array([0.5]), np.array([0.25]), np.array([0.125]), (None,))
@@ -38,11 +35,6 @@ def test_a_plan_is_seen_to_be_worked_on(terminal):
     assert ("factoring the data" in out.getvalue()) is terminal
 
 
-def test_json_has_sentences_as_events(capsys):
-    OperatorConsole(as_json=True)(notices.finding("your model is good"))
-    assert json.loads(capsys.readouterr().out) == {"event": "note", "text": "your model is good"}
-
-
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_error_that_ends_a_service_is_a_line_of_its_log(capsys, as_json):
     with (
@@ -54,23 +46,6 @@ def test_the_error_that_ends_a_service_is_a_line_of_its_log(capsys, as_json):
         told = json.loads(capsys.readouterr().err)
         assert (end.value.code, told.pop("timestamp")[:2]) == (8, "20")
         assert told == {"level": "error", "event": "failed", "text": "the disk is full.", "exit_code": 8}
-
-
-def test_the_words_of_plans_and_work():
-    clear, secure = make_plan(), make_plan(aggregation="secure", min_sites=3)
-    assert "IN THE CLEAR" in describe_plan(clear)
-    assert "sums that it cannot read" in describe_plan(secure)
-    assert "additive objective" in describe_plan(additive_plan())
-    scores = make_plan()
-    scores = type(scores)(**{**vars(scores), "objective": Scoring("t1", "additive", receivers=("a",))})
-    assert describe_plan(scores).endswith(
-        "scoring together with the models of run t1 (additive), scores to a, sites a, b, c"
-    )
-    assert describe_work(clear) == "checking the plan and factoring the data"
-    assert describe_work(scores) == "checking the plan"
-    assert describe_work(Proposal("r", 0, scores)) == "checking the plan"
-    assert describe_work(Step("r", 0, 3)) == "answering step 3"
-    assert describe_work(Finished("r", Outcome.CONVERGED, "")) == "writing the result"
 
 
 def test_a_service_logs_events_with_fields_and_nothing_private(capsys, monkeypatch):

@@ -51,17 +51,6 @@ def test_the_ledger_remembers_what_the_site_remembers(tmp_path, residuals):
     assert remember(tmp_path / "l")[0].recall(plan, "ids") == Remembered(len(lines), groups)
 
 
-@pytest.mark.parametrize("residuals", ["grouped", "open"])
-def test_the_lines_say_what_grouped_and_open_residuals_disclose(tmp_path, residuals):
-    _, _, lines = ledgered(tmp_path / "l", additive_plan(rows="common", residuals=residuals), common=True)
-    affine = [e for e in lines if e["question"] == "FIXED_POINT affine"]
-    assert len(affine) == 3
-    word = "means over groups" if residuals == "grouped" else "every label can be computed"
-    assert all(word in e["what"] and e["labels"] == "in the vectors" for e in affine)
-    assert all("labelled" in e["what"] for e in lines if e["question"].startswith("SMOOTHER"))
-    assert not any("smoothed" in e["what"] for e in lines)
-
-
 def test_groups_that_went_out_are_remembered_by_every_plan_and_name_no_row(tmp_path):
     _, _, lines = ledgered(tmp_path / "l", additive_plan(rows="common", residuals="grouped"), common=True)
     [groups] = [entry["groups"] for entry in lines if "groups" in entry]  # with the first answer of their means, once

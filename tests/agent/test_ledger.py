@@ -29,7 +29,6 @@ from coreg_core.protocol.messages import (
     Report,
 )
 from coreg_core.protocol.plan import Membership, Plan
-from coreg_wire.files.disk import Disk
 from coreg_wire.files.locks import is_held
 from site_agent.ledger import GENESIS, Ledger, read_ledger, remember
 
@@ -274,37 +273,6 @@ def test_two_agents_never_write_one_chain(tmp_path):
     assert not is_held(path)
     write(path, [Leaving("again")])
     assert len(list(read_ledger(path))) == 2
-
-
-def test_places_where_no_ledger_can_be_are_refused(tmp_path):
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(StorageError, match="cannot be read"):
-        Ledger(tmp_path / "folder")
-    assert not is_held(tmp_path / "folder")
-    with pytest.raises(StorageError, match="cannot be read"):
-        list(read_ledger(tmp_path / "none"))
-
-
-class FullDisk(Disk):
-    """What fits is written, and then there is no space: twenty bytes."""
-
-    def append_to(self, path):
-        file = super().append_to(path)
-        write_all = file.write
-
-        def write(data):
-            write_all(data[:20])
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        file.write = write
-        return file
-
-
-def test_a_full_disk_stops_the_message_and_its_rest_is_removed(tmp_path):
-    with pytest.raises(StorageError, match=r"No space left on device.*nothing was sent"):
-        write(tmp_path / "l", [Leaving("over")], disk=FullDisk())
-    write(tmp_path / "l", [Leaving("later")])
-    assert [e["kind"] for e in read_ledger(tmp_path / "l")] == ["Leaving"]
 
 
 @pytest.mark.parametrize("room", [20, 10_000], ids=["a part of the line", "a line that is not synced"])

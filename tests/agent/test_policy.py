@@ -9,11 +9,10 @@ from machine.additive_tiny import additive_plan
 from machine.tiny import make_plan
 
 from coreg_core.errors import UsageError
-from coreg_core.protocol.plan import Additive, Agreement, Scoring
+from coreg_core.protocol.plan import Agreement, Scoring
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy, read_policy
 from site_agent.policy.units import scaled
-from site_agent.service.preflight import policy_summary
 
 
 def plain(**keys):
@@ -261,19 +260,6 @@ def test_wider_columns_scale_a_plans_numbers_down():
     assert (gaussian.bandwidth, laplacian.bandwidth) == pytest.approx((0.01, 0.1))
 
 
-def test_a_rule_is_evaluated_on_the_sites_own_rows_and_not_judged():
-    none = scaled(Agreement(), DATA)
-    assert (none.bandwidth, none.ridge, none.of_all) == (None, None, None)
-
-
-def test_every_value_of_a_grid_counts():
-    rng = np.random.default_rng(0)
-    data = PrivateData(rng.normal(size=(6, 2)), rng.normal(size=6), rng.normal(size=(9, 2)), "ids")
-    one, tried = (scaled(Additive(ridge=0.3, rows=rows), data) for rows in ("private", "common"))
-    assert (one.ridge, one.of_all) == pytest.approx((0.3, 0.3 / 6))
-    assert (tried.ridge, tried.of_all) == pytest.approx((0.3 * 0.1 / 3.0, 0.3 / 0.3 / 6))  # noise over prior
-
-
 def test_rows_without_a_scale_are_not_judged_and_one_labelled_row_has_the_scale_of_the_shared_ones():
     alike = PrivateData(np.ones((3, 2)), np.arange(3.0), np.ones((4, 2)), "ids")
     assert scaled(Agreement(bandwidth=1e-9, ridge=1.0), alike).bandwidth is None
@@ -294,10 +280,3 @@ def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows()
     assert (Policy().objection(plan, DATA) or "").endswith(
         "This policy has only default values. If the site has a policy.toml, give it with --policy."
     )
-
-
-def test_check_shows_the_keys_that_differ_from_the_defaults():
-    assert "telephone" not in policy_summary(Policy(ids_secret="agreed by telephone"))
-    assert policy_summary(Policy()) == "keys that differ from the defaults: none; pinned peers: none"
-    partners = Policy(scoring=True, peers={"a": "0" * 64, "b": "1" * 64})
-    assert policy_summary(partners) == "keys that differ from the defaults: scoring = true; pinned peers: a, b"

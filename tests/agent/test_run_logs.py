@@ -2,7 +2,6 @@
 
 import tracemalloc
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -111,14 +110,6 @@ def test_a_log_on_a_disk_keeps_no_vector_in_memory_and_says_when_it_is_gone(tmp_
     (tmp_path / "r1.sums").unlink()
     with pytest.raises(StorageError, match=r"r1\.sums: the sums of this run can no longer be read"):
         _ = found.sums[0].values
-
-
-def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch):
-    log, kept = written(tmp_path, [Sum(None, (1.0,))])
-    monkeypatch.setattr("pathlib.Path.open", mock.Mock(side_effect=OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space left on device") as error:
-        log.append(kept.with_sum(Sum(None, (2.0,))))
-    assert error.value.filename == str(tmp_path / "r1.sums")
 
 
 def test_only_the_agent_reads_a_log_and_a_name_leads_nowhere_else(tmp_path):

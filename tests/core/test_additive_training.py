@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from benchmarks.additive_reference.in_memory import run_in_memory
-from coreg_core.additive.model.terms import Additive
-from coreg_core.additive.question_types import Ask, Column
+from coreg_core.additive.question_types import Ask
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from coreg_core.agreement.schedules.schedule import Stop
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import BadData
 
 
 @pytest.mark.parametrize(
@@ -23,16 +22,10 @@ from coreg_core.errors import BadData, UsageError
     [
         {},
         {"targets": "raw"},
-        {"kernel": "laplacian"},
-        {"kernel": "polynomial", "degree": 2},
-        {"kernel": "linear"},
         {"bandwidth": 4.0, "ridge": 0.5},
-        {"tuning_steps": 0},
-        {"intercept_prior": 100.0},
         {"random_intercept": 0.0},
         {"rows": "common", "folds": 2},
         {"rows": "common", "residuals": "grouped"},
-        {"rows": "common", "residuals": "open"},
     ],
     ids=str,
 )
@@ -60,99 +53,6 @@ def test_messages_alone_equal_the_dense_oracle(changes):
         candidate = site._features(site._settings[None])
         assert_allclose(site.model.part.predict(site._X), deviation * (candidate.labelled @ w), atol=1e-7)
         assert site.model.intercept == pytest.approx(mean + deviation * (a + offset), abs=1e-7)
-
-
-def test_the_shape_of_a_training():
-    """Phases in order, one affine question a solve, and what is counted as a round."""
-    made, seen = federation(QUICK), []
-    training = Training(QUICK)
-    state = training.start(made.n_unlabelled)
-    affine = rounds = exchanges = 0
-    while not training.finished(state):
-        question = training.query(state)
-        total = made.sites[0].answer(question)
-        for site in made.sites[1:]:
-            total = total + site.answer(question)
-        affine += question.ask is Ask.FIXED_POINT and question.part == "affine"
-        rounds += total.vectors.size > 0
-        exchanges += 1
-        state = training.step_with(state, total)
-        if not seen or seen[-1] != question.ask:
-            seen.append(question.ask)
-    tuning = [Ask.FIXED_POINT, Ask.TRACES] * 2
-    assert seen == [
-        *(Ask.LABELS, Ask.SPREAD, Ask.SCORE, Ask.SMOOTHER),
-        *tuning,
-        *(Ask.FIXED_POINT, Ask.SMOOTHED, Ask.GRADIENT, Ask.MODEL),
-    ]
-    assert affine == 1 + QUICK.tuning_steps
-    assert (state.rounds, state.exchanges) == (rounds, exchanges)
-    assert training.query(state).ask is Ask.MODEL  # a site that comes late is told its model once more
-
-
-@pytest.mark.parametrize("changes", [{}, {"rows": "common", "folds": 2}], ids=str)
-def test_whoever_has_a_state_goes_on_from_it_on_the_same_bits(changes):
-    """A state is a value: whoever has it goes on from it, with sites that start afresh and hear the same questions."""
-    terms = replace(QUICK, **changes)
-    made, stored, asked = federation(terms), [], []
-    training = Training(terms)
-    state = training.start(made.n_unlabelled)
-    while not training.finished(state):
-        stored.append(state)
-        question = training.query(state)
-        asked.append(question)
-        total = made.sites[0].answer(question)
-        for site in made.sites[1:]:
-            total = total + site.answer(question)
-        state = training.step_with(state, total)
-    for position in {0, 3, 7, len(stored) // 2, len(stored) - 4}:
-        fresh = federation(terms)
-        for question in asked[:position]:
-            for site in fresh.sites:
-                site.answer(question)
-        again = run_in_memory(training, stored[position], fresh.sites)
-        assert_array_equal(again.x, state.x)
-        assert_array_equal(again.certificate, state.certificate)
-        assert again.rounds == state.rounds
-        for one, other, (rows, _) in zip(fresh.sites, made.sites, made.tables, strict=True):
-            assert_array_equal(one.model.own.predict(rows), other.model.own.predict(rows))
-
-
-def test_a_site_that_wrote_down_what_it_was_told_goes_on_from_there():
-    """Killed before any question: its own few arrays are enough, and no question is asked again."""
-    made = federation(QUICK)
-    training = Training(QUICK)
-    straight = run_in_memory(training, training.start(80), federation(QUICK).sites)
-    state = training.start(80)
-    while not training.finished(state):
-        stored = [{name: np.array(a) for name, a in site.to_arrays().items()} for site in made.sites]
-        made = federation(QUICK)
-        for site, arrays in zip(made.sites, stored, strict=True):
-            site.restore(arrays)
-        question = training.query(state)
-        total = made.sites[0].answer(question)
-        for site in made.sites[1:]:
-            total = total + site.answer(question)
-        state = training.step_with(state, total)
-    assert_array_equal(state.x, straight.x)
-    assert all(site.model is not None for site in made.sites)
-
-
-def test_a_repeated_question_is_answered_with_the_same_bits():
-    made = federation(QUICK)
-    training = Training(QUICK)
-    state = training.start(made.n_unlabelled)
-    while not training.finished(state):
-        question = training.query(state)
-        answers = [site.answer(question) for site in made.sites]
-        for site, answer in zip(made.sites, answers, strict=True):
-            again = site.answer(question)
-            assert_array_equal(again.vectors, answer.vectors)
-            assert_array_equal(again.scalars, answer.scalars)
-        total = answers[0]
-        for answer in answers[1:]:
-            total = total + answer
-        state = training.step_with(state, total)
 
 
 def test_questions_that_are_label_free_do_not_change_with_labels():
@@ -192,43 +92,6 @@ def test_labels_in_other_units_give_the_same_models_in_those_units():
     for one, other, (rows, _) in zip(plain.sites, scaled.sites, plain.tables, strict=True):
         expected = 1e3 * one.model.own.predict(rows) - 273.15
         assert_allclose(other.model.own.predict(rows), expected, rtol=1e-6)
-
-
-def test_a_site_blends_its_joined_model_with_its_own():
-    made = federation(QUICK)
-    train(made, QUICK)
-    for site, (rows, _) in zip(made.sites, made.tables, strict=True):
-        model = site.model
-        if site.n_labelled == 0:
-            assert model.alone is None
-            assert_allclose(model.own.predict(rows), model.joined.predict(rows))
-        else:
-            weight = model.blend.weight
-            blended = weight * model.joined.predict(rows) + (1 - weight) * model.alone.predict(rows)
-            assert_allclose(model.own.predict(rows), blended, atol=1e-9)
-            assert len(model.own.functions) <= 2  # an expansion for each width in use, not one for each part
-
-
-def test_the_joined_model_is_what_design_7_4_says():
-    """f_v(x) = a + a_v + h_v(x) + smooth_v(s − h_v(Z))(x), on the labelled rows: Φw + S(s − Zw) + mean."""
-    made = federation(TIGHT)
-    _, state = train(made, TIGHT)
-    mean, deviation = state.units.tolist()
-    s, m = state.x[: made.n_unlabelled, 0], made.n_unlabelled
-    for site in made.sites[:2]:
-        view = site.view
-        alpha, w = view.solve(state.x[:, :1], view.y[:, None], site.hypers[-1])
-        others = s - view.shared @ w[:, 0]
-        offset = view.own_intercept(alpha)[0]
-        fitted = (
-            state.x[-1, 0]
-            + offset
-            + view.labelled @ w[:, 0]
-            + view.coupling.forward(others[:, None])[:, 0]
-            + others.mean()
-        )
-        assert_allclose(site.model.joined.predict(site._X), mean + deviation * fitted, atol=1e-9)
-        assert m == view.n_unlabelled
 
 
 def test_joining_helps_where_columns_are_dealt_out():
@@ -292,53 +155,12 @@ def test_nobody_knows_a_label():
         train(made, QUICK)
 
 
-@pytest.mark.parametrize("offset", [0.5, 0.01])
-def test_features_that_are_not_centred_are_noticed(offset):
-    class Shifted(AdditiveSite):
-        def answer(self, question):
-            said = super().answer(question)
-            if question.ask is Ask.FIXED_POINT and question.part == "affine":
-                said.vectors[:80] += offset
-            return said
-
-    rng = np.random.default_rng(0)
-    site = Shifted(rng.normal(size=(9, 2)), rng.normal(size=9), rng.normal(size=(80, 2)), QUICK)
-    training = Training(QUICK)
-    with pytest.raises(BadData, match="not centred"):
-        run_in_memory(training, training.start(80), [site])
-
-
 def test_columns_that_do_not_vary():
     site = AdditiveSite(np.ones((4, 2)), np.arange(4.0), np.ones((6, 2)), QUICK)
     other = federation(QUICK, n=(12,), m=6).sites[0]
     training = Training(QUICK)
     run_in_memory(training, training.start(6), [site, other])
     assert np.isfinite(site.model.own.predict(np.ones((3, 2)))).all()
-
-
-def test_what_a_site_refuses_to_start_with():
-    with pytest.raises(BadData, match="x: 0 labelled rows, 0 labels and 0 shared rows"):
-        AdditiveSite(np.ones((0, 2)), np.zeros(0), np.ones((0, 2)), QUICK, name="x")
-    with pytest.raises(UsageError, match="positions="):
-        AdditiveSite(np.ones((4, 2)), np.arange(4.0), np.ones((6, 2)), replace(QUICK, rows="common"))
-    site = federation(QUICK).sites[0]
-    training = Training(QUICK)
-    question = replace(
-        training.query(training.start(80)), ask=Ask.FIXED_POINT, columns=(Column(),), targets=np.zeros((161, 1))
-    )
-    with pytest.raises(UsageError, match="begin with SCORE"):
-        site.answer(replace(question, part="linear"))
-    made = federation(QUICK)
-    train(made, QUICK)
-    late = replace(question, part="affine", step=7, scalars=(1.0,))
-    with pytest.raises(UsageError, match="repeat the questions"):
-        made.sites[0].answer(late)
-    with pytest.raises(UsageError, match="needs rows="):
-        Additive(residuals="open")
-    with pytest.raises(UsageError, match="above 0"):
-        Additive(tolerance=float("nan"))
-    with pytest.raises(UsageError, match="GiB"):
-        Training(replace(QUICK, memory=1000)).start(100)
 
 
 @settings(max_examples=10)

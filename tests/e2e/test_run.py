@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from federation import (
-    ADDITIVE,
     BRISK,
     ENDLESS,
     LONG,
@@ -284,19 +283,16 @@ def test_a_run_that_was_killed_while_models_are_fetched_is_delivered_by_the_same
 
 @pytest.mark.drill
 def test_a_peer_that_is_frozen_with_its_connection_open_is_noticed_in_time_and_taken_back(tmp_path):
-    with federation(tmp_path, round=60, stall=60) as fed:
+    with federation(tmp_path, round=3000, stall=3000) as fed:
         fed.study("endless", **ENDLESS)
         coordinator, agents = fed.run("endless"), fed.all_join()
 
-        def frozen(process, noticed, seconds):
-            until(lambda: fed.answered() >= 10)
-            process.send_signal(signal.SIGSTOP)
-            until(noticed, seconds)
-            stopped_at = fed.answered()
-            process.send_signal(signal.SIGCONT)
-            until(lambda: fed.answered() > stopped_at + 10)
-
-        frozen(agents["west"], lambda: fed.events(event="left"), 15)  # idle = 3 there
+        until(lambda: fed.answered() >= 10)
+        agents["west"].send_signal(signal.SIGSTOP)
+        until(lambda: fed.events(event="left"))  # after [timeouts] idle, not after a round
+        stopped_at = fed.answered()
+        agents["west"].send_signal(signal.SIGCONT)
+        until(lambda: fed.answered() > stopped_at + 10)
         assert {(e["site"], e["lost"]) for e in fed.events(event="left")} == {("west", True)}, "and nobody else"
         assert {process.poll() for process in (coordinator, *agents.values())} == {None}
 
@@ -308,37 +304,21 @@ MACHINES = {
 }
 
 
-@pytest.mark.parametrize("study", ["agreement", "additive"])
-def test_machines_that_round_products_otherwise_step_the_same_log(tmp_path, study):
+def test_machines_that_round_products_otherwise_step_the_same_log(tmp_path):
     """Other BLAS kernels, other threads, numpy without vector instructions: one head at every site, and the run converges."""
     with federation(tmp_path) as fed:
-        fed.study("one", *([ADDITIVE] if study == "additive" else []), model="")
+        fed.study("one")
         coordinator, agents = fed.run("one"), []
         for site in SITES:
             command = [
-                Path(sys.executable).with_name("coreg-agent"),
-                "--data",
-                f"{site}.csv",
-                "--target",
-                "y",
-                "--id",
-                "id",
-            ]
-            command += [
-                "--identity",
-                site,
-                "--coordinator",
-                fed.address,
-                "--output",
-                f"{site}.model",
-                "--policy",
-                "policy.toml",
-            ]
+                Path(sys.executable).with_name("coreg-agent"), "--data", f"{site}.csv", "--target", "y", "--id", "id",
+                "--identity", site, "--coordinator", fed.address, "--output", f"{site}.model", "--policy", "policy.toml",
+            ]  # fmt: skip
             agents.append(
                 subprocess.Popen(command, cwd=tmp_path, env=os.environ | MACHINES[site], stdout=subprocess.DEVNULL)
             )
         assert coordinator.wait() == 0, fed.last("coordinator")
-        assert [agent.wait(60) for agent in agents] == [0, 0, 0]
+        assert [agent.wait() for agent in agents] == [0, 0, 0]
         [(heads,)] = fed.query("select heads from runs")
         told = json.loads(heads)
         assert [head["site"] for head in told] == list(SITES)

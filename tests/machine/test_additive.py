@@ -1,6 +1,5 @@
 """The additive objective through both machines: the dense oracle's solution, its folds, groups, and what a site refuses."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ from machine.additive_tiny import (
     EVERYTHING,
     NAMES,
     SMALL,
-    UNLABELLED,
     additive_plan,
     additive_sites,
     job,
@@ -23,7 +21,6 @@ from sklearn.datasets import load_diabetes
 
 from benchmarks.additive_reference.dense_training import forecast_dense, train_dense
 from coordinator.machine.records import AttemptBegan, StepDone
-from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.evaluation.recommendation import Told
@@ -123,25 +120,10 @@ def test_common_rows_through_the_same_messages(residuals: str) -> None:
     assert any(step.report.phase == "grid" for step in steps_of(pump)) == (residuals == "smoothed")
 
 
-def test_common_rows_need_every_labelled_row_among_the_shared_ones() -> None:
-    assert "rows=" in refusal(site_with("a", private_data("a")), additive_plan(rows="common"))
-
-
-def test_what_grouped_and_open_residuals_tell_and_no_more() -> None:
-    """q of the solution: zero off the labelled instances, constant over groups of three; under "open" every label follows."""
-    for residuals in ("grouped", "open"):
-        pump = undisturbed(additive_plan(**COMMON[residuals]), common=True)
-        q = pump.sites["a"].result.point[UNLABELLED : 2 * UNLABELLED, 0]
-        shared = [set(private_data(name, common=True).positions.tolist()) for name in NAMES]
-        assert not q[sorted(set(range(UNLABELLED)) - set.union(*shared))].any()
-        labelled = len(set.union(*shared))
-        assert (len(set(np.round(q, 9).tolist()) - {0.0}) == labelled) is (residuals == "open")
-
-
 # --- killed anywhere ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["private", *COMMON, "forecast"])
+@pytest.mark.parametrize("kind", ["private", "grouped", "forecast"])
 def test_killed_anywhere_it_ends_on_the_same_bits(kind: str) -> None:
     """An agent, at every fifth step; its engine keeps factors and numbers between questions, which follow from the sums."""
     terms = {"private": {}, "forecast": FORECAST, **COMMON}[kind]
@@ -180,11 +162,6 @@ def test_messages_forecast_what_the_dense_folds_do(folded: Pump) -> None:
         assert judged.verdict.together is None, "private rows: nobody else knows them"
 
 
-def test_with_common_rows_the_joint_score_is_judged_too() -> None:
-    pump = undisturbed(additive_plan(rows="common", **(FORECAST | {"tolerance": 1e-6})), common=True)
-    assert all(site.result.judged.verdict.together is not None for site in pump.sites.values())
-
-
 @pytest.mark.parametrize("telling", ["a", ""])
 def test_a_policy_may_keep_what_folds_found(folded: Pump, telling: str) -> None:
     plan = additive_plan(**FORECAST)
@@ -195,14 +172,6 @@ def test_a_policy_may_keep_what_folds_found(folded: Pump, telling: str) -> None:
     verdict, before = (pump.sites["b"].result.judged.verdict for pump in (kept, folded))
     assert_allclose(verdict.alone.rmse, before.alone.rmse), "what a site keeps it knows itself"
     assert telling or verdict.told is Told.NOTHING
-
-
-def test_before_anything_is_trained_a_site_knows_what_its_columns_tell_of_the_others() -> None:
-    plan = additive_plan(forecast=True)
-    pump = Pump(plan, additive_sites(plan)).join()
-    seen = [pump.steps(n).sites["a"].r2_without_labels for n in (2, 4)]  # LABELS, SPREAD; SCORE, SMOOTHER
-    assert seen[0] is None
-    assert seen[1] == job(pump.sites["a"]).engine.smoother.r2
 
 
 # --- groups -------------------------------------------------------------------------------------------------------
@@ -240,26 +209,3 @@ def test_the_means_of_groups_are_told_once_and_in_the_first_answer_that_has_them
     assert told
     assert all(groups == job(sites["a"]).groups for groups in told)
     assert all(t.residuals == "grouped" for t in fresh if t is not None)
-
-
-def test_groups_are_never_smaller_than_the_largest_that_a_site_asks_for() -> None:
-    """Here site b asks for four, and the plan has three."""
-    plan = additive_plan(min_sites=3, **COMMON["grouped"])
-
-    def sites() -> dict[str, Site]:
-        asks = ResidualPolicy(grouped_at_least=4)
-        b = site_with("b", private_data("b", common=True), residuals=asks)
-        return additive_sites(plan, common=True) | {"b": b}
-
-    pump = Pump(plan, sites()).join().run()
-    assert pump.outcome is Outcome.REFUSED
-    assert "grouped_at_least = 4" in pump.end.reason
-    pump = Pump(additive_plan(run="run-2", group_size=4, **COMMON["grouped"]), sites()).join().run()
-    assert pump.outcome is Outcome.CONVERGED
-    assert off_the_oracle(pump) < 1e-8
-
-
-def test_an_instance_that_is_labelled_twice_is_no_group() -> None:
-    data = private_data("a", common=True)
-    twice = replace(data, positions=np.concatenate([data.positions[:-1], data.positions[:1]]))
-    assert "twice" in refusal(site_with("a", twice, residuals=EVERYTHING), additive_plan(**COMMON["grouped"]))
