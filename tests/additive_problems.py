@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from benchmarks.additive_reference.in_memory import run_in_memory
-from coreg_core.additive.closed_form import solve_dense
+from coreg_core.additive.closed_form import blocks, covariance, solve_dense
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.smoother import Smoothed
 from coreg_core.additive.model.terms import Additive
@@ -171,3 +171,11 @@ def oracle(made, terms, state):
     dense = solve_dense([site.view for site in made.sites], hypers, terms.intercept_prior)
     s = np.sum([site.view.shared @ w for site, w in zip(made.sites, dense.w, strict=True)], axis=0)
     return s, dense.intercept, dense
+
+
+def exact_traces(views, hypers, intercept_prior=1.0):
+    """(γ_u, κ_v): τ_u² tr(B_uᵀK⁻¹B_u) over every label, σ_v² tr((K⁻¹)_vv) over the rows of v. Probes estimate both."""
+    inverse = np.linalg.inv(covariance(views, hypers, intercept_prior))
+    gamma = [h.prior * np.sum(B * (inverse @ B)) for B, h in zip(blocks(views), hypers, strict=True)]
+    rows = np.split(np.diag(inverse), np.cumsum([v.n_labelled for v in views])[:-1])
+    return np.array(gamma), np.array([h.noise * own.sum() for h, own in zip(hypers, rows, strict=True)])

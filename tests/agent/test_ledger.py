@@ -200,7 +200,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_ledger_with_other_values_in_a_whole_chain_is_used_or_refused_with_a_sentence(tmp_path_factory, data):
     """An agent of another release, or an attacker who makes the chain anew, can write any JSON."""

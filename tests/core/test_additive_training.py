@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from additive_problems import QUICK, TIGHT, federation, oracle, own_intercepts, train
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from benchmarks.additive_reference.in_memory import run_in_memory
@@ -94,25 +92,6 @@ def test_labels_in_other_units_give_the_same_models_in_those_units():
         assert_allclose(other.model.own.predict(rows), expected, rtol=1e-6)
 
 
-def test_joining_helps_where_columns_are_dealt_out():
-    """On the sum of parts that it is made for: together beats the best site by far, alone each site gains."""
-    terms = replace(QUICK, landmarks=60, tuning_steps=6, probes=16)
-    gains, together = [], []
-    for seed in range(3):
-        made = federation(terms, n=(40, 40), m=300, seed=seed)
-        train(made, terms)
-        errors = []
-        for site, (rows, y) in zip(made.sites, made.tables, strict=True):
-            errors.append(np.sqrt(np.mean((y - site.model.alone.predict(rows)) ** 2)))
-            gains.append(np.sqrt(np.mean((y - site.model.own.predict(rows)) ** 2)) / errors[-1])
-        joint = made.sites[0].model.intercept + sum(
-            site.model.part.predict(rows) for site, (rows, _) in zip(made.sites, made.tables, strict=True)
-        )
-        together.append(np.sqrt(np.mean((made.tables[0][1] - joint) ** 2)) / min(errors))
-    assert np.mean(gains) < 1.0
-    assert np.mean(together) < 0.9
-
-
 # --- edges ------------------------------------------------------------------------------------------------------------
 
 
@@ -161,24 +140,6 @@ def test_columns_that_do_not_vary():
     training = Training(QUICK)
     run_in_memory(training, training.start(6), [site, other])
     assert np.isfinite(site.model.own.predict(np.ones((3, 2)))).all()
-
-
-@settings(max_examples=10)
-@given(st.integers(0, 2**16), st.sampled_from(["private", "common"]))
-def test_any_small_federation_ends_certified(seed, rows):
-    rng = np.random.default_rng(seed)
-    n = (*rng.integers(0, 12, size=int(rng.integers(1, 4))).tolist(), 5)
-    terms = replace(QUICK, rows=rows, folds=2, landmarks=int(rng.integers(1, 30)), seed=seed)
-    made = federation(terms, n=n, m=int(rng.integers(12, 40)), seed=seed)
-    training, state = train(made, terms)
-    s, a, _ = oracle(made, terms, state)
-    m = made.n_unlabelled
-    certificate = training.certificate(state)
-    assert training.stop(state) is Stop.CONVERGED
-    assert np.linalg.norm(state.x[:m, 0] + state.rho[:m] - s) <= certificate.score_bound + 1e-9
-    assert abs(state.x[-1, 0] - a) <= certificate.intercept_bound + 1e-9
-    # 1e-5 relative is 1e-3 of a deviation or better (design, 7.2).
-    assert np.sqrt(np.mean((state.x[:m, 0] - s) ** 2)) < 1e-3
 
 
 @pytest.mark.parametrize("steps", [0, 2])
