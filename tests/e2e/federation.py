@@ -224,6 +224,8 @@ class Federation:
     def start(self, name, program, *arguments, env=None, first=""):
         """A process with its output in NAME.out and NAME.err; ``first`` is executed before its command."""
         out, err = (self.folder / f"{name}.{kind}" for kind in ("out", "err"))
+        for file in (out, err):
+            file.touch()  # it can be read before the process writes to it
         entry, argv = program.removeprefix("coreg-"), [program, *map(str, arguments)]
         process = Process(entry, argv, cwd=self.folder, env=env or {}, out=out, err=err, first=first)
         self.processes.append(process)

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from machine.additive_tiny import additive_plan
-from machine.additive_tiny import job as job_of
-from machine.additive_tiny import undisturbed as trained
 from machine.tiny import Pump, make_site, sealed, site_with
 from numpy.testing import assert_allclose
 
@@ -60,22 +58,6 @@ def test_agreeing_models_are_averaged() -> None:
     changes = {name: {"trained": "agreement", "intercept": 0.0} for name in SITES}
     found = scores(scored(plan_of(trained="agreement"), **changes))["a"]
     assert_allclose(found, sum(batch(name).part for name in SITES) / 3, rtol=1e-15)
-
-
-def test_the_training_instances_score_as_the_training_left_them() -> None:
-    """a + a_v + Σ h_v(Z) of the models is the point that the training ended with, in the labels' units, and the own offset."""
-    training, parts = trained(additive_plan(SITES)), {}
-    for name, site in training.sites.items():
-        part = site.result.additive.part.predict(site._data.Z)
-        intercept = site.result.additive.intercept
-        parts[name] = {"part": part, "missing": np.zeros(len(part), dtype=np.bool_), "intercept": intercept}
-        assert abs(part.mean()) < 1e-10 * np.abs(part).max(), "centred over Z: an instance that is lacking stands at 0"
-    mean, deviation = job_of(training.sites["a"]).engine._units
-    x = training.sites["a"].result.point[:, 0]
-    m = (len(x) - 1) // 2
-    for name, found in scores(scored(**parts)).items():
-        offset = parts[name]["intercept"] - (mean + deviation * x[-1])
-        assert_allclose(found, mean + deviation * (x[-1] + x[:m]) + offset, atol=1e-7 * deviation)
 
 
 @pytest.mark.parametrize("secure", [False, True])
