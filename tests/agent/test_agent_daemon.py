@@ -149,25 +149,6 @@ def test_what_needs_the_operator_is_in_the_status_and_a_reload_tries_again(tmp_p
     agent.against(conversation)
 
 
-def test_the_fault_behind_a_refusal_stays_in_this_sites_history(tmp_path):
-    agent = Agent(tmp_path)
-    (tmp_path / "local.csv").write_text((tmp_path / "local.csv").read_text().replace("0.5,", "half,", 1))
-
-    async def conversation(coordinator):
-        line = await coordinator.session()
-        line.says(plan("r1"))
-        refused = await line.hears()
-        assert isinstance(refused, PlanRefused)
-        assert "half" not in refused.reason
-        await until(lambda: (tmp_path / "service" / "history.jsonl").exists())
-        (tmp_path / "local.csv").write_text("id,a,b,y\n")
-        agent.daemon.workers.tables.troubles.clear()  # as after a later run
-
-    agent.against(conversation)
-    [entry] = [json.loads(line) for line in (tmp_path / "service" / "history.jsonl").read_text().splitlines()]
-    assert "'half'" in entry["fault"]
-
-
 def test_a_reload_reads_the_data_again_for_a_run_that_has_not_begun(tmp_path):
     """Its list of shared instances can be the wrong one, although another site was named."""
     agent = Agent(tmp_path)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # of many small matric
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "research" / "attacks"
 
 
+@cache
 def attack(name: str) -> dict[str, Any]:
     """What the script's own function returns; in a process without the suite's checks of shapes, which take minutes here."""
     code = f"import json, {name}; print(json.dumps({name}.attack(), default=float))"

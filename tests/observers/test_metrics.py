@@ -13,9 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.driver import Timing
 from coordinator.machine import notices as n
-from coordinator.machine.records import Closed, StepDone
+from coordinator.machine.records import StepDone
 from coordinator.observers.metrics import Metrics
-from coordinator.store.summaries import Summaries
 from coreg_core.errors import UsageError
 from coreg_core.protocol.messages import Report
 from coreg_core.protocol.outcomes import Outcome
@@ -95,17 +94,6 @@ def test_without_a_figure_there_is_no_gap_and_a_run_that_is_taken_up_counts_from
     assert ("coreg_gap", ("",)) not in found
 
 
-def test_a_site_that_was_never_here_is_away_and_one_that_is_not_listed_is_nothing() -> None:
-    metrics = Metrics()
-    metrics.listed(("a", "b"))
-    metrics.notice(n.SessionOpened("a", "0.2.0", ""), Timing())
-    found = read(metrics)
-    assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)
-    metrics.listed(("a",))
-    assert read(metrics)["coreg_site_connected", ("a",)] == 1
-    assert ("coreg_site_connected", ("b",)) not in read(metrics)
-
-
 def test_the_certificate_of_a_site_that_is_away_is_known_from_the_store() -> None:
     metrics = Metrics()
     metrics.listed(("a", "b"), {"a": "2027-01-01T00:00:00+00:00", "gone": "2027-01-01T00:00:00+00:00"})
@@ -114,15 +102,6 @@ def test_the_certificate_of_a_site_that_is_away_is_known_from_the_store() -> Non
     assert ("coreg_site_certificate_not_after_seconds", ("gone",)) not in found
     metrics.problems(2)
     assert read(metrics)["coreg_problems", ()] == 2
-
-
-def test_writing_is_measured_and_done(tmp_path: Path) -> None:
-    metrics, plan, store = Metrics(), make_plan(), Summaries(tmp_path / "runs.sqlite")
-    store.begin(plan, "2026-01-01")
-    metrics.timed(store).write(plan.run, Closed(), Timing(), "2026-01-02")
-    assert store.find(plan.run).closed == "2026-01-02"
-    store.close()
-    assert read(metrics)["coreg_store_seconds_count", ()] == 1
 
 
 def test_it_is_read_over_http_and_from_this_machine_alone() -> None:

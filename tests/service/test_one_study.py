@@ -92,12 +92,6 @@ def test_a_run_of_another_plan_that_never_had_a_step_gives_way(store: Summaries,
     assert store.find(RUN).stop == "INTERRUPTED"
 
 
-def test_a_new_run_of_the_same_plan_is_begun_where_one_is_asked_for(store: Summaries, queue: Queue) -> None:
-    begun(store, UNTIL["a step"])
-    assert choose_run(store, queue, make_plan(run=NEXT), new=True).run == NEXT
-    assert store.find(RUN).reason == ABANDONED
-
-
 def test_models_score_together_that_were_trained_together(store: Summaries) -> None:
     with pytest.raises(UsageError, match="no run has models"):
         trained_run(store.path, "")
@@ -159,15 +153,6 @@ def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) 
     store = Summaries(configuration.service.store)
     assert (store.find(RUN).stop, store.find(RUN).closed is not None) == ("TOO_FEW_SITES", True)
     store.close()
-
-
-def test_a_damaged_store_is_one_error_that_says_what_to_do(path: Path) -> None:
-    store = Summaries(read_configuration(path).service.store)
-    begun(store, RECORDS[:6])
-    store._db.execute("update attempts set began = '{}'")
-    store.close()
-    with pytest.raises(StorageError, match=r"runs.sqlite: the run store cannot be read.*restore the newest backup"):
-        carried_out(path, make_plan(run=NEXT))
 
 
 def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(path: Path, monkeypatch: Any) -> None:

@@ -21,18 +21,6 @@ DEFECTS = {
         "from coreg_wire.files import disk; disk.AppendFile.write = lambda self, data: self._file.write(data)",
         6,
     ),
-    "a restarted site has lost a sum": (
-        """
-import dataclasses
-from site_agent.service.run_logs import FileLog
-real = FileLog.load
-def load(self, data):
-    kept = real(self, data)
-    return kept if kept is None or len(kept.sums) < 2 else dataclasses.replace(kept, sums=(*kept.sums[:-2], kept.sums[-1]))
-FileLog.load = load
-""",
-        6,
-    ),
     "the context of masks does not change from step to step": (
         """
 from site_agent.identity.run_keys import AttemptSeal
@@ -45,36 +33,6 @@ def mask(self, *arguments, **options):
 AttemptSeal.mask = mask
 """,
         0,
-    ),
-    "a store that fell back behind its sites is not noticed": (
-        """
-from coordinator.machine import dispatch
-for row in dispatch.TABLE.values():
-    row.update({phase: dispatch.nothing for phase, does in row.items() if does is dispatch._fetched_already})
-""",
-        34,
-    ),
-    "the ledger is trusted unread": (
-        """
-import dataclasses
-from site_agent.ledger import writer
-from site_agent.ledger.files import GENESIS
-from site_agent.ledger.replay import Memory
-real = writer.remember
-writer.remember = lambda path: (Memory(), dataclasses.replace(real(path)[1], sha256=GENESIS))
-""",
-        2,
-    ),
-    "after a failed write the ledger goes on": (
-        """
-from site_agent.ledger import Ledger
-write = Ledger._write
-def _write(self, entry):
-    self._failed = ""
-    write(self, entry)
-Ledger._write = _write
-""",
-        322,
     ),
     "the end of a run is not synced to the run store": (
         """

@@ -14,14 +14,14 @@ from defects import DEFECTS, broken_by
 from tests.storm.batches import ROOT, asked, storms
 from tests.storm.loop import Process, VirtualLoop
 
-FOUND = (185, 518)  # beyond the first fifty: an older ledger; a seed that finds a defect below
+FOUND = (185, 518)  # seeds that found a defect; 185 has an older ledger
 
 
 def test_every_seed_ends_with_the_models_of_a_calm_run_and_whole_ledgers():
-    told = [*storms(0, 50, 2), *(storm for seed in FOUND for storm in asked(str(seed), "1"))]
+    told = [*storms(0, 30, 2), *(storm for seed in FOUND for storm in asked(str(seed), "1"))]
     assert [(storm["seed"], storm["broken"]) for storm in told if storm["broken"]] == []
-    assert len(told) == 50 + len(FOUND)
-    assert sum(storm["answers"] for storm in told) > 3000, "the storms trained"
+    assert len(told) == 30 + len(FOUND)
+    assert sum(storm["answers"] for storm in told) > 1500, "the storms trained"
 
 
 def test_a_seed_gives_the_same_trace_in_every_process():
