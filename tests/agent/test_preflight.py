@@ -61,27 +61,6 @@ def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_fin
     assert "ok     ids: 40 ids, as an alignment compares them: 'patient-00000'" in done.stdout
 
 
-def test_a_data_set_without_a_target_serves_scoring_and_is_no_fault(folder):
-    write(folder, "id,u\np10001,1\np10002,2\np10003,3\n", "new.csv")
-    write(folder, '[data.new]\ntable = "new.csv"\nid = "id"\n', "agent.toml")
-    done = agent("check", "--config", "agent.toml", *INSECURE[:3])
-    assert done.exit_code == 0, done.output
-    assert agent("check", *INSECURE[:3]).output == done.output  # an option beside ./agent.toml
-    assert "ok     table new: 3 ids, no target: for scoring and alignment" in done.stdout.splitlines()
-
-
-def test_ids_that_an_alignment_would_refuse_are_a_warning_with_their_lines(folder):
-    rows = "".join(
-        f"{'P' if i == 3 else 'p'}atient-{max(i, 3):05d},{i},{i / 7 if i < 9 else ''}\n" for i in range(2, 40)
-    )
-    write(folder, f"id,u,y\n{rows},5,1.0\n", "twice.csv")
-    out = agent("check", *TABLE, "--data", "twice.csv", *INSECURE).stdout
-    [warning] = [line for line in out.splitlines() if line.startswith("WARN   ids")]
-    assert "an alignment would refuse this table" in warning
-    assert "occurs 2 times" in warning
-    assert "no id in 'id'" in out
-
-
 def test_a_column_that_is_no_id_is_one_fault_and_the_id_is_suggested(folder):
     rows = "".join(f"{i % 6},p{i},{i},{i if i < 4 else ''}\n" for i in range(40))
     write(folder, "group,patient,u,y\n" + rows, "north.csv")

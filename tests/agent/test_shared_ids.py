@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import BadData
 from coreg_core.protocol.plan import Alignment, Membership, Plan
 from site_agent.alignment.curve import ORDER, A, P, exponents, multiplied, point_of, points_of
 from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
@@ -17,7 +17,6 @@ from site_agent.data.aligned import FILE, SharedIds, guessable, normalised, read
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
-from site_agent.models.writer import check_output
 from site_agent.policy.policy import Policy
 
 VECTOR = "4fe60a9c1b7adbafbbdaedaf9377841e3f55503aa3ca3fb33e07a8474430086f"
@@ -246,20 +245,6 @@ def test_a_policy_allows_alignments_of_so_many_ids() -> None:
     assert Policy(**pins, alignment=True).objection(plan) is None
     few = Policy(**pins, alignment=True, max_alignment_ids=999)
     assert "max_ids = 1000 is above max_alignment_ids = 999" in str(few.objection(plan))
-
-
-def test_a_later_alignment_replaces_its_file_and_no_other(tmp_path: Path) -> None:
-    file, other = tmp_path / "shared.json", table(tmp_path, "mine", "notes.txt")
-    check_output(file, SharedIds.read, "list of shared ids")
-    file.write_text(SharedIds("folded", ("a",)).text())
-    check_output(file, SharedIds.read, "list of shared ids")
-    for path, words in (
-        (other, "would overwrite it"),
-        (tmp_path, "a folder"),
-        (tmp_path / "x" / "y", "no such folder"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            check_output(path, SharedIds.read, "list of shared ids")
 
 
 def test_ids_that_came_since_the_alignment_are_counted(tmp_path: Path) -> None:

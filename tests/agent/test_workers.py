@@ -150,19 +150,6 @@ def test_a_result_that_is_here_already_is_fetched_without_work(agent, tmp_path):
     assert "data_read" not in agent.noticed
 
 
-def test_the_operator_is_told_of_labelled_individuals_that_are_shared(agent, tmp_path):
-    assert "labels of" not in agent.workers.judge(plan("r1")).about["members can compute"]
-    shared = write(tmp_path, TABLE, "shared.csv")
-    agent.data_sets.relist({"patients": inputs(tmp_path / "local.csv", unlabelled=str(shared))})
-    both = len(agent.data_sets.get("patients")[0].labelled_and_shared)
-    assert both > 0
-    told = agent.workers.judge(plan("r1")).about["members can compute"]
-    assert (
-        f"about as well as the joined scores predict them: the labels of {both} labelled individuals that are shared"
-        in told
-    )
-
-
 def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(tmp_path):
     """With sealed sums, on instances that were summed with other sites."""
     peers = {site: letter * 64 for site, letter in (("north", "a"), ("south", "b"), ("west", "c"), ("east", "d"))}

@@ -5,7 +5,6 @@ import json
 import re
 import socket
 import urllib.request
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
@@ -19,7 +18,7 @@ from coordinator.config.federation_toml import FederationSection
 from coordinator.config.study_toml import Study
 from coordinator.driver import Timing
 from coordinator.machine import notices as n
-from coordinator.machine.records import Ended, StepDone
+from coordinator.machine.records import StepDone
 from coordinator.store.history import History
 from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
@@ -27,7 +26,6 @@ from coordinator.store.status import Status
 from coordinator.web import pages as web
 from coordinator.web.pages import show
 from coreg_core.errors import UsageError
-from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.files.locks import exclusive
 
 NOW, LAST = "2026-01-01T00:00:00.000+00:00", "2026-01-02T03:04:05.000+00:00"
@@ -231,22 +229,6 @@ def test_runs_are_filtered_searched_and_paged(shown, monkeypatch):
             [],
         ]
         assert "state=&amp;study=&amp;q=over&amp;page=" not in get(shown, "/runs?q=over")
-
-
-def test_a_study_shows_its_runs_over_time(store):
-    runs = RunStore(store)
-    for i, outcome in enumerate((Outcome.CONVERGED, Outcome.REFUSED, Outcome.MAX_ROUNDS)):
-        plan = replace(make_plan(run=f"run-{i}"), study="a/b <monthly>")
-        runs.begin(plan, f"2026-0{i + 1}-01T00:00:00.000+00:00")
-        runs.write(plan.run, Ended(outcome, ""), Timing(), f"2026-0{i + 1}-01T00:00:30.000+00:00")
-    runs.close()
-    text = get(store, "/study/a%2Fb%20%3Cmonthly%3E")
-    bars = re.findall(r'<a href="/run/(run-\d)" aria-label="([^"]*)"><rect class="bar (\w+)"', text)
-    assert [(run, kind) for run, _, kind in bars] == [("run-0", "good"), ("run-1", "bad"), ("run-2", "warn")] * 2
-    assert bars[4][1] == "2026-02-01: refused, 30 s"
-    assert "a/b &lt;monthly&gt;" in text
-    assert "No study has the name" in get(store, "/study/nothing", 404)
-    assert re.search(r"3 runs: 1 converged, 1 max rounds, 1 refused", get(store, "/studies"))
 
 
 def test_an_empty_store_says_what_to_do(tmp_path):

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from contract.agents import RunningAgent, Scripted, Workers, dialler_of
-from contract.harness import Events, Frames, Home, Watching, step, within
+from contract.harness import Events, Frames, Home, Watching, step
 from machine.tiny import make_plan
 
 from coordinator.authority.pki import load_server
@@ -31,7 +30,6 @@ from site_agent.ledger import HeadSigner
 from site_agent.ledger.audit import SignedHead, audit
 from site_agent.machine.agent_events import Exit
 from site_agent.machine.memory import SiteResult
-from site_agent.machine.site import Site
 from site_agent.service import daemon
 
 # --- a coordinator that speaks while a site prepares --------------------------------------------------------------
@@ -340,43 +338,3 @@ def test_a_frame_that_the_protocol_does_not_allow_is_refused_in_words(
     reason, kinds = refused(lambda coordinator: coordinator.says(frame), tmp_path)
     assert "the coordinator broke the protocol: " in reason
     assert kinds == ["Hello"]
-
-
-# --- numbers that overflow ----------------------------------------------------------------------------------------
-
-
-class _Infinite:
-    def respond(self, targets: Any, weights: Any, part: str) -> Any:
-        return np.full_like(targets, np.inf)
-
-
-class Overflowing(Site):
-    """A site whose arithmetic overflows at its third step: it has finite targets, and no finite answer to them."""
-
-    def handle(self, message: m.ToSite) -> list[m.FromSite]:
-        if self.name == "b" and isinstance(message, m.Step) and message.step == 2:
-            self._job.view = _Infinite()  # type: ignore[union-attr, assignment]
-        return super().handle(message)
-
-
-@within(60)
-async def test_an_answer_that_is_not_finite_ends_the_run_at_once_though_lost_sites_are_waited_for(
-    tmp_path: Path,
-) -> None:
-    """The round's minute and the stall's ten are not waited for."""
-    plan = make_plan(tolerance=0.0, prediction_tolerance=0.0, on_dropout="wait")
-    sessions, living = Frames(), dict[str, asyncio.Task[Any]]()
-    agents = {name: RunningAgent(tmp_path / f"{name}.jsonl", name=name) for name in "abc"}
-
-    def dial(_emit: Any) -> None:
-        living.update({name: asyncio.create_task(agent.live(dialler_of(sessions))) for name, agent in agents.items()})
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("site_agent.service.workers.Site", Overflowing)
-        ends = await drive(begin(RunState(plan), Timeouts()), sessions, NullSink(), Watching(), on_start=dial)
-        a, b, c = await asyncio.gather(*living.values(), return_exceptions=True)
-    reason = "b: its own answer is not finite: features or label column are too large for this kernel. Scale them."
-    assert (ends[plan.run].outcome, ends[plan.run].reason) == (Outcome.SITE_FAULT, reason)
-    assert a.outcome is c.outcome is Outcome.SITE_FAULT
-    assert isinstance(b, BadData)
-    assert agents["b"].kinds.count("Fault") == 1, "it was said once, and not asked again"

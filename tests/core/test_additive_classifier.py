@@ -8,7 +8,6 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 
-from coreg_core.errors import BadData
 from coreg_core.estimators import AdditiveClassifier, LabelledFolds
 
 QUICK = AdditiveClassifier(views=[slice(0, 2), slice(2, 4)], random_state=0)
@@ -64,31 +63,6 @@ def test_lists_of_views_and_views_of_one_class_or_hardly_a_label() -> None:
         model = AdditiveClassifier(random_state=0).fit([X[:, :2], X[:, 2:]], y, label_mask=mask)
         assert_array_equal(model.classes_, [0, 1])
         assert np.isfinite(model.predict_proba_views([X[:, :2], X[:, 2:]])).all()
-
-
-def test_an_unknown_label_is_wrong_and_a_missing_one_is_left_out() -> None:
-    pandas = pytest.importorskip("pandas")
-    X, whole, y, mask = table()
-    model = clone(QUICK).fit(X, y, label_mask=mask)
-    share = model.score(X[:100], y[:100])
-    odd = y[:100].copy()
-    odd[:50] = 7.0
-    assert model.score(X[:100], odd) <= 0.5
-    missing = pandas.array(np.array(["no", "yes"], dtype=object)[whole.astype(int)], dtype="string")
-    missing[120:] = pandas.NA
-    named = clone(QUICK).fit(X, np.asarray(missing, dtype=object), label_mask=mask)
-    assert named.score(X, np.asarray(missing, dtype=object)) == pytest.approx(model.score(X, y))
-    assert share > 0.8
-
-
-def test_more_classes_and_one_are_refused() -> None:
-    X, whole, _, mask = table()
-    with pytest.raises(BadData, match="3 classes"):
-        clone(QUICK).fit(X, np.arange(300) % 3 + 5, label_mask=mask)
-    with pytest.raises(BadData, match="one class"):
-        clone(QUICK).fit(X, np.zeros(300), label_mask=mask)
-    with pytest.raises(BadData, match="infinity"):
-        clone(QUICK).fit(X, np.where(whole > 0, np.inf, 0.0), label_mask=mask)
 
 
 def test_a_search_over_texts_with_missing_targets() -> None:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.optimize import minimize
 
 from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.errors import SingularSystem
@@ -67,18 +66,6 @@ def test_the_bounds_hold_and_the_second_moment_is_u(M, coupling, repeat):
     squares = [supremum(Xs, Zs, ridge, coupling, np.array(s))[0] ** 2 for s in product((-1.0, 1.0), repeat=5)]
     assert_allclose(np.sqrt(np.mean(squares)), high, rtol=1e-7)
     assert_allclose(np.trace(J.gram), J.scale**2, rtol=1e-10)
-
-
-def test_the_supremum_is_one_that_a_search_finds():
-    Xs, Zs = tables(7)
-    sigma = np.array([1.0, -1, 1, 1, -1])
-    closed, c, N = supremum(Xs, Zs, [0.3, 0.7], 2.0, sigma)
-    start = np.full(len(c), 0.01)
-    found = minimize(
-        lambda a: -c @ a, start, jac=lambda a: -c, method="SLSQP", options={"maxiter": 1000, "ftol": 1e-12},
-        constraints={"type": "ineq", "fun": lambda a: 1 - a @ N @ a, "jac": lambda a: -2 * N @ a},
-    )  # fmt: skip
-    assert_allclose(2 / (2 * 5) * -found.fun, closed, rtol=1e-4)
 
 
 def test_for_two_views_it_is_the_formula_as_printed():

@@ -176,7 +176,7 @@ def test_the_scale_of_the_weights_is_folded_in_before_it_underflows():
 def test_pegasos_reaches_the_optimum():
     X, y, _ = views(n=60)
     exact = np.linalg.solve(X[0].T @ X[0] / 60 + 0.1 * np.eye(3), X[0].T @ y / 60)
-    model = PegasosRegressor(ridge=0.1, fit_intercept=False, n_labelled_step=10, n_steps=20_000, random_state=0).fit(
+    model = PegasosRegressor(ridge=0.1, fit_intercept=False, n_labelled_step=10, n_steps=8_000, random_state=0).fit(
         X[0], y
     )
     assert_allclose(model.coef_, exact, atol=0.02)

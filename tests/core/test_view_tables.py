@@ -166,14 +166,6 @@ def test_nothing_that_is_given_is_without_effect():
         OCARegressor().fit(few, [y[:15], y[:10]], Z)
 
 
-def test_two_values_of_a_regression_are_no_classes():
-    X, _ = rows()
-    two = np.where(np.arange(40) < 2, [0.0, 3.0] * 20, np.nan)
-    assert [len(test) for _, test in LabelledFolds(2).split(X, two)] == [1, 1]
-    twelve = np.where(np.arange(40) < 12, np.where(np.arange(40) < 2, 3.0, 0.0), np.nan)
-    assert CoRLSRCV(views=VIEWS).fit(X, twelve).errors_.shape == (12, 5)
-
-
 def test_any_folds_serve_a_path_and_hidden_labels_do_not_choose():
     X, y = rows(60, 24)
     few = rows(60, 24)[1]
@@ -252,24 +244,6 @@ def test_a_fit_that_fails_keeps_the_old_model():
     assert_array_equal(stream.predict(X), before)
 
 
-def test_a_missing_column_is_named_also_where_views_name_some_columns_only():
-    polars = pytest.importorskip("polars")
-    rng = np.random.default_rng(0)
-    frame = polars.DataFrame({name: rng.normal(size=40) for name in "abcd"})
-    y = np.where(np.arange(40) < 20, rng.normal(size=40), np.nan)
-    model = CoRLSR(views=[["a"], ["b", "c"]]).fit(frame, y)
-    with pytest.raises(BadData, match=r"X: no column .b.\. The views were fitted with a, b, c"):
-        model.predict(frame.drop("b"))
-    with pytest.raises(BadData, match=r"4 columns without names\. The views were fitted by names"):
-        model.predict(frame.to_numpy())
-    with pytest.raises(BadData, match="lazy frame"):
-        CoRLSR(views=[["a"], ["b", "c"]]).fit(frame.lazy(), y)
-    with pytest.raises(BadData, match="a list of vectors"):
-        CoRLSR().fit([frame["a"].to_numpy(), frame["b"].to_numpy()], y)
-    with pytest.raises(BadData, match="20 labelled rows are too few for 30 folds"):
-        next(iter(LabelledFolds(30).split(frame.to_numpy(), y)))
-
-
 def test_infinity_names_its_cell_or_its_column():
     pandas = pytest.importorskip("pandas")
     X, y = rows()
@@ -279,12 +253,6 @@ def test_infinity_names_its_cell_or_its_column():
         CoRLSR(views=VIEWS).fit(X, y)
     with pytest.raises(BadData, match=r"infinity: 'b'"):
         CoRLSR(views=[["a"], ["b", "c"]]).fit(pandas.DataFrame(X[:, :3], columns=list("abc")), y)
-
-
-def test_a_forgotten_list_of_views_is_named_before_the_mask():
-    X, y = rows()
-    with pytest.raises(BadData, match="views is missing: give the columns of each view"):
-        AdditiveRegressor().fit(X, y, label_mask=np.ones((len(y), 2), dtype=bool))
 
 
 @pytest.mark.parametrize("cls", [CoRLSR, OCARegressor])

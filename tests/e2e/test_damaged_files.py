@@ -19,7 +19,7 @@ from federation import ADDITIVE, federation, run, until
 from coreg_wire.terminal.command_line import EXIT_CODES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
-SEEDS, FIRST = int(os.environ.get("COREG_FUZZ", "400")), int(os.environ.get("COREG_FUZZ_FROM", "0"))
+SEEDS, FIRST = int(os.environ.get("COREG_FUZZ", "200")), int(os.environ.get("COREG_FUZZ_FROM", "0"))
 MEMORY = 4 << 30  # bytes of address space beyond what the process has: a count in a file must not reserve more
 CONFIG = ("--config", "north.toml")
 AGENT, COORDINATOR = "coreg-agent", "coreg-coordinator"

@@ -83,27 +83,6 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
         assert sorted(p.name for p in (tmp_path / "north-models" / "first").iterdir()) == sorted([other, "current"])
 
 
-def test_an_agent_with_an_older_copy_of_its_ledger_finds_out_when_it_connects(tmp_path):
-    with federation(tmp_path) as fed:
-        fed.study("first")
-        _, agents = fed.serve(), fed.all_stay()
-        first = fed.submit("first")
-        until(lambda: fed.over(first))
-        agents["north"].send_signal(signal.SIGTERM)
-        assert agents["north"].wait() == 0, fed.last()
-        ledger = tmp_path / "north" / "ledger.jsonl"
-        whole = ledger.read_bytes()
-        lines = whole.splitlines(keepends=True)
-        ledger.write_bytes(b"".join(lines[: len(lines) // 2]))
-        assert fed.stays("north").wait() == 8, fed.last("north")
-        assert "an older copy of this site's ledger" in fed.last("north")
-        ledger.write_bytes(whole)
-        fed.stays("north")
-        second = fed.submit("first")
-        until(lambda: fed.over(second))
-        assert fed.kept(second) == fed.undisturbed(second)
-
-
 @pytest.mark.drill
 def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_undisturbed_bits(tmp_path):
     """Five in a row and two at once; whoever is killed is started again by its supervisor, and nobody types anything."""

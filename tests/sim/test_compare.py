@@ -1,12 +1,8 @@
 """coreg-sim compare: rounds to one true error, against runs that are cut short there; and what the command tells."""
 
-import json
-
 import numpy as np
-from typer.testing import CliRunner
 
 from coreg_core.protocol.plan import Agreement, Iteration
-from coreg_sim.cli.app import app
 from coreg_sim.cli.compare import rounds_to
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import closed_form, factored, plan_for, simulate
@@ -31,15 +27,3 @@ def test_a_run_that_stops_after_so_many_rounds_is_that_near_and_one_that_stops_b
         assert rounds is not None
         assert off(rounds) <= error < off(rounds - 1)
     assert rounds_to(1e-4, views, plan, truth, 3) is None
-
-
-def test_every_schedule_beside_the_closed_form_for_machines_and_people():
-    arguments = ["compare", "--sites", "3", "--labelled", "10", "--unlabelled", "30", "--coupling", "0.05"]
-    found = CliRunner().invoke(app, [*arguments, "--json"])
-    assert found.exit_code == 0, found.output
-    told = json.loads(found.stdout)
-    for row in told["schedules"]:
-        assert row["stop"] == "CONVERGED"
-        assert row["true_error"] <= row["certified_prediction_bound"]
-        assert 1 <= row["rounds_to_error"] <= row["rounds"]
-    assert "rounds to" in CliRunner().invoke(app, arguments).stdout

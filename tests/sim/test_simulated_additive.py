@@ -29,8 +29,3 @@ def test_a_run_tells_rounds_noise_and_errors():
         assert word in text
     last = json.loads(said("run", *SMALL, "--json").splitlines()[-1])
     assert (last["event"], last["objective"], len(last["rmse_sites"])) == ("finished", "additive", 3)
-
-
-def test_another_objective_is_a_usage_error():
-    done = CliRunner().invoke(app, ["run", "--objective", "sum"])
-    assert done.exit_code != 0

@@ -104,19 +104,3 @@ def test_dates_become_features(tmp_path):
     assert min(json.loads(result.stdout.splitlines()[-1])["rmse_sites_alone"]) < 3.5  # of years; their spread is 5.8
     wrong = CliRunner().invoke(app, ["run", *map(str, named), "--dates", "wen"])
     assert "no column 'wen' (to be read as dates)" in str(wrong.exception)
-
-
-def test_dates_and_a_yes_no_target_of_a_views_file_and_of_a_table(tmp_path):
-    lines = [
-        f"{2000 + i % 20}-03-{1 + i % 28:02d},{i % 7},{2000 + i % 20},{'yes' if i % 20 > 9 else 'no'}"
-        for i in range(90)
-    ]
-    (tmp_path / "t.csv").write_text("\n".join(["when,a,y,late", *lines]) + "\n")
-    sites = '[sites.one]\ncolumns = ["when"]\ndates = ["when"]\n[sites.two]\ncolumns = ["a"]\n'
-    (tmp_path / "views.toml").write_text(f'data = "t.csv"\ntarget = "y"\n{sites}')
-    parts = partitioned(read_views(tmp_path / "views.toml"), 20, None, 0)
-    one = parts.sites["one"]
-    assert np.corrcoef(one.X[:, 0], one.y)[0, 1] > 0.99  # the days since some day, and the year
-    named = ["--data", tmp_path / "t.csv", "--target", "late", "--positive", "yes", "--drop", "y", "--dates", "when"]
-    result = CliRunner().invoke(app, ["compare", *map(str, named), "--sites", "2", "--labelled", "20"])
-    assert result.exit_code == 0, result.output

@@ -85,23 +85,6 @@ def aged(path: Path) -> Path:
     return path
 
 
-def test_a_full_destination_of_a_backup_is_no_damage_of_the_store(
-    whole: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    class Full:
-        def backup(self, _copy: object) -> None:
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-
-        def close(self) -> None: ...
-
-    monkeypatch.setattr(maintenance, "open_database", lambda _path: Full())
-    with pytest.raises(StorageError, match=r"copy.sqlite: cannot be written \(.*full\). The store was not changed"):
-        maintenance.back_up(whole, tmp_path / "copy.sqlite")
-    assert not (tmp_path / "copy.sqlite").exists()
-
-
 @pytest.mark.parametrize("models", [False, True])
 def test_pruning_removes_a_closed_run_from_every_table_but_for_its_figures_and_its_heads(
     whole: Path, models: bool
