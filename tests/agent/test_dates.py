@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreg_core.agreement.views import KernelExpansion
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import BadData
 from coreg_core.kernels.functions import Gaussian
-from site_agent.data.dates import DateColumn, asked
+from site_agent.data.dates import DateColumn
 from site_agent.data.errors import BadTable
 from site_agent.models.file import SiteModel, load_model, save_model
 
@@ -73,18 +73,6 @@ def test_a_cell_that_is_no_date_or_two_dates_is_refused(tmp_path, why):
     with pytest.raises(BadTable, match=words) as error:
         dated(tmp_path, cells, "d")
     assert list(error.value.faults[0].lines) == lines
-
-
-def test_the_option_names_columns_and_parts():
-    expected = (DateColumn("d"), DateColumn("e", ("days", "year")), DateColumn("f:g"))
-    assert asked(["d", "e:year+days", "f:g"], ["d", "e", "f:g"]) == expected
-    for texts, words in (
-        (["x"], "no such feature"),
-        (["d:hours"], "days, year, month or weekday"),
-        (["d", "d:year"], "twice"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            asked(texts, ["d"])
 
 
 def test_dates_that_were_not_asked_for_are_noted(tmp_path):

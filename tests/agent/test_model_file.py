@@ -15,7 +15,7 @@ from safetensors import safe_open
 from coreg_core.additive.model.expansion import Expansion
 from coreg_core.additive.model.features import Standardiser
 from coreg_core.agreement.views import KernelExpansion
-from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.errors import BadData, StorageError
 from coreg_core.kernels.functions import Gaussian, Laplacian, Linear, Polynomial
 from site_agent.data.tables import read_table
 from site_agent.models.file import FORMAT, Joint, SiteModel, contains_records, load_model, save_model
@@ -192,13 +192,3 @@ def test_predictions_keep_bits_and_ids_and_are_for_their_owner_alone(tmp_path, s
     write_predictions(path, np.ones(3), **ids)
     assert path.stat().st_mode & 0o777 == 0o640
     assert read_table(path).numbers("prediction").tolist() == [1.0, 1.0, 1.0]
-
-
-def test_predictions_that_would_not_show_whose_they_are_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="1 ids for 2 predictions"):
-        write_predictions(tmp_path / "p.csv", np.zeros(2), ids=["a"], id_column="id")
-    with pytest.raises(UsageError, match="Rename it"):
-        write_predictions(tmp_path / "p.csv", np.zeros(1), ids=["a"], id_column="prediction")
-    with pytest.raises(UsageError, match=r"\.csv or \.parquet"):
-        write_predictions(tmp_path / "p.txt", np.zeros(2))
-    assert [path.name for path in tmp_path.iterdir()] == []

@@ -260,14 +260,6 @@ def test_wider_columns_scale_a_plans_numbers_down():
     assert (gaussian.bandwidth, laplacian.bandwidth) == pytest.approx((0.01, 0.1))
 
 
-def test_rows_without_a_scale_are_not_judged_and_one_labelled_row_has_the_scale_of_the_shared_ones():
-    alike = PrivateData(np.ones((3, 2)), np.arange(3.0), np.ones((4, 2)), "ids")
-    assert scaled(Agreement(bandwidth=1e-9, ridge=1.0), alike).bandwidth is None
-    assert scaled(Agreement(form="linear", ridge=1.0), PrivateData(0 * ROWS, DATA.y, DATA.Z, "ids")).ridge is None
-    one = PrivateData(ROWS[:1], DATA.y[:1], ROWS[1:], "ids")
-    assert scaled(Agreement(bandwidth=1.0), one).bandwidth == pytest.approx(0.5)
-
-
 def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows():
     plan = make_plan(kernel="laplacian", ridge=1e-9, bandwidth=0.1, max_rounds=20_000)
     gaussian = plain(kernels=["gaussian"])

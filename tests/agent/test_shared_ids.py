@@ -268,15 +268,3 @@ def test_ids_that_came_since_the_alignment_are_counted(tmp_path: Path) -> None:
 def test_ids_that_can_be_listed_are_warned_of(ids: tuple[str, ...], what: str) -> None:
     assert what in guessable(ids)
     assert guessable((*ids, "p-83a1c9")) == ""
-
-
-def test_rows_without_use_are_counted_and_another_id_column_is_suspected(tmp_path: Path) -> None:
-    path = table(tmp_path, "id,other,x,y\na,q1,1,2\nb,q2,2,\nc,q3,3,\nd,q4,unread,\n")
-    shared = tmp_path / "shared.json"
-    shared.write_text(SharedIds("folded", ("b", "c"), "run-1", 4).text())
-    asked = {"table": path, "target": "y", "shared": str(shared)}
-    assert any(
-        "1 rows have no label and no shared id. They are not used" in n for n in prepare(Inputs(id="id", **asked)).notes
-    )
-    with pytest.raises(BadTable, match="None is there, so 'other' is probably not the id column"):
-        prepare(Inputs(id="other", **asked))

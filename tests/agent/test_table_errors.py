@@ -5,7 +5,6 @@ import json
 import pytest
 from agent_files import agent, prepared, write
 
-from coreg_core.errors import UsageError
 from site_agent.data.errors import BadTable
 
 MESSY = """id,age,weight,ward,yes,y
@@ -74,18 +73,3 @@ def test_check_prints_fields_without_a_cell(messy):
         assert (line["check"], line["file"]) == ("table", "messy.csv")
         fields = json.dumps({key: value for key, value in line.items() if key != "text"})
         assert not any(cell in fields for cell in ("fourty", "six", "70 kg", "unknown", "p5"))
-
-
-def test_check_reads_every_data_set_of_a_serving_agent(messy):
-    write(messy.parent, "id,a,y\np1,1,1\np2,2,2\np3,3,\n", "good.csv")
-    sections = "".join(f'[data.{n}]\ntable = "{n}.csv"\ntarget = "y"\nid = "id"\n' for n in ("good", "messy"))
-    write(messy.parent, f'coordinator = "127.0.0.1:9"\n{sections}', "agent.toml")
-    words = ("check", "--config", "agent.toml", *AGENT[:3])
-    found = agent(*words)
-    assert found.exit_code == 6
-    lines = found.stdout.splitlines()
-    assert sum(line.startswith("WRONG  table messy: messy.csv") for line in lines) == 7
-    assert any(line.startswith("ok     table good: 2 labelled and 1 shared") for line in lines)
-    assert any(line.startswith("ok     output: models go to ") for line in lines)
-    with pytest.raises(UsageError, match=r"--target: agent\.toml has sections \[data\.NAME\]"):
-        agent(*words, "--target", "y")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from agent_files import agent, prepared, write
+from agent_files import prepared, write
 from machine.additive_tiny import additive_plan, private_data
 from machine.tiny import Pump, make_plan, sealed, site_with
 from numpy.testing import assert_allclose, assert_array_equal
@@ -43,11 +43,6 @@ def test_the_column_is_neither_the_target_nor_the_id_and_a_site_without_labels_h
             prepared(write(tmp_path, TABLE), weight=column)
     empty = "id,x,w,y\n1,0.5,2,\n2,1.5,,\n"
     assert prepared(write(tmp_path, empty), weight="w", labels=False).data.weights is None
-
-
-def test_check_takes_the_column(tmp_path):
-    found = agent("check", "--data", write(tmp_path, TABLE), "--target", "y", "--id", "id", "--weight", "w")
-    assert "3 labelled and 2 shared instances, 1 features from the columns x, weights from w;" in found.output
 
 
 def trained(weights):

@@ -100,17 +100,6 @@ async def test_a_site_may_not_use_another_name_and_the_operator_sees_who_tried(h
     await run
 
 
-@within(30)
-async def test_close_ends_every_stream(home: Home) -> None:
-    async with serving(home) as (server, events), home.dial(server.port, "a") as a, home.dial(server.port, "b") as b:
-        for client, name in ((a, "a"), (b, "b")):
-            await client.send(hello(name))
-        await events.take(2)
-        ends = await asyncio.gather(server.close(), a.receive(), b.receive())
-        assert ends == [None, None, None]
-        assert len(events.seen) == 2, "the coordinator's own closing is no loss"
-
-
 def test_insecure_is_for_loopback_alone() -> None:
     with pytest.raises(UsageError, match="--insecure is for loopback addresses"):
         GrpcServer("0.0.0.0:0", None, lambda name, pem: None)

@@ -132,15 +132,6 @@ async def test_a_rejected_site_hears_why_and_nothing_more(wire: Wire) -> None:
 
 
 @within(30)
-async def test_a_message_for_nobody_is_no_error(wire: Wire) -> None:
-    async with started(wire) as (transport, events, _sites):
-        await transport.send("a", step())
-        await transport.reject("a", "who?")
-    await transport.send("a", step())
-    assert events.seen == []
-
-
-@within(30)
 async def test_close_delivers_what_is_queued(wire: Wire) -> None:
     end = m.Finished(RUN, Outcome.CONVERGED, "", 1000 * (m.Head("a", "01", "02", "03", "04"),))
     async with started(wire, *SITES) as (transport, _events, sites):

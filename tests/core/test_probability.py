@@ -10,7 +10,6 @@ from sklearn.metrics import roc_auc_score
 
 from coreg_core.evaluation.probability import (
     auc,
-    calibration_error,
     can_calibrate,
     fit_probability,
     log_loss,
@@ -67,17 +66,3 @@ def test_one_class_or_few_labels_state_no_certainty(labels: np.ndarray) -> None:
     p = found.of(np.array([0.0, 0.5, 1.0]))
     assert (np.diff(p) > 0).all()
     assert ((p > 0.001) & (p < 0.999)).all()
-
-
-def test_a_calibrated_forecast_has_a_small_calibration_error_and_a_bold_one_a_large() -> None:
-    rng = np.random.default_rng(0)
-    p = rng.random(20_000)
-    labels = (rng.random(20_000) < p).astype(float)
-    assert calibration_error(p, labels) < 0.02
-    assert calibration_error(np.where(p > 0.5, 0.99, 0.01), labels) > 0.2
-    assert np.isnan(auc(p, np.ones(20_000)))
-
-
-def test_equal_probabilities_have_no_order() -> None:
-    labels = np.repeat([0.0, 1.0], 50)
-    assert calibration_error(np.full(100, 0.5), labels) == 0.0

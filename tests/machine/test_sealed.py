@@ -320,8 +320,8 @@ ROSTERS: dict[str, tuple[Callable[[dict[str, m.Offer]], Any], str]] = {
         lambda o: as_b(o, simulated_keys("b"), key="00" * 32),
         "b offered an invalid key",
     ),
-    "another of low order": (
-        lambda o: as_b(o, simulated_keys("b"), key="01" + "00" * 31),
+    "of order eight": (
+        lambda o: as_b(o, simulated_keys("b"), key="e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
         "b offered an invalid key",
     ),
     "a session key that is none": (
