@@ -166,14 +166,3 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
     write(tmp_path, "id,a,b\nn1,1,2\n", "there.csv")
     with pytest.raises(BadData, match="1 of the 2 ids that the sites share are not in 'id'"):
         batch_of(load_model(path), {"new": table}, b"salt")
-
-
-def test_an_earlier_run_becomes_the_current_one_by_the_command(store, tmp_path):
-    for run in ("r1", "r2", "r3", "r4"):
-        store.put(run)
-    write(tmp_path, 'coordinator = "127.0.0.1:9"\n[data.p]\ntable = "n.csv"\ntarget = "y"\nid = "id"\n', "agent.toml")
-    with pytest.raises(UsageError, match="no models of study 'waits' are of a run 'r9'"):
-        store.use("waits", "r9")
-    assert agent("models", "use", "waits", "r2", "--config", tmp_path / "agent.toml").exit_code == 0
-    assert store.prune("waits", 1) == ["r1", "r3"], "the current run and the latest one are kept"
-    assert (store.folder / "waits" / "current").resolve().name == "r2"

@@ -100,11 +100,6 @@ async def test_a_site_may_not_use_another_name_and_the_operator_sees_who_tried(h
     await run
 
 
-def test_insecure_is_for_loopback_alone() -> None:
-    with pytest.raises(UsageError, match="--insecure is for loopback addresses"):
-        GrpcServer("0.0.0.0:0", None, lambda name, pem: None)
-
-
 @within(30)
 async def test_an_address_that_is_taken_is_a_usage_error_and_grpc_says_nothing(
     home: Home, capfd: pytest.CaptureFixture[str]

@@ -55,13 +55,6 @@ def test_a_score_is_used_where_folds_say_that_it_errs_less(difference, used):
     assert scores_together(Paired(difference, 1.0, 0.0, 60)) is used
 
 
-def test_one_row_or_none_is_no_evidence_against_a_joined_model():
-    assert keeps_joined(Paired(1.0, float("nan"), 0.1, 1))
-    assert keeps_joined(paired(np.zeros(0), np.zeros(0)))
-    assert not scores_together(paired(np.zeros(0), np.zeros(0)))
-    assert not scores_together(Paired(-1.0, float("nan"), -0.1, 1))
-
-
 def test_the_verdict_of_a_site_with_labels():
     rng = np.random.default_rng(1)
     alone = rng.normal(size=60)
