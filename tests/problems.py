@@ -64,9 +64,6 @@ class Problem:
     def views(self) -> list[View]:
         return [s.view() for s in self.sites]
 
-    def with_span(self, span: Span) -> "Problem":
-        return replace(self, sites=tuple(replace(s, span=span) for s in self.sites))
-
     def with_coupling(self, coupling: float) -> "Problem":
         return replace(self, coupling=coupling)
 
