@@ -75,19 +75,23 @@ class Forest:
     threshold: Float64[Arr, " q"]
     children: Int64[Ints, "q 2"]  # at most the threshold; above it
     value: Float64[Arr, " q"]
-    depth: int
 
     def predict(self, S: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
-        """The mean of the trees. Splits compare in float32, as the trees were grown."""
-        out, step = np.empty(len(S)), block_rows(4 * len(self.roots))
-        for start in range(0, len(S), step):
-            rows = S[start : start + step].astype(np.float32)
-            at, node = np.arange(len(rows))[:, None], np.tile(self.roots, (len(rows), 1))
-            for _ in range(self.depth):
-                above = rows[at, self.column[node]] > self.threshold[node]
-                node = self.children[node, above.astype(np.int64)]
-            out[start : start + step] = self.value[node].mean(axis=1)
-        return out
+        """The mean of the trees; each split divides its rows. It compares in float32, as the trees were grown."""
+        columns, out = np.ascontiguousarray(S.T, dtype=np.float32), np.zeros(len(S))
+        column, threshold, value, children = (
+            each.tolist() for each in (self.column, self.threshold, self.value, self.children)
+        )
+        left = [(root, np.arange(len(S))) for root in self.roots.tolist()]
+        while left:
+            node, rows = left.pop()
+            low, high = children[node]
+            if low == node:
+                out[rows] += value[node]
+                continue
+            above = columns[column[node]].take(rows) > threshold[node]
+            left += [(low, rows[~above]), (high, rows[above])]
+        return out / len(self.roots)
 
 
 def grown(S: Float64[Arr, "n p"], y: Float64[Arr, " n"], seed: int) -> tuple[Forest, Float64[Arr, " n"]]:
@@ -106,7 +110,6 @@ def grown(S: Float64[Arr, "n p"], y: Float64[Arr, " n"], seed: int) -> tuple[For
         np.concatenate([tree.threshold for tree in trees]),
         np.concatenate(children).astype(np.int64),
         np.concatenate([tree.value[:, 0, 0] for tree in trees]),
-        max(tree.max_depth for tree in trees),
     )
     return forest, np.asarray(made.oob_prediction_, dtype=np.float64)
 
@@ -135,21 +138,19 @@ class LocalModel:
     out_of_bag: Float64[Arr, " f"]  # the forest's predictions of own labelled rows; empty without a forest
     unit: float  # the deviation of own labels
 
+    def functions(self, Phi: Float64[Arr, "n r"], S: Float64[Arr, "n p"]) -> Float64[Arr, "n h"]:
+        """Kernel ridge without its intercept, and the forest."""
+        ridge = Phi @ self.coef
+        return np.column_stack([ridge] if self.forest is None else [ridge, self.forest.predict(S)])
+
+    def mixed(self, functions: Float64[Arr, "n h"]) -> Float64[Arr, " n"]:
+        """Predictions in the labels' units."""
+        ridge: Arr = self.intercept + functions[:, 0]
+        return ridge if self.forest is None else (1.0 - self.weight) * ridge + self.weight * functions[:, 1]
+
     def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
         """Predictions in the labels' units."""
-        ridge: Arr = self.intercept + self.basis(X) @ self.coef
-        if self.forest is None:
-            return ridge
-        return (1.0 - self.weight) * ridge + self.weight * self.forest.predict(self.basis.standardised(X))
-
-    def directions(self, Phi: Float64[Arr, "n r"], S: Float64[Arr, "n p"], own: Ints | None) -> Float64[Arr, "n h"]:
-        """Its functions in deviations of own labels; at own labelled rows the forest speaks without their label."""
-        found = [Phi @ self.coef]
-        if self.forest is not None:
-            found.append(self.forest.predict(S))
-            if own is not None:
-                found[-1][own] = self.out_of_bag
-        return np.column_stack(found) / self.unit
+        return self.mixed(self.functions(self.basis(X), self.basis.standardised(X)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,17 +162,22 @@ class SiteFeatures:
     levels: Float64[Arr, " h"]  # means of the local functions over the common rows
     components: Float64[Arr, "r k"]
 
-    def __call__(self, X: Float64[Arr, "n p"], own: Int64[Ints, " l"] | None = None) -> Float64[Arr, "n k"]:
-        """W (n, k); ``own``: the places of the own labelled rows in X, in the order of their labels, if they are there."""
-        return self.raw(X, own) @ self.components
+    def __call__(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n k"]:
+        """W (n, k) of new rows."""
+        return self.with_functions(X)[0]
 
-    def raw(self, X: Float64[Arr, "n p"], own: Ints | None) -> Float64[Arr, "n r"]:
-        """Before the principal components."""
+    def with_functions(self, X: Float64[Arr, "n p"]) -> tuple[Float64[Arr, "n k"], Float64[Arr, "n h"]]:
+        """W, and the local functions of the directions (no column without them)."""
         Phi = self.basis(X)
         if self.directions is None:
-            return Phi
-        functions = self.directions.directions(Phi, self.basis.standardised(X), own)
-        return np.concatenate([Phi, DIRECTION * (functions - self.levels)], axis=1)
+            return Phi @ self.components, np.zeros((len(X), 0))
+        functions = self.directions.functions(Phi, self.basis.standardised(X))
+        return Phi @ self.components[: Phi.shape[1]] + self._of(functions), functions
+
+    def _of(self, functions: Arr) -> Arr:
+        assert self.directions is not None, "asked only with directions"
+        scaled = (DIRECTION / self.directions.unit) * functions - DIRECTION * self.levels
+        return np.asarray(scaled @ self.components[len(self.components) - functions.shape[1] :])
 
 
 def fit_features(
@@ -183,8 +189,8 @@ def fit_features(
     k: int,
     seed: int,
     kernel: Kernel = "gaussian",
-) -> tuple[SiteFeatures, LocalModel | None]:
-    """A site's features, and its local model (None below `LEAST_LABELS` labels, or if all are equal).
+) -> tuple[SiteFeatures, LocalModel | None, Float64[Arr, "n k"]]:
+    """A site's features, its local model (None below `LEAST_LABELS` labels, or if all are equal), and W of these rows.
 
     Parameters
     ----------
@@ -225,12 +231,16 @@ def fit_features(
     directions = local if kernel == "gaussian" else None
     levels = np.zeros(0)
     if directions is not None:
-        functions = directions.directions(Phi, S, own)
+        functions = directions.functions(Phi, S)
+        if directions.forest is not None:
+            functions[own, 1] = directions.out_of_bag  # the forest speaks without the label of an own row
+        functions /= directions.unit
         levels = functions[:n_common].mean(0)
         Phi = np.concatenate([Phi, DIRECTION * (functions - levels)], axis=1)
     values, V = np.linalg.eigh(Phi[:n_common].T @ Phi[:n_common] / n_common)
     rank = max(int(np.sum(values > 1e-9 * values[-1])), 1)
-    return SiteFeatures(basis, directions, levels, V[:, ::-1][:, : min(k, rank)]), local
+    components = V[:, ::-1][:, : min(k, rank)]
+    return SiteFeatures(basis, directions, levels, components), local, Phi @ components
 
 
 def _error(fit: tuple[Arr, float, Arr]) -> float:

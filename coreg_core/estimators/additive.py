@@ -163,7 +163,11 @@ class AdditiveViews(ViewTables, Estimator):
             if not pattern.any():
                 raise BadData(f"row {int(np.flatnonzero(which == j)[0]) + 1} (counted from 1): no view has it.")
             rows = np.flatnonzero(which.reshape(-1) == j)
-            out[rows] = self.trained_.score([t[rows] if has else None for t, has in zip(tables, pattern, strict=True)])
+            seen = [
+                at.prepared(table[rows]) if has else None
+                for at, table, has in zip(self.trained_.sites, tables, pattern, strict=True)
+            ]
+            out[rows] = self.trained_.score(seen)
         return out
 
     def _own(self, X: Any) -> Arr:
@@ -171,7 +175,7 @@ class AdditiveViews(ViewTables, Estimator):
         out = np.full((len(tables), len(present)), np.nan)
         for v, (table, rows) in enumerate(zip(tables, present.T, strict=True)):
             if rows.any():
-                out[v, rows] = self.trained_.joined(v, table[rows])
+                out[v, rows] = self.trained_.joined(v, self.trained_.sites[v].prepared(table[rows]))
         return out
 
 
@@ -255,7 +259,7 @@ class AdditiveRegressor(ViewsRegressor, AdditiveViews):
     def predict_view(self, view: int, X: Any) -> Arr:
         """The joined model of a view, from its columns alone, (n,). ``X``: an array or a data frame."""
         table = self._of_view(view, X)
-        return self.trained_.joined(view, table)
+        return self.trained_.joined(view, self.trained_.sites[view].prepared(table))
 
     def predict_views(self, X: Any) -> Any:
         """Each view's joined model, (M, n); NaN where the view does not have the row."""

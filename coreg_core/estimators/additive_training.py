@@ -19,6 +19,7 @@ from coreg_core.additive.models import Own, missing_variance, weights
 from coreg_core.additive.moments import NOISE_PRIVATE, Moments, Sums, positive, precision, steadied, sums
 from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.numerics.threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,52 +59,59 @@ class TrainedSite:
     verdict: Verdict
     private_noise: float | None  # the inverse precision, where all labelled rows are private
 
-    def local_predictions(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"] | None:
-        """Of the local model."""
-        return None if self.local is None else self.local.predict(X)
+    def prepared(self, X: Float64[Arr, "n p"]) -> "Prepared":
+        """What the site's models need of new rows, once for all of them."""
+        W, functions = self.features.with_functions(X)
+        if self.local is None:
+            return Prepared(W, None)
+        shared = self.local is self.features.directions
+        return Prepared(W, self.local.mixed(functions) if shared else self.local.predict(X))
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """One site's features of some rows, and its local predictions of them (None without a local model)."""
+
+    W: Float64[Arr, "n k"]
+    local: Float64[Arr, " n"] | None
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A federation's training: the fit, and each site's models."""
+    """A federation's training: the fit, and each site's models. Rows come as each site's `TrainedSite.prepared`."""
 
     fit: Fit
     sites: tuple[TrainedSite, ...]
 
-    def part(self, site: int, X: Float64[Arr, "n p"], present: Sequence[int] | None = None) -> Float64[Arr, " n"]:
-        """The site's part of the score (n,), with all sites or the ``present`` ones."""
-        m = self.fit.moments
-        beta = weights(self.fit, range(len(self.sites)) if present is None else present)
-        return self.sites[site].features(X)[:, : m.d[site]] @ beta[m.blocks[site]]
-
-    def score(self, tables: Sequence[Float64[Arr, "n _"] | None], site: int | None = None) -> Float64[Arr, " n"]:
-        """The score from the tables of all sites, None for a missing one; for the label owner ``site``, or their mean."""
-        present = [v for v, table in enumerate(tables) if table is not None]
-        parts = [self.part(v, table, present) for v, table in enumerate(tables) if table is not None]
+    def score(self, rows: Sequence[Prepared | None], site: int | None = None) -> Float64[Arr, " n"]:
+        """The score from the rows of all sites, None for a missing one; for the label owner ``site``, or their mean."""
+        m, present = self.fit.moments, [v for v, each in enumerate(rows) if each is not None]
+        beta = weights(self.fit, present)
+        parts = [each.W[:, : m.d[v]] @ beta[m.blocks[v]] for v, each in enumerate(rows) if each is not None]
         return np.asarray(self.fit.intercept(site) + np.sum(parts, axis=0))
 
-    def checked_score(self, tables: Sequence[Float64[Arr, "n _"] | None], site: int) -> Float64[Arr, " n"]:
+    def checked_score(self, rows: Sequence[Prepared | None], site: int) -> Float64[Arr, " n"]:
         """The score for a site with its verdict: rescaled and blended with its local model."""
-        X, at = tables[site], self.sites[site]
-        return at.verdict.score(self.score(tables, site), None if X is None else at.local_predictions(X))
+        own = rows[site]
+        return self.sites[site].verdict.score(self.score(rows, site), None if own is None else own.local)
 
-    def joined(self, site: int, X: Float64[Arr, "n p"], *, checked: bool = True) -> Float64[Arr, " n"]:
+    def joined(self, site: int, rows: Prepared, *, checked: bool = True) -> Float64[Arr, " n"]:
         """The joined model of a site, with its verdict or as it is."""
-        at = self.sites[site]
-        predicted = at.own.predict(self.fit, at.features(X))
-        return at.verdict.joined(predicted, at.local_predictions(X)) if checked else predicted
+        predicted = self.sites[site].own.predict(self.fit, rows.W)
+        return self.sites[site].verdict.joined(predicted, rows.local) if checked else predicted
 
     def deviations(
-        self, site: int, X: Float64[Arr, "n p"], present: Sequence[int] | None = None
+        self, site: int, rows: Prepared, present: Sequence[int] | None = None
     ) -> tuple[Float64[Arr, " n"], Float64[Arr, " n"]]:
         """Of a new label given the features of the present sites, and given the own ones, for the rows of a site."""
         at = self.sites[site]
-        score, joined = at.own.deviations(self.fit, at.features(X), at.private_noise)
+        score, joined = at.own.deviations(self.fit, rows.W, at.private_noise)
         if present is not None:
             score = np.sqrt(score**2 + missing_variance(self.fit, present))
         return at.verdict.spread * score, at.verdict.spread * joined
 
 
+@one_thread()
 def train(
     sites: Sequence[SiteRows],
     n_common: int,
@@ -152,7 +160,7 @@ def train(
         fit_features(site.X, n_common, site.own, site.y, k=k, seed=s, kernel=kernel)
         for site, s in zip(sites, seeds, strict=True)
     ]
-    locals_ = [local for _, local in made]
+    locals_ = [local for _, local, _ in made]
     errors = [_told_noise(rules.label_noise, site.y, local, rng) for site, local in zip(sites, locals_, strict=True)]
     told = [site.y + e for site, e in zip(sites, errors, strict=True)]
     if rules.label_noise:  # features know only labels that are told
@@ -160,10 +168,10 @@ def train(
             fit_features(site.X, n_common, site.own, y, k=k, seed=s, kernel=kernel)
             for site, y, s in zip(sites, told, seeds, strict=True)
         ]
-    W = [features(site.X, site.own) for (features, _), site in zip(made, sites, strict=True)]
+    W = [rows for _, _, rows in made]
     m, scale = _moments(sites, inner, told, W, known, n_common, d, rules, rng, one_owner)
     owns = [_own(m, v, W[v][:n_common], scale, W, n_common, rules, rng) for v in range(M)]
-    left = [np.zeros(0) if local is None else local.left_out for _, local in made]
+    left = [np.zeros(0) if local is None else local.left_out for _, local, _ in made]
     precisions = [precision(each, m.deviation) for each in left]
     private = [] if one_owner else [v for v in range(M) if not inner[v].all()]
     if private:

@@ -86,7 +86,9 @@ class Federation:
             at = len(partition.shared) + (np.arange(len(rows)) if private else np.searchsorted(known, rows))
             self.sites.append(SiteRows(X[np.concatenate([common, rows if private else known[:0]])], at, y))
         self.trained: Trained = train(self.sites, len(common), seed=seed, rules=rules)
-        self.test = [X[partition.test] for X in partition.columns]
+        self.test = [
+            at.prepared(X[partition.test]) for at, X in zip(self.trained.sites, partition.columns, strict=True)
+        ]
 
     def _each(self, found: Sequence[Float64[Arr, " t"] | None]) -> Float64[Arr, "M t"]:
         return np.array([np.full(len(self.partition.test), self.mean) if each is None else each for each in found])
@@ -94,19 +96,19 @@ class Federation:
     @cached_property
     def local(self) -> Float64[Arr, "M t"]:
         """The local models; the mean label of the federation at a site without one."""
-        return self._each([at.local_predictions(X) for at, X in zip(self.trained.sites, self.test, strict=True)])
+        return self._each([rows.local for rows in self.test])
 
     @property
     def joined(self) -> Float64[Arr, "M t"]:
         """The joined models, with each site's verdict."""
-        return self._each([self.trained.joined(v, X) for v, X in enumerate(self.test)])
+        return self._each([self.trained.joined(v, rows) for v, rows in enumerate(self.test)])
 
     def scores(self, *, checked: bool = True, missing: bool = False) -> Float64[Arr, "M t"]:
         """Each site's scores, with its verdict or as they are; ``missing``: the next site is offline."""
         out, M = [], len(self.test)
         for v in range(M):
-            tables = [None if missing and u == (v + 1) % M else X for u, X in enumerate(self.test)]
-            out.append(self.trained.checked_score(tables, v) if checked else self.trained.score(tables, v))
+            rows = [None if missing and u == (v + 1) % M else each for u, each in enumerate(self.test)]
+            out.append(self.trained.checked_score(rows, v) if checked else self.trained.score(rows, v))
         return self._each(out)
 
     def changes(self, predictions: Float64[Arr, "M t"]) -> Float64[Arr, " M"]:
@@ -132,10 +134,10 @@ class Federation:
         from sklearn.preprocessing import StandardScaler
 
         out: list[Arr | None] = []
-        for site, X in zip(self.sites, self.test, strict=True):
+        for site, X in zip(self.sites, self.partition.columns, strict=True):
             model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2.0, 4.0, 13)))
             enough = len(site.y) >= LEAST_LABELS
-            out.append(model.fit(site.X[site.own], site.y).predict(X) if enough else None)
+            out.append(model.fit(site.X[site.own], site.y).predict(X[self.partition.test]) if enough else None)
         return out
 
     @cached_property

@@ -234,15 +234,16 @@ def test_the_forest_predicts_with_numpy_what_scikit_learn_does():
 def test_features_are_centred_and_do_not_know_the_label_of_their_row():
     rng = np.random.default_rng(2)
     X, y, own = rng.normal(size=(80, 3)), rng.normal(size=45), np.arange(45)
-    features, local = fit_features(X, 80, own, y, k=10, seed=0)
-    assert np.abs(features(X, own).mean(axis=0)).max() < 1e-9
+    _, local, W = fit_features(X, 80, own, y, k=10, seed=0)
+    assert np.abs(W.mean(axis=0)).max() < 1e-9
     assert 0.0 <= local.weight <= 1.0
     other = y.copy()
     other[4] += 1.0
     assert fit_features(X, 80, own, other, k=10, seed=0)[1].out_of_bag[4] == pytest.approx(local.out_of_bag[4])
-    nothing, none = fit_features(X, 80, own[:0], y[:0], k=10, seed=0)
+    nothing, none, W = fit_features(X, 80, own[:0], y[:0], k=10, seed=0)
     assert none is None
-    assert nothing(X).shape == (80, 10)
+    assert W.shape == (80, 10)
+    assert_allclose(nothing(X), W, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["constant", "binary", "heavy"])
@@ -250,8 +251,8 @@ def test_features_of_awkward_columns_are_finite(kind):
     rng = np.random.default_rng(0)
     columns = {"constant": np.ones((60, 1)), "binary": (rng.random((60, 1)) < 0.3) * 1.0}
     X = columns.get(kind, rng.standard_cauchy((60, 2)))
-    features, _ = fit_features(X, 60, np.arange(12), rng.normal(size=12), k=10, seed=0)
-    W = features(X, np.arange(12))
+    features, _, W = fit_features(X, 60, np.arange(12), rng.normal(size=12), k=10, seed=0)
+    assert_allclose(features(X), W, atol=1e-9)
     assert np.isfinite(W).all()
     assert np.abs(W.mean(axis=0)).max() < 1e-9
 
@@ -307,19 +308,24 @@ def rmse(a, b):
     return float(np.sqrt(np.mean((a - b) ** 2)))
 
 
+def prepared(run, tables):
+    return [site.prepared(X) for site, X in zip(run.sites, tables, strict=True)]
+
+
 @pytest.mark.parametrize("private", [False, True])
 @pytest.mark.parametrize("rules", [None, DEFAULT_RULES], ids=["memory", "default rules"])
 def test_joining_pays_where_each_site_has_a_part(private, rules):
     sites, n_common, new, truth = federation(n=80, private=private)
     run = train(sites, n_common) if rules is None else train(sites, n_common, rules=rules)
+    new = prepared(run, new)
     for v, site in enumerate(run.sites):
-        alone = rmse(site.local.predict(new[v]), truth)
+        alone = rmse(new[v].local, truth)
         assert rmse(run.checked_score(new, v), truth) < (0.9 if private else 0.7) * alone
         assert rmse(run.joined(v, new[v]), truth) < 1.03 * alone
         if not private:
             assert site.verdict.recommended == "score"
     missing = run.score([new[0], None, new[2]], 0)
-    assert rmse(run.score(new, 0), truth) < rmse(missing, truth) < rmse(run.sites[0].local.predict(new[0]), truth)
+    assert rmse(run.score(new, 0), truth) < rmse(missing, truth) < rmse(new[0].local, truth)
     inside = np.mean(np.abs(run.score(new, 0) - truth) < 1.645 * run.deviations(0, new[0])[0])
     assert inside > 0.8
 
@@ -327,8 +333,9 @@ def test_joining_pays_where_each_site_has_a_part(private, rules):
 def test_labels_in_another_unit_are_named_and_rescaled():
     sites, n_common, new, truth = federation(n=80, unit=20.0)
     run = train(sites, n_common)
+    new = prepared(run, new)
     assert run.sites[0].verdict.slope > 2.0
-    assert rmse(run.checked_score(new, 0), 20 * truth) < 1.02 * rmse(run.sites[0].local.predict(new[0]), 20 * truth)
+    assert rmse(run.checked_score(new, 0), 20 * truth) < 1.02 * rmse(new[0].local, 20 * truth)
 
 
 def test_the_linear_kernel_is_pooled_ridge():
@@ -343,7 +350,7 @@ def test_the_linear_kernel_is_pooled_ridge():
     pooled = Ridge(alpha=1.0).fit(np.c_[X, np.eye(3)[owner]] * scale, np.concatenate([rows.y for rows in sites]))
     at = np.concatenate([s.features(x) for s, x in zip(run.sites, new, strict=True)], axis=1)
     expected = pooled.predict(np.c_[at, np.tile(np.eye(3)[1], (500, 1))] * scale)
-    assert_allclose(run.score(new, 1), expected, atol=1e-8)
+    assert_allclose(run.score(prepared(run, new), 1), expected, atol=1e-8)
 
 
 # --- the estimator ------------------------------------------------------------------------------------------------
