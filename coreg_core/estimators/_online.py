@@ -4,51 +4,63 @@ A weight vector is kept as w = a·v, so that a step shrinks all of w by one mult
 features of its rows, so the cost of a step is proportional to their non-zeros, for any d.
 """
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from coreg_core.errors import UsageError
+from coreg_core.estimators._inputs import one_a_view
 from coreg_core.numerics.arrays import Arr, Ints
 
-Loss: TypeAlias = Literal["squared", "epsilon_insensitive", "hinge", "log_loss"]
-# The largest second derivative of a loss; 0 for a bounded slope with jumps.
-CURVATURE: dict[Loss, float] = {"squared": 1.0, "epsilon_insensitive": 0.0, "hinge": 0.0, "log_loss": 0.25}
+Chosen: TypeAlias = int | Ints
+Loss: TypeAlias = Literal["squared", "epsilon_insensitive", "pairwise", "hinge", "log_loss"]
+# The largest second derivative of a loss; absent for a bounded slope with jumps.
+CURVATURE: dict[Loss, float] = {"squared": 1.0, "log_loss": 0.25}
 # Below this a is multiplied into v: both stay far from underflow, and at 1/(λt) it happens once in a million steps.
 SMALLEST = 1e-6
 FEW_ROWS = 16  # of sparse rows: up to here one by one is faster than a slice of the matrix
+LARGEST = 1e100
+DIVERGES = "the steps diverge: lower eta0 or coupling, raise ridge, or scale the features to [-1, 1]."
+DIVERGED = 0.25
+"""The share of the views' mean squared prediction that is their variance: of two centred views, a correlation below 1/2."""
 
 
 class Rows:
-    """A view's table, dense or CSR: products with chosen rows."""
+    """A view's table, dense or CSR: products with chosen rows, or with one. An array of one costs three times a number."""
 
     def __init__(self, table: Any):
+        self._sparse = sparse.issparse(table)
+        if self._sparse and not table.has_canonical_format:
+            table = table.copy()
+            table.sum_duplicates()  # each column at most once in a row
         self._table = table
         self.shape: tuple[int, int] = table.shape
-        self._sparse = sparse.issparse(table)
 
-    def dot(self, rows: Ints, v: Arr) -> Arr:
+    def dot(self, rows: Chosen, v: Arr) -> Any:
         """X[rows] v."""
-        if not self._sparse:
-            out: Arr = self._table[rows] @ v
-            return out
-        if len(rows) > FEW_ROWS:
-            return np.asarray(self._table[rows] @ v)
-        return np.array([values @ v[columns] for columns, values in self._each(rows)])
+        if isinstance(rows, int):
+            columns, values = self._row(rows)
+            return float(values @ (v if columns is None else v[columns]))
+        if self._sparse and len(rows) <= FEW_ROWS:
+            return np.array([self.dot(i, v) for i in rows.tolist()])
+        return np.asarray(self._table[rows] @ v)
 
-    def add(self, rows: Ints, coef: Arr, v: Arr) -> None:
+    def add(self, rows: Chosen, coef: Any, v: Arr) -> None:
         """V ← v + X[rows]ᵀ coef, in place."""
-        if not self._sparse:
+        if isinstance(rows, int):
+            columns, values = self._row(rows)
+            v[slice(None) if columns is None else columns] += coef * values
+        elif not self._sparse:
             v += coef @ self._table[rows]
-        elif len(rows) > FEW_ROWS:
+        elif len(rows) <= FEW_ROWS:
+            for i, c in zip(rows.tolist(), coef.tolist(), strict=True):
+                self.add(i, c, v)
+        else:
             chosen = self._table[rows]
             np.add.at(v, chosen.indices, chosen.data * np.repeat(coef, np.diff(chosen.indptr)))
-        else:
-            for c, (columns, values) in zip(coef.tolist(), self._each(rows), strict=True):
-                v[columns] += c * values  # columns are unique within a row: see `as_rows`
 
     @property
     def longest(self) -> float:
@@ -57,25 +69,13 @@ class Rows:
             return float(self._table.multiply(self._table).sum(axis=1).max()) if self.shape[0] else 0.0
         return float(np.einsum("ij,ij->i", self._table, self._table).max(initial=0.0))
 
-    def row(self, i: int) -> tuple[Any, Any]:
+    def _row(self, i: int) -> tuple[Any, Any]:
         """(columns, values) of one row; columns None: all of them."""
-        if not self._sparse:
-            return None, self._table[i]
         t = self._table
+        if not self._sparse:
+            return None, t[i]
         span = slice(t.indptr[i], t.indptr[i + 1])
         return t.indices[span], t.data[span]
-
-    def _each(self, rows: Ints) -> list[tuple[Any, Any]]:
-        return [self.row(i) for i in rows.tolist()]
-
-
-def as_rows(table: Any) -> Rows:
-    """A checked table, ready for steps; a sparse one with each column at most once in a row."""
-    is_sparse = sparse.issparse(table)
-    if is_sparse and not table.has_canonical_format:
-        table = table.copy()
-        table.sum_duplicates()
-    return Rows(table)
 
 
 class Weights:
@@ -89,7 +89,7 @@ class Weights:
         """The vector itself, (d,)."""
         return self.a * self.v
 
-    def dot(self, table: Rows, rows: Ints) -> Arr:
+    def dot(self, table: Rows, rows: Chosen) -> Any:
         """Predictions on those rows."""
         return self.a * table.dot(rows, self.v)
 
@@ -100,35 +100,129 @@ class Weights:
             self.v *= self.a
             self.a = 1.0
 
-    def add(self, table: Rows, rows: Ints, coef: Arr) -> None:
+    def add(self, table: Rows, rows: Chosen, coef: Any) -> None:
         """W ← w + X[rows]ᵀ coef."""
         table.add(rows, coef / self.a, self.v)
 
 
-def step_size(eta0: float | None, ridge: float, t: int) -> float:
-    r"""$\eta_t = \frac{1}{\lambda t}$ (Algorithm 1), or $\frac{\eta_0}{1 + \eta_0 \lambda (t-1)}$ from a start of one's own."""
-    return 1.0 / (ridge * t) if eta0 is None else eta0 / (1.0 + eta0 * ridge * (t - 1))
+@dataclass(frozen=True)
+class Objective:
+    """The terms of equation 5, and η₀ of each view (None: the steps of Algorithm 1)."""
+
+    loss: Loss
+    ridge: list[float]
+    eta0: list[float] | None
+    coupling: float = 0.0
+    epsilon: float = 0.0
 
 
-def stable_starts(
-    loss: Loss, ridge: Sequence[float], coupling: float, labelled: Sequence[Rows], unlabelled: Sequence[Rows]
-) -> list[float]:
-    r"""$\eta_0 = 1/(\lambda_v + c\|x\|^2 + 4\mu M\|z\|^2)$ with the longest rows, so that no step can overshoot.
+def step(
+    weights: Sequence[Weights], terms: Objective, t: int,
+    X: Sequence[Rows], rows: Chosen, y: Any, Z: Sequence[Rows], more: Chosen,
+) -> float:  # fmt: skip
+    r"""Equation 6 on the labelled ``rows`` (targets ``y``) and the unlabelled ``more``; each view from the old weights.
 
-    c is the loss's `CURVATURE`. Without curvature and coupling that is Algorithm 1, 1/(λt).
+    $w_v \leftarrow (1 - \eta_v\lambda_v) w_v - \eta_v \frac1k X_v^\top \partial L(X_v w_v)
+    - 4 \eta_v \frac{\mu}{l} Z_v^\top \sum_u (Z_v w_v - Z_u w_u)$.
+
+    Returns
+    -------
+    The views' variance on the unlabelled rows as a share of their mean squared prediction.
+
+    Raises
+    ------
+    UsageError
+        the steps diverge; the weights are unchanged.
     """
-    M = len(labelled)
-    apart = 4.0 * coupling * M * max((Z.longest for Z in unlabelled), default=0.0) if M > 1 else 0.0
-    own = [CURVATURE[loss] * X.longest if CURVATURE[loss] else 0.0 for X in labelled]
+    M, (k, l) = len(weights), (1 if isinstance(each, int) else len(each) for each in (rows, more))  # noqa: E741
+    coupled = terms.coupling > 0 and l > 0 and M > 1
+    own = [w.dot(table, rows) for w, table in zip(weights, X, strict=True)]
+    others = [w.dot(table, more) for w, table in zip(weights, Z, strict=True)] if coupled else []
+    total, squares = sum(others), _sum(sum(p * p for p in others))
+    if not squares + _sum(sum(p * p for p in own)) < LARGEST**2:
+        raise UsageError(DIVERGES)
+    for v, (w, lam) in enumerate(zip(weights, terms.ridge, strict=True)):
+        eta = 1.0 / (lam * t) if terms.eta0 is None else terms.eta0[v] / (1.0 + terms.eta0[v] * lam * (t - 1))
+        w.shrink(1.0 - eta * lam)
+        if k:
+            w.add(X[v], rows, -eta / k * slope(terms.loss, own[v], y, terms.epsilon))
+        if coupled:
+            apart = M * others[v] - total  # Σ_u (p_v − p_u)
+            w.add(Z[v], more, -4.0 * eta * terms.coupling / l * apart)
+    return 1.0 - _sum(total * total) / (M * squares) if squares > 0 else 0.0
+
+
+def _sum(values: Any) -> float:
+    return float(values.sum()) if isinstance(values, np.ndarray) else float(values)
+
+
+def descend(
+    weights: Sequence[Weights], terms: Objective, X: Sequence[Rows], y: Arr, Z: Sequence[Rows], *,
+    n_steps: int, k: int, l: int = 0, most: int | None = None, rng: np.random.Generator,  # noqa: E741
+) -> int:  # fmt: skip
+    """``n_steps`` steps of k labelled rows and l unlabelled ones, drawn anew each.
+
+    While the views' share of variance is above `DIVERGED`, l doubles up to ``most``; below it halves down to its start
+    (section 3.1 of the paper).
+
+    Returns
+    -------
+    The last l.
+
+    Raises
+    ------
+    UsageError
+        k or l above the number of rows, one row a step for the pairwise loss, or steps that diverge.
+    """
+    n, m = len(y), Z[0].shape[0] if Z else 0
+    least = 2 if terms.loss == "pairwise" else 1
+    if not least <= k <= n:
+        raise UsageError(f"n_labelled_step={k!r}: choose {least} to {n}, the labelled rows that there are.")
+    if m and l > m:
+        raise UsageError(f"n_unlabelled_step={l!r}: choose 1 to {m}, the unlabelled rows that there are.")
+    first = size = min(l, m)
+    limit = min(max(most or 0, first), m)
+    rows, more = _Draws(n, rng), _Draws(m, rng)
+    targets = y.tolist() if k == 1 < n else y
+    with np.errstate(over="ignore", invalid="ignore"):  # steps that diverge raise an error
+        for t in range(1, n_steps + 1):
+            chosen = rows.next(k)
+            diverged = step(weights, terms, t, X, chosen, targets[chosen], Z, more.next(size))
+            size = min(2 * size, limit) if diverged > DIVERGED else max(size // 2, first)
+        if not max(float(np.abs(w).max(initial=0.0)) for w in [each.w for each in weights]) < LARGEST:
+            raise UsageError(DIVERGES)  # no prediction follows the last step
+    return size
+
+
+def objective(
+    loss: Loss, ridge: Any, eta0: Any, X: Sequence[Rows], Z: Sequence[Rows], coupling: float = 0.0, epsilon: float = 0.0
+) -> Objective:
+    r"""The terms from an estimator's parameters: one value of ``ridge`` and ``eta0`` for all views, or one each.
+
+    For ``eta0="auto"`` $\eta_0 = 1/(\lambda_v + c\|x\|^2 + 4\mu M\|z\|^2)$ with the longest rows, so that no step can overshoot.
+    c is the loss's `CURVATURE`. Without curvature and coupling that is Algorithm 1, 1/(λt).
+
+    Raises
+    ------
+    UsageError
+        a value that is not positive, or another number of them.
+    """
+    M = len(X)
+    lam = _positive(ridge, M, "ridge")
+    if eta0 is None or not isinstance(eta0, str):
+        return Objective(loss, lam, None if eta0 is None else _positive(eta0, M, "eta0"), coupling, epsilon)
+    apart = 4.0 * coupling * M * max((table.longest for table in Z), default=0.0) if M > 1 else 0.0
+    bend = CURVATURE.get(loss, 0.0)
     with np.errstate(over="ignore"):
-        return [1.0 / (lam + x + apart) for lam, x in zip(ridge, own, strict=True)]
+        own = np.array([bend * table.longest if bend else 0.0 for table in X])
+        return Objective(loss, lam, (1.0 / (np.array(lam) + own + apart)).tolist(), coupling, epsilon)
 
 
-def slope(loss: Loss, p: Arr, y: Arr, epsilon: float = 0.0) -> Arr:
-    """∂L/∂p.
+def slope(loss: Loss, p: Any, y: Any, epsilon: float = 0.0) -> Any:
+    """∂L/∂p of predictions p (k,), times k, or of one number.
 
     ½(p − y)²: p − y. max(0, |p − y| − ε): the sign of p − y outside of ε, else 0. max(0, 1 − y·p): −y where y·p < 1, else 0.
-    log(1 + exp(−y·p)): −y/(1 + exp(y·p)).
+    log(1 + exp(−y·p)): −y/(1 + exp(y·p)). Pairwise: max(0, 1 − (pᵢ − pⱼ)) where yᵢ > yⱼ, the mean over the k(k−1)/2 pairs.
 
     The text's subgradient of the hinge loss asks p > 0, a slip; its Algorithm 1 has y·p < 1.
     """
@@ -136,175 +230,39 @@ def slope(loss: Loss, p: Arr, y: Arr, epsilon: float = 0.0) -> Arr:
         case "squared":
             return p - y
         case "epsilon_insensitive":
-            return np.where(np.abs(p - y) > epsilon, np.sign(p - y), 0.0)
+            return 1.0 * (p - y > epsilon) - (y - p > epsilon)
+        case "pairwise":
+            above = np.sign(y[:, None] - y)
+            missed = above * (above * (p[:, None] - p) < 1.0)
+            return missed.sum(axis=1) * (-2.0 / max(len(y) - 1, 1))
         case "hinge":
-            return np.where(y * p < 1.0, -y, 0.0)
+            return -y * (y * p < 1.0)
         case "log_loss":
-            return np.asarray(-0.5 * y * (1.0 - np.tanh(0.5 * y * p)))
+            return -0.5 * y * (1.0 - np.tanh(0.5 * y * p))
 
 
-def _slope_at(loss: Loss, p: float, y: float, epsilon: float) -> float:
-    """`slope` of one number: an array of one costs ten times as much."""
-    match loss:
-        case "squared":
-            return p - y
-        case "epsilon_insensitive":
-            return math.copysign(1.0, p - y) if abs(p - y) > epsilon else 0.0
-        case "hinge":
-            return -y if y * p < 1.0 else 0.0
-        case "log_loss":
-            return -0.5 * y * (1.0 - math.tanh(0.5 * y * p))
+class _Draws:
+    """The rows of each step, all different; of one row its number."""
 
-
-def one_step(
-    weights: Sequence[Weights],
-    labelled: Sequence[Rows],
-    rows: Ints,
-    y: Arr,
-    unlabelled: Sequence[Rows],
-    more: Ints,
-    *,
-    loss: Loss,
-    ridge: Sequence[float],
-    coupling: float,
-    eta: Sequence[float],
-    epsilon: float = 0.0,
-) -> None:
-    """Equation 6 on the labelled ``rows`` (targets ``y``) and the unlabelled ``more``; every view from the old weights."""
-    own = [w.dot(X, rows) for w, X in zip(weights, labelled, strict=True)]
-    for v, p in enumerate(own):
-        _check(v, float(np.abs(p).max(initial=0.0)))
-    coupled = coupling > 0 and len(more) > 0 and len(weights) > 1
-    others = np.array([w.dot(Z, more) for w, Z in zip(weights, unlabelled, strict=True)]) if coupled else None
-    if others is not None:
-        for v, p in enumerate(others):
-            _check(v, float(np.abs(p).max(initial=0.0)))
-    total = others.sum(axis=0) if others is not None else None
-    for v, w in enumerate(weights):
-        w.shrink(1.0 - eta[v] * ridge[v])
-        if len(rows):
-            w.add(labelled[v], rows, (-eta[v] / len(rows)) * slope(loss, own[v], y, epsilon))
-        if others is not None:
-            # Σ_{u≠v} (p_v − p_u) = M p_v − Σ_u p_u
-            apart = len(weights) * others[v] - total
-            w.add(unlabelled[v], more, (-4.0 * eta[v] * coupling / len(more)) * apart)
-
-
-def single_step(
-    weights: Sequence[Weights],
-    labelled: Sequence[Rows],
-    i: int,
-    y: float,
-    unlabelled: Sequence[Rows],
-    j: int,
-    *,
-    loss: Loss,
-    ridge: Sequence[float],
-    coupling: float,
-    eta: Sequence[float],
-    epsilon: float = 0.0,
-) -> None:
-    """`one_step` on labelled row i and unlabelled row j (none: −1): the same in numbers instead of arrays of one."""
-    own_rows = [X.row(i) for X in labelled]
-    own = [_dot(w, *row) for w, row in zip(weights, own_rows, strict=True)]
-    coupled = coupling > 0 and j >= 0 and len(weights) > 1
-    other_rows = [Z.row(j) for Z in unlabelled] if coupled else []
-    others = [_dot(w, *row) for w, row in zip(weights, other_rows, strict=True)] if coupled else []
-    for v, p in enumerate((*own, *others)):
-        _check(v % len(weights), abs(p))
-    total = sum(others)
-    for v, w in enumerate(weights):
-        w.shrink(1.0 - eta[v] * ridge[v])
-        change = _slope_at(loss, own[v], y, epsilon)
-        if change != 0.0:
-            _add(w, *own_rows[v], -eta[v] * change)
-        if coupled:
-            apart = len(weights) * others[v] - total
-            _add(w, *other_rows[v], -4.0 * eta[v] * coupling * apart)
-
-
-def _dot(w: Weights, columns: Any, values: Any) -> float:
-    return w.a * float(values @ (w.v if columns is None else w.v[columns]))
-
-
-def _add(w: Weights, columns: Any, values: Any, coef: float) -> None:
-    if columns is None:
-        w.v += (coef / w.a) * values
-    else:
-        w.v[columns] += (coef / w.a) * values  # columns are unique within a row: see `as_rows`
-
-
-class Draws:
-    """The rows of each step: ``size`` different ones of ``n``, all of them when size is n."""
-
-    def __init__(self, n: int, size: int, rng: np.random.Generator):
-        self._n, self._size, self._rng = n, size, rng
+    def __init__(self, n: int, rng: np.random.Generator):
+        self._n, self._rng = n, rng
         self._everything = np.arange(n)
         self._ready: list[int] = []
 
-    def next(self) -> Ints:
-        """The next step's rows."""
-        if self._size in (0, self._n):
-            return self._everything[: self._size]
-        if self._size > 1:
-            return self._rng.choice(self._n, size=self._size, replace=False)
-        return np.array([self.one()])
-
-    @property
-    def single(self) -> bool:
-        """One row a step, or none."""
-        return self._size <= 1
-
-    def one(self) -> int:
-        """The next step's only row; −1 where there is none."""
-        if self._size == 0:
-            return -1
+    def next(self, size: int) -> Chosen:
+        """The next step's rows; all of them where ``size`` is n."""
+        if size in (0, self._n):
+            return self._everything[:size]
+        if size > 1:
+            return self._rng.choice(self._n, size=size, replace=False)
         if not self._ready:  # one draw of many is much cheaper than many of one
             self._ready = self._rng.integers(0, self._n, size=1024)[::-1].tolist()
         return self._ready.pop()
 
 
-def _check(v: int, size: float) -> None:
-    # Checked on the predictions of a step, at the cost of its rows; a whole weight vector can be much longer.
-    if not size < 1e100:
-        raise UsageError(
-            f"the steps diverge (view {v}): lower eta0 or coupling, raise ridge, or scale the features to [-1, 1]."
-        )
-
-
-def check_finite(weights: Sequence[Weights]) -> None:
-    """Check the weights after the last step, which no prediction follows.
-
-    Raises
-    ------
-    UsageError
-        a weight is not finite, or too large.
-    """
-    for v, w in enumerate(weights):
-        _check(v, float(np.abs(w.v).max(initial=0.0)) * abs(w.a))
-
-
-def at_most(value: int, name: str, most: int, what: str) -> int:
-    """A number of rows.
-
-    Raises
-    ------
-    UsageError
-        more than there are.
-    """
-    if value > most:
-        raise UsageError(f"{name}={value!r}: choose 1 to {most}, {what}.")
-    return value
-
-
-def positive(value: Any, name: str) -> float:
-    """A positive number of a list of them.
-
-    Raises
-    ------
-    UsageError
-        it is not.
-    """
-    if isinstance(value, int | float | np.integer | np.floating) and 0 < value < np.inf:
-        return float(value)
-    raise UsageError(f"{name}={value!r}: needs a positive number.")
+def _positive(value: Any, n_views: int, name: str) -> list[float]:
+    """One positive number for all views, or one each."""
+    numbers = one_a_view(value, n_views, name)
+    if all(isinstance(each, int | float | np.integer | np.floating) and 0 < each < np.inf for each in numbers):
+        return [float(each) for each in numbers]
+    raise UsageError(f"{name}={value!r}: needs positive numbers.")

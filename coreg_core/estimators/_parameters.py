@@ -40,6 +40,7 @@ _LIMITS: dict[str, list[Any]] = {
     **{name: [StrOptions(choices)] for name, choices in _CHOICES.items()},
     **{name: [limit] for names, limit in _NUMBERS.items() for name in names.split()},
     **{name: [_COUNT, None] for name in ("dimension", "n_components", "n_eigenfunctions", "n_latent", "sketch")},
+    "max_unlabelled_step": [_COUNT, None],
     "eta0": [StrOptions({"auto"}), _POSITIVE, "array-like", None],
     "prediction_tol": [_POSITIVE, None],
 }

@@ -1,6 +1,7 @@
 r"""Online co-regularisation, OCA-k-l: linear views that learn from a stream, labelled and unlabelled."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -8,21 +9,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import column_or_1d
 
 from coreg_core.errors import BadData
-from coreg_core.estimators._inputs import Estimator, TwoClasses, all_or_nothing, generator, one_a_view
-from coreg_core.estimators._online import (
-    Draws,
-    Loss,
-    Rows,
-    Weights,
-    as_rows,
-    at_most,
-    check_finite,
-    one_step,
-    positive,
-    single_step,
-    stable_starts,
-    step_size,
-)
+from coreg_core.estimators._inputs import Estimator, TwoClasses, all_or_nothing, generator
+from coreg_core.estimators._online import Loss, Objective, Rows, Weights, descend, objective, step
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators._views import ViewsRegressor, ViewTables
 from coreg_core.numerics.arrays import Arr
@@ -33,12 +21,11 @@ class _OCA(ViewTables, Estimator):
 
     loss: Loss
     losses: frozenset[Loss]
-    epsilon = 0.0
+    epsilon, max_unlabelled_step = 0.0, None
     _sparse, _optional = "csr", True
     weights_: list[Weights]
     n_steps_: int
-    _ridge: list[float]
-    _eta0: list[float | None]
+    _terms: Objective
 
     def __init__(
         self,
@@ -49,12 +36,13 @@ class _OCA(ViewTables, Estimator):
         eta0: str | float | Sequence[float] | None = "auto",
         n_labelled_step: int = 1,
         n_unlabelled_step: int = 1,
+        max_unlabelled_step: int | None = None,
         n_steps: int = 10_000,
         random_state: Any = None,
     ):
         self.views, self.ridge, self.coupling, self.eta0 = views, ridge, coupling, eta0
         self.n_labelled_step, self.n_unlabelled_step = n_labelled_step, n_unlabelled_step
-        self.n_steps, self.random_state = n_steps, random_state
+        self.max_unlabelled_step, self.n_steps, self.random_state = max_unlabelled_step, n_steps, random_state
 
     @all_or_nothing
     def fit(self, X_views: Any, y: Any, Z_views: Sequence[Any] | None = None) -> Self:
@@ -77,24 +65,13 @@ class _OCA(ViewTables, Estimator):
             a parameter out of range, k or l above the number of rows, or steps that diverge.
         """
         X, target, Z = self._rows_of(X_views, y, Z_views, first=True, least=1)
-        n, m = len(target), Z[0].shape[0] if Z else 0
-        k = at_most(self.n_labelled_step, "n_labelled_step", n, "the labelled rows that there are")
-        l = at_most(self.n_unlabelled_step, "n_unlabelled_step", m, "the unlabelled rows that there are") if m else 0  # noqa: E741
-        self._begin(X)
+        self._begin(X, Z)
         target = self._centred(target, 0)
-        self._limit_steps(X, Z)
-        rng = generator(self.random_state)
-        rows, more = Draws(n, k, rng), Draws(m, l, rng)
-        if rows.single and more.single:
-            numbers = target.tolist()
-            for _ in range(self.n_steps):
-                i = rows.one()
-                self._step(single_step, X, i, numbers[i], Z, more.one())
-        else:
-            for _ in range(self.n_steps):
-                chosen = rows.next()
-                self._step(one_step, X, chosen, target[chosen], Z, more.next())
-        check_finite(self.weights_)
+        self.n_unlabelled_step_ = descend(
+            self.weights_, self._terms, X, target, Z, n_steps=self.n_steps, k=self.n_labelled_step,
+            l=self.n_unlabelled_step, most=self.max_unlabelled_step, rng=generator(self.random_state),
+        )  # fmt: skip
+        self.n_steps_ = self.n_steps
         return self
 
     @all_or_nothing
@@ -106,20 +83,17 @@ class _OCA(ViewTables, Estimator):
         if n == 0 and m == 0:
             raise BadData("neither a labelled nor an unlabelled row to learn from.")
         if first:
-            self._begin(X)
+            self._begin(X, Z)
+        else:
+            before, self._terms = self._terms.eta0, self._objective(X, Z)
+            if isinstance(self.eta0, str) and before is not None:
+                starts = zip(before, self._terms.eta0 or [], strict=True)
+                self._terms = replace(self._terms, eta0=[min(pair) for pair in starts])
         target = self._centred(target, self.n_labels_)
-        self._limit_steps(X, Z)
-        self._step(one_step, X, np.arange(n), target, Z, np.arange(m))
-        return self
-
-    def _step(self, how: Any, X: list[Rows], rows: Any, y: Any, Z: list[Rows], more: Any) -> None:
         self.n_steps_ += 1
-        eta = [step_size(e, lam, self.n_steps_) for e, lam in zip(self._eta0, self._ridge, strict=True)]
         with np.errstate(over="ignore", invalid="ignore"):  # a step that diverges raises an error
-            how(
-                self.weights_, X, rows, y, Z, more, loss=self.loss, ridge=self._ridge, coupling=self.coupling, eta=eta,
-                epsilon=self.epsilon,
-            )  # fmt: skip
+            step(self.weights_, self._terms, self.n_steps_, X, np.arange(n), target, Z, np.arange(m))
+        return self
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
@@ -134,22 +108,16 @@ class _OCA(ViewTables, Estimator):
         widths = [table.shape[1] for table in dealt.X]
         if not first and widths != self.n_features_in_views_:
             raise BadData(f"X_views: views of {widths} features, the model has {self.n_features_in_views_}.")
-        Zs = [as_rows(table) for table in dealt.Z] if self.coupling > 0 and dealt.Z[0].shape[0] else []
-        return [as_rows(table) for table in dealt.X], dealt.y[0], Zs
+        Zs = [Rows(table) for table in dealt.Z] if self.coupling > 0 and dealt.Z[0].shape[0] else []
+        return [Rows(table) for table in dealt.X], dealt.y[0], Zs
 
-    def _begin(self, X: list[Rows]) -> None:
+    def _begin(self, X: list[Rows], Z: list[Rows]) -> None:
         """Start a new model."""
-        ridge = [positive(value, "ridge") for value in one_a_view(self.ridge, len(X), "ridge")]
-        eta0: list[float | None] = [None] * len(X)
-        if not (self.eta0 is None or isinstance(self.eta0, str)):
-            eta0 = [positive(value, "eta0") for value in one_a_view(self.eta0, len(X), "eta0")]
-        self._ridge, self._eta0, self.weights_ = ridge, eta0, [Weights(table.shape[1]) for table in X]
+        self._terms, self.weights_ = self._objective(X, Z), [Weights(table.shape[1]) for table in X]
         self.n_steps_, self.n_labels_, self.intercept_ = 0, 0, 0.0
 
-    def _limit_steps(self, X: list[Rows], Z: list[Rows]) -> None:
-        if isinstance(self.eta0, str):
-            starts = stable_starts(self.loss, self._ridge, self.coupling, X, Z)
-            self._eta0 = [new if old is None else min(old, new) for old, new in zip(self._eta0, starts, strict=True)]
+    def _objective(self, X: list[Rows], Z: list[Rows]) -> Objective:
+        return objective(self.loss, self.ridge, self.eta0, X, Z, self.coupling, self.epsilon)
 
     def _target(self, y: Any) -> Any:
         raise NotImplementedError
@@ -182,7 +150,9 @@ class OCARegressor(ViewsRegressor, _OCA):
 
     Source: de Ruijter, Tsivtsivadze (2012), equations 5 and 6, Algorithm 1.
 
-    ``loss="epsilon_insensitive"`` has max(0, |w_vᵀx_i^v − y_i| − ε) in the place of the square (section 2 of the paper names it).
+    In the place of the square (section 3.1 of the paper names both), ``loss="epsilon_insensitive"`` has
+    max(0, |w_vᵀx_i^v − y_i| − ε). ``loss="pairwise"`` ranks: it has max(0, 1 − w_vᵀ(x_i^v − x_j^v)) for each pair of rows with
+    y_i > y_j, the mean over all pairs. Only the order of y counts, and only that of the predictions has a meaning.
 
     Departures: the objective has λ/2, because equation 6 shrinks by 1 − ηλ, which is the gradient of that. The targets are less
     their mean, and by default the steps begin so small that none can overshoot. Scale features to [−1, 1].
@@ -199,15 +169,18 @@ class OCARegressor(ViewsRegressor, _OCA):
         η₀: the steps are η₀ / (1 + η₀ λ (t−1)); a number or one a view. "auto": the largest stable one,
         1/(λ + ‖x‖² + 4μM‖z‖²) with the longest rows. None: 1/(λt), as in Algorithm 1; it can diverge.
     n_labelled_step
-        k.
+        k; at least 2 for "pairwise", which compares k² pairs.
     n_unlabelled_step
         l.
+    max_unlabelled_step
+        of `fit`: l doubles up to this while more than a quarter of the views' mean squared prediction is their variance, and
+        halves again below. None: l stays.
     n_steps
         of `fit`.
     fit_intercept
         subtract the mean of the labels so far, and add it back; False is the paper's form.
     loss
-        "squared" or "epsilon_insensitive", which outliers among the labels move less.
+        "squared", "epsilon_insensitive", which outliers among the labels move less, or "pairwise".
     epsilon
         ε ≥ 0 of that loss, in units of y.
     random_state
@@ -216,7 +189,8 @@ class OCARegressor(ViewsRegressor, _OCA):
     Attributes
     ----------
     coef_
-        w, one (d_v,) a view. intercept_. n_steps_: steps so far. n_features_in_views_, n_views_.
+        w, one (d_v,) a view. intercept_. n_steps_: steps so far. n_unlabelled_step_: the last l of `fit`.
+        n_features_in_views_, n_views_.
 
     Raises
     ------
@@ -234,7 +208,7 @@ class OCARegressor(ViewsRegressor, _OCA):
     (500,)
     """
 
-    losses = frozenset({"squared", "epsilon_insensitive"})
+    losses = frozenset({"squared", "epsilon_insensitive", "pairwise"})
 
     def __init__(
         self,
@@ -245,6 +219,7 @@ class OCARegressor(ViewsRegressor, _OCA):
         eta0: str | float | Sequence[float] | None = "auto",
         n_labelled_step: int = 1,
         n_unlabelled_step: int = 1,
+        max_unlabelled_step: int | None = None,
         n_steps: int = 10_000,
         fit_intercept: bool = True,
         loss: Loss = "squared",
@@ -253,7 +228,8 @@ class OCARegressor(ViewsRegressor, _OCA):
     ):
         super().__init__(
             views=views, ridge=ridge, coupling=coupling, eta0=eta0, n_labelled_step=n_labelled_step,
-            n_unlabelled_step=n_unlabelled_step, n_steps=n_steps, random_state=random_state,
+            n_unlabelled_step=n_unlabelled_step, max_unlabelled_step=max_unlabelled_step, n_steps=n_steps,
+            random_state=random_state,
         )  # fmt: skip
         self.fit_intercept, self.loss, self.epsilon = fit_intercept, loss, epsilon
 
@@ -262,7 +238,7 @@ class OCARegressor(ViewsRegressor, _OCA):
 
     def _centred(self, target: Arr, before: int) -> Arr:
         target = super()._centred(target, before)
-        if self.fit_intercept and len(target):
+        if self.fit_intercept and self.loss != "pairwise" and len(target):
             self.intercept_ += float((target - self.intercept_).sum()) / self.n_labels_
         return target - self.intercept_
 
@@ -295,6 +271,9 @@ class OCAClassifier(TwoClasses, ClassifierMixin, _OCA):  # type: ignore[misc]
         k.
     n_unlabelled_step
         l.
+    max_unlabelled_step
+        of `fit`: l doubles up to this while more than a quarter of the views' mean squared prediction is their variance, and
+        halves again below. None: l stays.
     n_steps
         of `fit`.
     loss
@@ -326,13 +305,15 @@ class OCAClassifier(TwoClasses, ClassifierMixin, _OCA):  # type: ignore[misc]
         eta0: str | float | Sequence[float] | None = "auto",
         n_labelled_step: int = 1,
         n_unlabelled_step: int = 1,
+        max_unlabelled_step: int | None = None,
         n_steps: int = 10_000,
         loss: Loss = "hinge",
         random_state: Any = None,
     ):
         super().__init__(
             views=views, ridge=ridge, coupling=coupling, eta0=eta0, n_labelled_step=n_labelled_step,
-            n_unlabelled_step=n_unlabelled_step, n_steps=n_steps, random_state=random_state,
+            n_unlabelled_step=n_unlabelled_step, max_unlabelled_step=max_unlabelled_step, n_steps=n_steps,
+            random_state=random_state,
         )  # fmt: skip
         self.loss = loss
 

@@ -16,19 +16,7 @@ from coreg_core.estimators._inputs import (
     generator,
     refuse_texts_and_gaps,
 )
-from coreg_core.estimators._online import (
-    Draws,
-    Loss,
-    Weights,
-    as_rows,
-    at_most,
-    check_finite,
-    one_step,
-    positive,
-    single_step,
-    stable_starts,
-    step_size,
-)
+from coreg_core.estimators._online import Loss, Rows, Weights, descend, objective
 from coreg_core.estimators._parameters import check_parameters
 from coreg_core.estimators.oca import OCAClassifier, OCARegressor
 from coreg_core.numerics.arrays import Arr
@@ -52,26 +40,10 @@ class _Pegasos(Estimator):
     def _descend(self, X: Any, y: Arr) -> Self:
         """On the rows whose target is not missing."""
         known = np.flatnonzero(~np.isnan(y))
-        X, y = X[known], y[known]
-        positive(self.ridge, "ridge")
-        at_most(self.n_labelled_step, "n_labelled_step", len(y), "the labelled rows that there are")
+        table, weights = [Rows(X[known])], [Weights(X.shape[1])]
+        terms = objective(self._loss, self.ridge, self.eta0, table, [])
         rng = generator(self.random_state)
-        table, weights, draws = as_rows(X), [Weights(X.shape[1])], Draws(len(y), self.n_labelled_step, rng)
-        [stable] = stable_starts(self._loss, [self.ridge], 0.0, [table], [])
-        start = stable if self.eta0 == "auto" else None if self.eta0 is None else positive(self.eta0, "eta0")
-        nothing = np.arange(0)
-        numbers = y.tolist()
-        for t in range(1, self.n_steps + 1):
-            terms: dict[str, Any] = {"loss": self._loss, "ridge": [self.ridge], "coupling": 0.0}
-            terms["eta"] = [step_size(start, self.ridge, t)]
-            with np.errstate(over="ignore", invalid="ignore"):  # a step that diverges raises an error
-                if draws.single:
-                    i = draws.one()
-                    single_step(weights, [table], i, numbers[i], [], -1, **terms)
-                else:
-                    rows = draws.next()
-                    one_step(weights, [table], rows, y[rows], [], nothing, **terms)
-        check_finite(weights)
+        descend(weights, terms, table, y[known], [], n_steps=self.n_steps, k=self.n_labelled_step, rng=rng)
         self.coef_, self.n_iter_ = weights[0].w, self.n_steps
         return self
 

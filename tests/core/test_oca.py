@@ -1,5 +1,7 @@
 """OCA and its baselines: steps by identity, dense and sparse alike, and mistakes named."""
 
+from itertools import combinations, product
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -31,6 +33,9 @@ EPSILON = 0.1
 LOSSES = {
     "squared": lambda p, y: 0.5 * (p - y) ** 2,
     "epsilon_insensitive": lambda p, y: np.maximum(0.0, np.abs(p - y) - EPSILON),
+    "pairwise": lambda p, y: (
+        np.array([np.maximum(0.0, 1.0 - (p[i] - p[y < y[i]])).sum() for i in range(len(y))]) * 2 / (len(y) - 1)
+    ),
     "hinge": lambda p, y: np.maximum(0.0, 1.0 - y * p),
     "log_loss": lambda p, y: np.log1p(np.exp(-y * p)),
 }
@@ -88,43 +93,89 @@ def test_full_batches_are_gradient_descent_on_equation_5(kind, M):
     assert falls[0] > falls[1] > falls[2]
 
 
+def one_step(kind, tables, i, y, unlabelled, j, start, coupling=0.7):
+    """The weights after a step from ``start``."""
+    weights = [_online.Weights(len(s)) for s in start]
+    for w, s in zip(weights, start, strict=True):
+        w.v += s
+    M = len(start)
+    terms = _online.Objective(kind, [0.1 * (v + 2) for v in range(M)], [1.0] * M, coupling, EPSILON)
+    _online.step(weights, terms, 1, tables, i, y[i], unlabelled, j)
+    return [w.w for w in weights]
+
+
 @pytest.mark.parametrize("kind", LOSSES)
 def test_one_step_in_the_mean_is_the_gradient(kind):
-    """Over every row that a step of k = l = 1 may draw: the co-regularisation's sign, and its factor 4."""
+    """Over every row, or pair of rows, that a step of l = 1 can draw: the co-regularisation's sign, and its factor 4."""
     X, y, Z = views(n=7, m=5)
-    y = np.sign(y) if kind in OF_CLASSES else y
+    y = np.sign(y) if kind in OF_CLASSES else np.round(y, 1)  # with ties
     start = [np.arange(1.0, t.shape[1] + 1) / 3 for t in X]
-    tables, unlabelled = [_online.as_rows(t) for t in X], [_online.as_rows(t) for t in Z]
-    moved = [np.zeros(len(s)) for s in start]
-    for i in range(7):
-        for j in range(5):
-            weights = [_online.Weights(len(s)) for s in start]
-            for w, s in zip(weights, start, strict=True):
-                w.v += s
-            _online.one_step(
-                weights, tables, np.array([i]), y[[i]], unlabelled, np.array([j]),
-                loss=kind, ridge=[0.2, 0.3], coupling=0.7, eta=[1.0, 1.0], epsilon=EPSILON,
-            )  # fmt: skip
-            for total, w, s in zip(moved, weights, start, strict=True):
-                total += (s - w.w) / 35
-    for ours, expected in zip(moved, gradient(kind, start, X, y, Z, [0.2, 0.3], 0.7), strict=True):
-        assert_allclose(ours, expected, atol=1e-7)
+    tables, unlabelled = [_online.Rows(t) for t in X], [_online.Rows(t) for t in Z]
+    draws = list(
+        product([np.array(c) for c in combinations(range(7), 2)] if kind == "pairwise" else range(7), range(5))
+    )
+    ends = [one_step(kind, tables, i, y, unlabelled, j, start) for i, j in draws]
+    expected = gradient(kind, start, X, y, Z, [0.2, 0.3], 0.7)
+    for v, s in enumerate(start):
+        assert_allclose(s - np.mean([end[v] for end in ends], axis=0), expected[v], atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", [kind for kind in LOSSES if kind != "pairwise"])
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
-def test_a_step_in_numbers_is_the_step_in_arrays(kind, make):
+def test_a_row_given_by_its_number_is_an_array_of_one(kind, make):
     X, y, Z = views(M=3)
     y = np.sign(y) if kind in OF_CLASSES else y
-    tables, unlabelled = [_online.as_rows(make(t)) for t in X], [_online.as_rows(make(t)) for t in Z]
-    terms = {"loss": kind, "ridge": [0.1, 0.2, 0.3], "coupling": 0.5, "eta": [0.3, 0.2, 0.1], "epsilon": EPSILON}
-    first, second = ([_online.Weights(t.shape[1]) for t in X] for _ in range(2))
-    for i, j in [(0, 3), (5, 2), (7, -1), (0, 0)]:
-        more = np.array([j] if j >= 0 else [], dtype=int)
-        _online.one_step(first, tables, np.array([i]), y[[i]], unlabelled, more, **terms)
-        _online.single_step(second, tables, i, float(y[i]), unlabelled, j, **terms)
-    for a, b in zip(first, second, strict=True):
-        assert_allclose(a.w, b.w, rtol=1e-12, atol=1e-15)
+    tables, unlabelled = [_online.Rows(make(t)) for t in X], [_online.Rows(make(t)) for t in Z]
+    start = [np.arange(1.0, t.shape[1] + 1) / 3 for t in X]
+    for i, j in [(0, 3), (5, 2), (0, 0)]:
+        numbers = one_step(kind, tables, i, y, unlabelled, j, start)
+        arrays = one_step(kind, tables, np.array([i]), y, unlabelled, np.array([j]), start)
+        for a, b in zip(numbers, arrays, strict=True):
+            assert_allclose(a, b, rtol=1e-12, atol=1e-15)
+
+
+def concordance(predicted, y):
+    """The share of pairs of different targets that are in the order of the targets."""
+    above = y[:, None] > y
+    return (predicted[:, None] > predicted)[above].mean()
+
+
+def test_the_pairwise_loss_ranks_and_reads_only_the_order_of_the_targets():
+    X, y, Z = views(n=60, m=300, seed=4)
+    model = OCARegressor(loss="pairwise", n_labelled_step=4, n_steps=4000, random_state=0)
+    score = model.fit(X, y, Z).predict(X)
+    assert concordance(score, y) > 0.95
+    stretched = clone(model).fit(X, np.exp(5 * y), Z)  # the same order
+    assert_array_equal(stretched.predict(X), score)
+    squared = OCARegressor(n_labelled_step=4, n_steps=4000, random_state=0).fit(X, np.exp(5 * y), Z)
+    assert concordance(squared.predict(X), y) < concordance(score, y)
+    backwards = clone(model).fit(X, -y, Z)
+    assert_allclose(backwards.predict(X), -score, atol=1e-12)
+    assert_array_equal(clone(model).fit(X, y, Z).predict(X), score)
+    assert not np.array_equal(clone(model).set_params(random_state=1).fit(X, y, Z).predict(X), score)
+    flat = clone(model).fit(X, np.ones(60), Z)  # no pair to learn from
+    assert all((w == 0).all() for w in flat.coef_)
+
+
+def test_more_unlabelled_rows_while_the_views_diverge(monkeypatch):
+    (X, _), y, (Z, _) = views(n=20, m=200, seed=2)
+    drawn, step = [], _online.step
+    monkeypatch.setattr(_online, "step", lambda *given: drawn.append(len(given[-1])) or step(*given))
+
+    def sizes(second, **changes):
+        drawn.clear()
+        model = OCARegressor(coupling=0.01, n_unlabelled_step=2, n_steps=600, random_state=0, **changes)
+        model.fit([X, X], y, [Z, second])
+        assert model.n_unlabelled_step_ in drawn
+        return drawn.copy()
+
+    assert set(sizes(-Z)) == {2}
+    assert set(sizes(Z, max_unlabelled_step=64)) == {2}  # views that agree
+    opposed = sizes(-Z, max_unlabelled_step=64)
+    assert opposed[:8] == [2, 2, 4, 8, 16, 32, 64, 64]  # the first step is made from w = 0
+    assert max(opposed) == 64
+    assert sizes(-Z, max_unlabelled_step=64) == opposed
+    assert max(sizes(-Z, max_unlabelled_step=10**6)) == 200  # all rows that there are
 
 
 def test_without_coupling_it_is_multi_view_pegasos_and_with_one_view_pegasos():
@@ -162,7 +213,7 @@ def test_sparse_and_dense_give_the_same_weights(k, eta0, monkeypatch):
 
 
 def test_the_scale_of_the_weights_is_folded_in_before_it_underflows():
-    table, w = _online.as_rows(np.eye(2)), _online.Weights(2)
+    table, w = _online.Rows(np.eye(2)), _online.Weights(2)
     w.add(table, np.array([0]), np.array([1.0]))
     for _ in range(2000):
         w.shrink(0.5)
@@ -226,6 +277,7 @@ def test_unlabelled_rows_draw_the_views_together():
     [
         ({"ridge": [0.1]}, "ridge: 1 values for 2 views"),
         ({"n_labelled_step": 31}, "n_labelled_step=31: choose 1 to 30"),
+        ({"loss": "pairwise"}, "n_labelled_step=1: choose 2 to 30"),
         ({"n_unlabelled_step": 81}, "n_unlabelled_step=81: choose 1 to 80"),
         ({"eta0": 1e6, "ridge": 1e-9, "n_steps": 5000}, "diverge.*eta0"),
     ],
