@@ -100,11 +100,9 @@ def information(view: FunctionSpaceView | SpectralView, weight: float) -> Inform
 
 
 def _precision(view: FunctionSpaceView | SpectralView, weight: float) -> Float64[Arr, "m m"]:
-    """The lower triangle of B⁻¹: by potri, and for a finite span I − C diag(μ/(1 + μs²)) Cᵀ."""
+    """The lower triangle of B⁻¹: by potri, and for a finite span in its coordinates."""
     if isinstance(view, SpectralView):
-        scaled = view.prediction_map * np.sqrt(weight / (1.0 + weight * view.spectrum))
-        precision: Arr = np.eye(view.n_unlabelled) - scaled @ scaled.T
-        return precision
+        return view.precision(weight)
     inverse, info = lapack.dpotri(view.factor(weight)[0], lower=1)
     if info != 0:
         raise SingularSystem(f"potri failed on a posterior precision (info={info}).")
@@ -155,32 +153,31 @@ def pairwise_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
 
 
 def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:
-    r"""Q as a quadratic in the coordinates: $\sum_v [a_v^\top a_v - 2\beta_v^\top a_v] + λ \sum_{u,v} \|C_u a_u - C_v a_v\|^2$.
+    r"""Q as a quadratic in the coordinates: $\sum_v [a_v^\top a_v - 2\beta_v^\top a_v] + λ \sum_{u,v} \|P_u a_u - P_v a_v\|^2$.
 
-    Its normal matrix has the blocks $I + 2λ(M-1) C_v^\top C_v$ and $-2λ C_v^\top C_u$: at least I, for any rows.
+    Its normal matrix has the blocks $I + 2λ(M-1) P_v^\top P_v$ and $-2λ P_v^\top P_u$: at least I, for any rows.
     """
     maps = [view.prediction_map for view in views]
-    rows = [reduced_rows(v, maps, coupling) for v in range(len(maps))]
+    rows = [reduced_rows(v, view.gram, maps, coupling) for v, view in enumerate(views)]
     return solve_reduced(rows, [view.label_coordinates for view in views], maps)
 
 
-def reduced_rows(v: int, maps: Sequence[Arr], coupling: float) -> Float64[Arr, "r p"]:
-    """Site v's rows of that matrix, up to its own diagonal block; without the I."""
-    M = len(maps)
-    factors = [-2.0 * coupling] * v + [2.0 * coupling * (M - 1)]
-    return np.concatenate([factor * (maps[v].T @ C) for factor, C in zip(factors, maps[: v + 1], strict=True)], axis=1)
+def reduced_rows(v: int, gram: Float64[Arr, "r r"], maps: Sequence[Arr], coupling: float) -> Float64[Arr, "r p"]:
+    """Site v's rows of that matrix, up to its own diagonal block; without the I. ``gram`` is P_vᵀP_v."""
+    others = [-2.0 * coupling * (maps[v].T @ P) for P in maps[:v]]
+    return np.concatenate([*others, 2.0 * coupling * (len(maps) - 1) * gram], axis=1)
 
 
 def solve_reduced(rows: Sequence[Arr], coordinates: Sequence[Arr], maps: Sequence[Arr]) -> Float64[Arr, " m"]:
-    """z* from every site's rows, β_v and C_v.
+    """z* from every site's rows, β_v and P_v.
 
     Raises
     ------
     SingularSystem
-        rounding of λ C_vᵀC_u outweighs the I.
+        rounding of λ P_vᵀP_u outweighs the I.
     """
     M = len(maps)
-    ends = np.cumsum([0] + [C.shape[1] for C in maps])
+    ends = np.cumsum([0] + [P.shape[1] for P in maps])
     N = np.eye(ends[-1])
     for v in range(M):
         N[ends[v] : ends[v + 1], : ends[v + 1]] += rows[v]

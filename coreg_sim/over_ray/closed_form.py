@@ -158,5 +158,5 @@ def _flat(ray: Any, lists: list[Any]) -> list[Any]:
 
 def _some_rows(sites: range, coupling: float, *maps: list[Arr]) -> list[Arr]:
     pin_threads(1)
-    every = [C for some in maps for C in some]
-    return [reduced_rows(v, every, coupling) for v in sites]
+    every = [P for some in maps for P in some]
+    return [reduced_rows(v, every[v].T @ every[v], every, coupling) for v in sites]

@@ -1,8 +1,8 @@
-r"""A finite span, factored once: one site's answers in coordinates where they are diagonal.
+r"""A finite span, factored once: one site's answers by products with one matrix.
 
-RᵀR = ΦᵀΦ + νI,   P = Φ_Z R⁻¹,   PᵀP = V diag(s²) Vᵀ,   C = P V,   β = Vᵀ R⁻ᵀ Φᵀ y
+RᵀR = ΦᵀΦ + νI,   P = Φ_Z R⁻¹,   PᵀP = V diag(s²) Vᵀ,   β = R⁻ᵀ Φᵀ y
 
-a(t, μ) = (β + μ Cᵀt)/(1 + μ s²),   respond(t, μ) = C a,   w = R⁻¹ V a,   ‖f‖ = ‖w‖           (docs/research/mathematics.md)
+a(t, μ) = V diag(1/(1 + μ s²)) Vᵀ(β + μ Pᵀt),   respond(t, μ) = P a,   w = R⁻¹ a,   ‖f‖ = ‖w‖ (docs/research/mathematics.md)
 """
 
 import numpy as np
@@ -52,18 +52,15 @@ class SpectralView:
                 f"the labelled rows' features, of size {size:.1e}, leave no digit of ridge={ridge:g}: raise the ridge, or "
                 "rescale the features."
             )
-        # Held as its transpose, so that C is column-major: a round's two products read one column after another.
-        T = np.empty((r, len(Z)))
+        onto = solve_triangular(self._R, basis.transform.T, trans="T", check_finite=False).T  # (p, r): W R⁻¹
+        self.prediction_map: Arr = np.empty((len(Z), r))  # P
         for start in range(0, len(Z), step):
             rows = slice(start, start + step)
-            T[:, rows] = solve_triangular(self._R, basis.features(Z[rows]).T, trans="T", check_finite=False)
-        values, self._V = np.linalg.eigh(T @ T.T)
+            np.matmul(basis.kernel(Z[rows], basis.points), onto, out=self.prediction_map[rows])
+        self.gram: Arr = self.prediction_map.T @ self.prediction_map
+        values, self._V = np.linalg.eigh(self.gram)
         self.spectrum: Arr = np.maximum(values, 0.0)  # s²
-        for start in range(0, len(Z), step):
-            T[:, start : start + step] = self._V.T @ T[:, start : start + step]
-        self.prediction_map: Arr = T.T  # C
-        self.label_coordinates: Arr = self._V.T @ on_labels  # β
-        self._R_inverse_V = solve_triangular(self._R, self._V, check_finite=False)
+        self.label_coordinates: Arr = on_labels  # β
         self._diagonal = float(basis.kernel.diagonal(Z).max(initial=0.0)) if len(Z) else 0.0
 
     @property
@@ -91,19 +88,28 @@ class SpectralView:
         a *= weights
         if part == "affine":
             a += self.label_coordinates[:, None]
-        a /= 1.0 + self.spectrum[:, None] * weights
-        return a
+        return self._shrunk(a, weights)
+
+    def precision(self, weight: float) -> Float64[Arr, "m m"]:
+        """B⁻¹ = I − μ P (I + μ PᵀP)⁻¹ Pᵀ."""
+        half = self.prediction_map @ (self._V * np.sqrt(weight / (1.0 + weight * self.spectrum)))
+        return np.asarray(np.eye(self.n_unlabelled) - half @ half.T)
+
+    def _shrunk(self, a: Float64[Arr, "r k"], weights: Float64[Arr, " k"] | float) -> Float64[Arr, "r k"]:
+        """(I + μ PᵀP)⁻¹ a."""
+        out: Arr = self._V @ ((self._V.T @ a) / (1.0 + self.spectrum[:, None] * weights))
+        return out
 
     def respond(
         self, targets: Float64[Arr, "m k"], weights: Float64[Arr, " k"], part: Part = "affine"
     ) -> Float64[Arr, "m k"]:
-        """C a(t, μ); without β for the linear part."""
+        """P a(t, μ); without β for the linear part."""
         return self.prediction_map @ self._coordinates(targets, weights, part)
 
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
         """W w are the coefficients on the basis points."""
         a = self._coordinates(target[:, None], np.array([weight]), "affine")[:, 0]
-        w = solve_triangular(self._R, self._V @ a, check_finite=False)
+        w = solve_triangular(self._R, a, check_finite=False)
         residual = self._y - self._Phi @ w
         function = KernelExpansion(self.basis.kernel, self.basis.points, self.basis.transform @ w)
         return Solution(function, self.prediction_map @ a, float(residual @ residual + self.ridge * (w @ w)))
@@ -111,13 +117,17 @@ class SpectralView:
     def on_labels(
         self, target: Float64[Arr, " m"], weight: float, rows: Int64[Ints, " k"] | slice = slice(None)
     ) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
-        """Residuals y − E a, and G = I − E diag(1/(1 + μ s²)) Eᵀ with E = Φ R⁻¹ V."""
+        """Residuals y − E a, and G = I − E (I + μ PᵀP)⁻¹ Eᵀ with E = Φ R⁻¹."""
         a = self._coordinates(target[:, None], np.array([weight]), "affine")[:, 0]
-        E = self._Phi[rows] @ self._R_inverse_V
-        return self._y[rows] - E @ a, np.eye(len(E)) - (E / (1.0 + weight * self.spectrum)) @ E.T
+        E = self._on_labelled(rows)
+        return self._y[rows] - E @ a, np.eye(len(E)) - E @ self._shrunk(E.T, weight)
 
     def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
-        """C diag(1/(1 + μ s²)) Eᵀ, since β = Eᵀ y."""
-        C = self.prediction_map if rows is None else self.prediction_map[rows]
-        out: Arr = ((C / (1.0 + weight * self.spectrum)) @ self._R_inverse_V.T) @ self._Phi.T
-        return out
+        """P (I + μ PᵀP)⁻¹ Eᵀ, since β = Eᵀ y."""
+        P = self.prediction_map if rows is None else self.prediction_map[rows]
+        return np.asarray(P @ self._shrunk(self._on_labelled(slice(None)).T, weight))
+
+    def _on_labelled(self, rows: Int64[Ints, " k"] | slice) -> Float64[Arr, "k r"]:
+        """E = Φ R⁻¹, of these rows."""
+        E: Arr = solve_triangular(self._R, self._Phi[rows].T, trans="T", check_finite=False).T
+        return E
