@@ -121,7 +121,7 @@ def test_the_dashboard_is_the_one_that_its_list_of_panels_makes():
 def test_every_query_finds_something_in_a_federation_at_work(tmp_path):
     prometheus, _ = needed("prometheus", "promtool")
     numbers, north, west = free_port(), free_port(), free_port()
-    with federation(tmp_path, stall=10) as fed:
+    with federation(tmp_path, round=10, stall=10) as fed:
         watching = Prometheus(Path(tmp_path), prometheus, coreg=[numbers], **{"coreg-agent": [north, west]})
         try:
             fed.serve("--metrics", f"127.0.0.1:{numbers}")
