@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import dashboard
+import experiments
 import figures
 import schemas
 import studies
@@ -369,6 +370,7 @@ PAGES: dict[str, Callable[[], dict[str, str]]] = {
     "docs/research/performance.md": figures.performance,
     "docs/research/scaling.md": figures.scaling,
     "docs/research/benefit.md": studies.benefit,
+    "docs/research/experiments.md": experiments.parts,
     **{page: lambda parts=parts: {name: make() for name, make in parts.items()} for page, parts in PARTS.items()},
 }
 

@@ -14,7 +14,17 @@ from benchmarks.papers.pool import Pool
 from benchmarks.papers.report import Report
 from coreg_core.errors import UsageError
 
-NAMES = ("corlsr-uci", "corlsr-unlabelled", "rademacher", "oca", "xnv", "snf", "snf-labelled")
+NAMES = (
+    "corlsr-uci",
+    "corlsr-unlabelled",
+    "rademacher",
+    "oca",
+    "xnv",
+    "xnv-bounds",
+    "snf",
+    "snf-labelled",
+    "snf-steps",
+)
 
 
 def find(name: str) -> Any:

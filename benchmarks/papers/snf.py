@@ -57,6 +57,7 @@ SIX = ("LS-SVM", "Laplacian", "Hessian", "PFR", "LLR", "SNF")
 VARIANTS = ("SNF, d ≤ 4", "SNF, random start")  # of `snf-labelled`
 OTHERS = ("SNF, η_Y = 0", "PCA", *PEERS)
 WIDTHS, RIDGES, MANIFOLD = (0.3, 1.0, 3.0), (1e-4, 1e-3, 1e-2, 1e-1), (1e-1, 1.0, 10.0, 100.0)
+DEGREES, TARGET_RIDGES = (1, 2, 3), (1e-2, 1e-1, 1.0)
 FitPredict: TypeAlias = Callable[[Any, Any], Arr]
 """(labelled, unlabelled) row numbers -> predictions of the unlabelled."""
 
@@ -87,19 +88,9 @@ class Snf:
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
         """The mean squared error of every method on the unlabelled rows."""
         a = job.arguments
-        data = without_identifiers(pool.load(a["set"]))
-        if a["reading"] == "level numbers":
-            data = level_numbers(data)
-        X, y = scaled(data.X, data.X), scaled(data.y, data.y)
-        rng = np.random.default_rng([a["draw"], int(1000 * a["share"]), *data.name.encode()])
-        order = rng.permutation(len(y))
-        n = max(LEAST, round(a["share"] * len(y)))
-        labelled, rest = order[:n], order[n:]
-        errors = {}
-        for method, candidates in _methods(X, y, a["epochs"], variants=a.get("variants", False)).items():
-            predicted = _chosen(candidates, y, labelled, rest)(labelled, rest)
-            errors[method] = float(np.mean((predicted - y[rest]) ** 2))
-        return {"errors": errors, "labelled": n}
+        X, y, n, order = drawn(pool, a)
+        methods = _methods(X, y, a["epochs"], variants=a.get("variants", False))
+        return {"errors": errors_of(methods, y, n, order), "labelled": n}
 
     def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:
         """The readable parts of the paper's two tables beside ours, under both readings of nominal attributes."""
@@ -134,6 +125,25 @@ def _is_nominal(data: NumericDataSet) -> bool:
 # --- one draw -----------------------------------------------------------------------------------------------------
 
 
+def drawn(pool: Pool, a: Mapping[str, JSON]) -> tuple[Arr, Arr, int, Any]:
+    """Scaled attributes and target, the number of labelled rows, and the order whose first rows they are."""
+    data = without_identifiers(pool.load(a["set"]))
+    if a["reading"] == "level numbers":
+        data = level_numbers(data)
+    X, y = scaled(data.X, data.X), scaled(data.y, data.y)
+    rng = np.random.default_rng([a["draw"], int(1000 * a["share"]), *data.name.encode()])
+    return X, y, max(LEAST, round(a["share"] * len(y))), rng.permutation(len(y))
+
+
+def errors_of(methods: Mapping[str, list[FitPredict]], y: Arr, n: int, order: Any) -> dict[str, float]:
+    """Each method's mean squared error on the unlabelled rows."""
+    labelled, rest, errors = order[:n], order[n:], {}
+    for method, candidates in methods.items():
+        predicted = _chosen(candidates, y, labelled, rest)(labelled, rest)
+        errors[method] = float(np.mean((predicted - y[rest]) ** 2))
+    return errors
+
+
 def _chosen(candidates: list[FitPredict], y: Arr, labelled: Any, rest: Any) -> FitPredict:
     """The candidate with the least squared error over the folds of the labelled rows."""
     if len(candidates) == 1:
@@ -161,7 +171,7 @@ def _methods(X: Arr, y: Arr, epochs: int, *, variants: bool = False) -> dict[str
         models = [method(bandwidth=w * sigma, ridge=r, manifold=m, n_neighbours=neighbours) for w, r, m in manifold]
         penalty = models[0]._penalty(X, nearest(X, neighbours))  # the same for all models
         out[name] = [_on_graph(model, penalty, X, y) for model in models]
-    dimensions = sorted({max(1, round(share * X.shape[1])) for share in (0.5, 0.75)})
+    dimensions = _dimensions(X)
     linear = [
         LinearLatentReconstruction(
             n_latent=D, target_weight=t, ridge_predictors=r, ridge_target=r, ridge_latent=r, n_epochs=50
@@ -169,32 +179,42 @@ def _methods(X: Arr, y: Arr, epochs: int, *, variants: bool = False) -> dict[str
         for D, t, r in product(dimensions, (0.1, 1.0, 10.0), RIDGES)
     ]
     out["LLR"] = [_transductive(model, X, y) for model in linear]
-    degrees, ridges = (1, 2, 3), (1e-2, 1e-1, 1.0)
-    grids: dict[str, tuple[tuple[int, ...], str]] = {"SNF": (degrees, "pca")}
+    out["SNF"] = searched(X, y, epochs)
     if variants:
-        grids |= {VARIANTS[0]: ((*degrees, 4), "pca"), VARIANTS[1]: (degrees, "random")}
-    for name, (chosen, start) in grids.items():
-        nonlinear = [
-            SNF(
-                n_latent=D, degree=p, ridge_predictors=0.1, ridge_target=r, eta_predictors=1e-2, eta_target=e, n_epochs=epochs,
-                tolerance=1e-4, start=start, random_state=0,
-            )
-            for D, p, r, e in product(dimensions, chosen, ridges, (1e-2, 1e-1))
-        ]  # fmt: skip
-        out[name] = [_transductive(model, X, y) for model in nonlinear]
+        out[VARIANTS[0]] = searched(X, y, epochs, degrees=(*DEGREES, 4))
+        out[VARIANTS[1]] = searched(X, y, epochs, start="random")
     for name, steps in (("SNF, η_Y = 0", epochs), ("PCA", 0)):
         out[name] = []
-        for D, p in product(dimensions, degrees):
+        for D, p in product(dimensions, DEGREES):
             model = SNF(
                 n_latent=D, degree=p, ridge_predictors=0.1, eta_predictors=1e-2, eta_target=0.0, n_epochs=steps,
                 tolerance=1e-4, start="pca",
             )  # fmt: skip
             Z = model.fit(X, np.zeros(len(X))).latent_  # no target moves it
-            targets = [LSSVM(kernel="polynomial", degree=p, ridge=r) for r in ridges]
+            targets = [LSSVM(kernel="polynomial", degree=p, ridge=r) for r in TARGET_RIDGES]
             out[name] += [_plain(of_target, Z, y) for of_target in targets]
     for name, fit in PEERS.items():
-        out[name] = [_peer(fit, X, y)]
+        out[name] = [peer(fit, X, y)]
     return out
+
+
+def searched(
+    X: Arr, y: Arr, epochs: int, *, degrees: tuple[int, ...] = DEGREES, start: str = "pca"
+) -> list[FitPredict]:
+    """SNF's candidates."""
+    return [
+        _transductive(
+            SNF(
+                n_latent=D, degree=p, ridge_predictors=0.1, ridge_target=r, eta_predictors=1e-2, eta_target=e, n_epochs=epochs,
+                tolerance=1e-4, start=start, random_state=0,
+            ), X, y,
+        )
+        for D, p, r, e in product(_dimensions(X), degrees, TARGET_RIDGES, (1e-2, 1e-1))
+    ]  # fmt: skip
+
+
+def _dimensions(X: Arr) -> list[int]:
+    return sorted({max(1, round(share * X.shape[1])) for share in (0.5, 0.75)})
 
 
 def _plain(model: Any, X: Arr, y: Arr) -> FitPredict:
@@ -214,7 +234,7 @@ def _on_graph(model: ManifoldRLS, penalty: Arr, X: Arr, y: Arr) -> FitPredict:
     return fit_predict
 
 
-def _peer(fit: Callable[[Arr, Arr], Any], X: Arr, y: Arr) -> FitPredict:
+def peer(fit: Callable[[Arr, Arr], Any], X: Arr, y: Arr) -> FitPredict:
     """A peer chooses its parameters itself, so it is its only candidate, and is not fitted on the folds."""
     return lambda inside, rest: np.asarray(fit(X[inside], y[inside]).predict(X[rest]))
 

@@ -115,7 +115,7 @@ class Xnv:
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
         """Test error by reading, method and number of labels."""
         a = job.arguments
-        X, y, binary = _inputs(pool.load(TASKS[a["task"]]), a["task"])
+        X, y, binary = inputs(pool.load(TASKS[a["task"]]), a["task"])
         rng = np.random.default_rng([a["seed"], 2013])
         order = rng.permutation(len(y))[: a["rows"]]
         split = _XnvSplit.of(X, y, order[: len(order) // 2], order[len(order) // 2 :], binary=binary)
@@ -258,7 +258,7 @@ def _canonical_ridge(correlations: Arr, gamma: float) -> Callable[[Arr, Arr], Ar
     return lambda features, y: canonical_ridge(features, y, correlations, gamma)
 
 
-def _inputs(data: NumericDataSet, task: str) -> tuple[Arr, Arr, bool]:
+def inputs(data: NumericDataSet, task: str) -> tuple[Arr, Arr, bool]:
     """Inputs and target. Sarcos has three torques as targets: none is an input, and the task's name has its number."""
     binary = data.task == "binary"
     y = np.where(data.y > data.y.min(), 1.0, -1.0) if binary else data.y
