@@ -82,7 +82,7 @@ class CorlsrUnlabelled:
                     since = time.thread_time()
                     model = CoRLSR(
                         preset="paper", form=form, bandwidth=[b for b, _ in rules], ridge=[r for _, r in rules],
-                        coupling=coupling, solver="direct",
+                        coupling=coupling, solver="closed-form",
                     ).fit(X_views, sample.y, sample.views(sample.Z[:m]))  # fmt: skip
                     if coupling == 0.1:
                         out["seconds"][f"{form}/{m}"] = time.thread_time() - since

@@ -221,15 +221,20 @@ def _plain(model: Any, X: Arr, y: Arr) -> FitPredict:
     return lambda inside, rest: model.fit(X[inside], y[inside]).predict(X[rest])
 
 
+def _one_table(X: Arr, y: Arr, inside: Any, rest: Any) -> tuple[Arr, Arr]:
+    """The labelled rows above the others, whose targets are missing."""
+    return X[np.concatenate([inside, rest])], np.concatenate([y[inside], np.full(len(rest), np.nan)])
+
+
 def _transductive(model: Any, X: Arr, y: Arr) -> FitPredict:
-    return lambda inside, rest: model.fit(X[inside], y[inside], X[rest]).predictions_unlabelled_
+    return lambda inside, rest: model.fit(*_one_table(X, y, inside, rest)).predictions_unlabelled_
 
 
 def _on_graph(model: ManifoldRLS, penalty: Arr, X: Arr, y: Arr) -> FitPredict:
     def fit_predict(inside: Any, rest: Any) -> Arr:
         order = np.concatenate([inside, rest])
         model._penalty = lambda *_: penalty[np.ix_(order, order)]  # type: ignore[method-assign]
-        return np.asarray(model.fit(X[inside], y[inside], X[rest]).predictions_unlabelled_)
+        return np.asarray(model.fit(*_one_table(X, y, inside, rest)).predictions_unlabelled_)
 
     return fit_predict
 

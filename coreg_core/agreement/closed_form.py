@@ -283,5 +283,5 @@ def _solve_positive_definite(N: Arr, right: Arr, name: str) -> Arr:
 def _singular(name: str, why: str) -> str:
     return (
         f"the paper's {name} system is singular in floating point ({why}): rows repeat, or the kernel is wide. "
-        "Use solver='direct' or 'conjugate-gradients', which solve the same problem without squaring K."
+        "Use solver='closed-form' or 'conjugate-gradients', which solve the same problem without squaring K."
     )

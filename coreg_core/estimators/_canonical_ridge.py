@@ -4,15 +4,16 @@ They differ only in the source of the views (`_draw_views`).
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
-from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import Estimator, Regressor, TwoClasses, all_or_nothing, generator, split_rows
-from coreg_core.estimators._parameters import check_parameters
+from coreg_core.estimators._parameters import COUNT, NOT_NEGATIVE, POSITIVE, RULES, fit_context, generator
+from coreg_core.estimators._scores import Regressor, TwoClasses
+from coreg_core.estimators._tables import labelled_first, own_table
 from coreg_core.kernels.leave_one_out import leave_one_out
 from coreg_core.numerics.arrays import Arr, block_rows
 from coreg_core.numerics.cca import CanonicalBasis, canonical_basis, canonical_ridge, fold_rows, sketch_rows
@@ -28,10 +29,19 @@ class FeatureMap(Protocol):
         """(a, d) -> (a, M)."""
 
 
-class CanonicalRidge(Estimator):
+class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """The base of XNV and XKS; see there for the parameters."""
 
-    ridge_by_rule = True
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_components": [COUNT, None],
+        "bandwidth": [RULES, POSITIVE],
+        "ridge": [StrOptions({"loo"}), NOT_NEGATIVE],
+        "cca": [StrOptions({"exact", "randomised"})],
+        "cca_ridge": [NOT_NEGATIVE],
+        "sketch": [COUNT, None],
+        "fit_intercept": ["boolean"],
+        "random_state": ["random_state"],
+    }
 
     n_components: int | None
     ridge: str | float
@@ -44,56 +54,33 @@ class CanonicalRidge(Estimator):
     def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[FeatureMap, FeatureMap]:
         raise NotImplementedError
 
-    # --- fitting, in two steps ------------------------------------------------------------------------------------
-
-    @all_or_nothing
-    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (N−n, d): more of them.
-
-        It is `fit_unlabelled` on all rows, then `fit_labelled`.
-
-        Raises
-        ------
-        UsageError
-            a parameter out of range; the message names it.
-        BadData
-            tables of inconsistent shapes, or values that are not finite.
-        """
-        X, y, more = split_rows(self, X, y, X_unlabelled, least=2)
-        self._correlate([X, more] if len(more) else [X])
-        return self._regress(X, y)
-
-    def fit_unlabelled(self, X: Any) -> Self:
-        """Draw the views and find their canonical basis; X (N, d), no label needed."""
-        self._correlate([validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)])
+    @fit_context
+    def fit(self, X: Any, y: Any) -> Self:
+        """X (N, d), y (N,), NaN on unlabelled rows."""
+        X, y, more = labelled_first(self, X, y, least=2)
+        self._correlate([X, more])
+        self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
+        features, y = self._canonical(X), y - self.intercept_
+        lam = self.canonical_correlations_
+        self.ridge_ = loo_ridge(features, y, lam) if self.ridge == "loo" else float(self.ridge)
+        self.coef_ = canonical_ridge(features, y, lam, self.ridge_)
         return self
 
-    def fit_labelled(self, X: Any, y: Any) -> Self:
-        """Solve equation 9 in the existing canonical basis; X (n, d), y (n,)."""
-        check_is_fitted(self, "basis_")
-        X, y, _ = split_rows(self, X, y, reset=False)
-        return self._regress(X, y)
-
     def _correlate(self, tables: list[Arr]) -> None:
-        check_parameters(self)
+        """Draw the views, and find their canonical basis on all rows."""
         n_rows = sum(len(table) for table in tables)
         M = self._n_components(n_rows)
         rng = generator(self.random_state)
         drawn = np.sort(rng.choice(n_rows, size=2 * M, replace=False))
         sample = _rows(tables, drawn)[rng.permutation(2 * M)]  # the half of a point is random, too
         self.views_ = self._draw_views(sample, M, rng)
-        blocks = _blocks(tables, self.views_, M)
-        match self.cca:
-            case "exact":
-                first, second, _ = fold_rows(blocks)
-            case _:
-                sketch = 40 * M if self.sketch is None else self.sketch
-                if sketch < 2 * M:
-                    raise UsageError(f"sketch={sketch}: needs at least twice n_components, {2 * M} rows.")
-                if n_rows <= sketch:  # no reduction is possible
-                    first, second, _ = fold_rows(blocks)
-                else:
-                    first, second, _ = sketch_rows(blocks, sketch, rng)
+        blocks, sketch = _blocks(tables, self.views_, M), 40 * M if self.sketch is None else self.sketch
+        if self.cca == "randomised" and sketch < 2 * M:
+            raise UsageError(f"sketch={sketch}: needs at least twice n_components, {2 * M} rows.")
+        if self.cca == "exact" or n_rows <= sketch:  # with so few rows no reduction is possible
+            first, second, _ = fold_rows(blocks)
+        else:
+            first, second, _ = sketch_rows(blocks, sketch, rng)
         self.basis_: CanonicalBasis = canonical_basis(first, second, n_rows, self.cca_ridge)
         self.n_components_ = M
         self.canonical_correlations_ = self.basis_.correlations
@@ -108,27 +95,16 @@ class CanonicalRidge(Estimator):
             )
         return self.n_components
 
-    def _regress(self, X: Arr, y: Arr) -> Self:
-        self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
-        features, y = self._canonical(X), y - self.intercept_
-        lam = self.canonical_correlations_
-        self.ridge_ = loo_ridge(features, y, lam) if self.ridge == "loo" else float(self.ridge)
-        self.coef_ = canonical_ridge(features, y, lam, self.ridge_)
-        return self
-
-    # --- prediction ----------------------------------------------------------------------------------------------------
-
     def _canonical(self, X: Arr) -> Arr:
         return self.views_[0].features(X) @ self.basis_.first
 
     def canonical_features(self, X: Any) -> Any:
         """z̄(X), the first view in the canonical basis, (n, r)."""
-        check_is_fitted(self, "basis_")
-        return self._canonical(validate_data(self, X, dtype=np.float64, order="C", reset=False))
+        X = own_table(self, X)
+        return self._canonical(X)
 
     def _decide(self, X: Any) -> Arr:
-        check_is_fitted(self, "coef_")
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        X = own_table(self, X)
         coef = self.basis_.first @ self.coef_
         out = np.empty(len(X))
         step = block_rows(len(coef))
@@ -146,7 +122,7 @@ class Regression(Regressor):
         return self._decide(X)
 
 
-class Classification(TwoClasses, ClassifierMixin):  # type: ignore[misc]
+class Classification(TwoClasses):
     """Targets are two classes: least squares on −1 and 1, the sign decides."""
 
 

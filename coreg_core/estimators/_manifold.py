@@ -4,24 +4,32 @@ Laplacian, Hessian and parallel field regularisation differ in P, the quadratic 
 f is from smooth along the manifold. The function stays in one reproducing kernel space, so that it has values elsewhere.
 """
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 from sklearn.neighbors import NearestNeighbors
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import Estimator, Regressor, split_rows
-from coreg_core.estimators._parameters import check_parameters
+from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, RULES, fit_context
+from coreg_core.estimators._scores import Regressor
+from coreg_core.estimators._tables import labelled_first, own_table
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 from coreg_core.numerics.arrays import Arr, Ints
 
 
-class ManifoldRLS(Regressor, Estimator):
+class ManifoldRLS(Regressor):
     """The base; see `LaplacianRLS` for the parameters that all have."""
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "kernel": [KERNELS],
+        "bandwidth": [RULES, POSITIVE],
+        "ridge": [POSITIVE],
+        "manifold": [NOT_NEGATIVE],
+        "n_neighbours": [COUNT],
+        "fit_intercept": ["boolean"],
+    }
     kernel: str
     bandwidth: str | float
     ridge: float
@@ -32,19 +40,11 @@ class ManifoldRLS(Regressor, Estimator):
     def _penalty(self, rows: Arr, neighbours: Ints) -> Arr:
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (m, d): more of them.
-
-        Raises
-        ------
-        UsageError
-            (a ValueError) a parameter out of range; the message names it.
-        """
-        check_parameters(self)
-        X, y, more = split_rows(self, X, y, X_unlabelled)
+    @fit_context
+    def fit(self, X: Any, y: Any) -> Self:
+        """X (N, d), y (N,), NaN on unlabelled rows."""
+        X, y, more = labelled_first(self, X, y)
         rows = np.concatenate([X, more])
-        if not self.ridge > 0:
-            raise UsageError(f"ridge={self.ridge!r}: needs a positive number.")
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, rows, self.kernel)
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_)
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
@@ -67,8 +67,7 @@ class ManifoldRLS(Regressor, Estimator):
 
     def predict(self, X: Any) -> Any:
         """f(X), (n,)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        X = own_table(self, X)
         return self.function_.predict(X) + self.intercept_
 
 

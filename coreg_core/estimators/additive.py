@@ -1,33 +1,29 @@
 r"""Additive views: sites or views with different columns learn parts that add up, by second moments and in closed form."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import StrOptions
 
-from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._columns import columns_of, of_views, warn_of_equal
-from coreg_core.estimators._inputs import (
-    LARGEST,
-    Estimator,
-    all_or_nothing,
-    checked_targets,
-    generator,
-    refuse_texts_and_gaps,
-    warn,
-)
-from coreg_core.estimators._parameters import check_parameters
-from coreg_core.estimators._views import ViewsRegressor, ViewTables, describes, names_of, several
+from coreg_core.errors import BadData
+from coreg_core.estimators._parameters import COUNT, VIEWS, fit_context, generator
+from coreg_core.estimators._scores import Regressor
+from coreg_core.estimators._views import MultiView, read_mask, warn_of_hidden
 from coreg_core.estimators.additive_training import Rules, SiteRows, Trained, train
 from coreg_core.numerics.arrays import Arr, Ints
 
 
-class AdditiveViews(ViewTables, Estimator):
+class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """The parameters, the fit and the predictions of both estimators below."""
 
-    kernels = frozenset({"gaussian", "linear"})
     trained_: Trained
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "views": VIEWS,
+        "kernel": [StrOptions({"gaussian", "linear"})],
+        "rows_per_feature": [COUNT],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self, *, views: Any = None, kernel: str = "gaussian", rows_per_feature: int = 8, random_state: Any = 0
@@ -35,45 +31,35 @@ class AdditiveViews(ViewTables, Estimator):
         self.views, self.kernel = views, kernel
         self.rows_per_feature, self.random_state = rows_per_feature, random_state
 
-    @all_or_nothing
+    @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
-        """Fit one table, or a list of tables of the same rows.
+        """Fit one table.
 
         Parameters
         ----------
         X
-            one table (N, p), or M tables (N, d_v). Cells of a row that a view does not have are NaN, all of them.
+            one table (N, p) with columns split by ``views``. Cells of a row that a view does not have are NaN, all of them.
         y
             targets (N,), NaN where unknown.
         label_mask
             (N, M) booleans: whether view v owns the label of row i. None: one owner has all labels. To estimate what a
             federation would bring, give each site its own labels.
         """
-        check_parameters(self)
-        tables, present = self._read(X, reset=True)
-        targets = checked_targets(y, len(present), self)
-        self._train(tables, present, targets, label_mask)
-        return self
-
-    def _train(self, tables: list[Arr], present: Arr, targets: Arr, label_mask: Any) -> None:
-        known, common, one_owner = ~np.isnan(targets), present.all(axis=1), label_mask is None
+        tables, present = self._present(X, reset=True)
+        targets, one_owner = self._targets(y, len(present)), label_mask is None
+        known, common, mask = ~np.isnan(targets), present.all(axis=1), read_mask(label_mask, present.shape)
         if one_owner and (odd := np.flatnonzero(known & ~common)).size:
             raise BadData(
                 f"row {odd[0] + 1} (counted from 1) has a target, and a view does not have the row. Give label_mask, so that the "
                 "label has an owner."
             )
-        owns = known[:, None] & present & (np.ones(present.shape, bool) if one_owner else _mask(label_mask, present))
-        if not owns.any():
-            raise BadData("label_mask: no view may see a label.")
-        if hidden := int((known & ~owns.any(axis=1)).sum()):
-            warn(f"label_mask: no view sees the label of {hidden} row{'s' * (hidden > 1)}, which counts as unlabelled.")
-        places = np.flatnonzero(common)
-        if not len(places):
+        owns = known[:, None] & present & mask
+        warn_of_hidden(known & ~owns.any(axis=1))
+        if not common.any():
             raise BadData("no row has the columns of every view. At least one is needed, and some hundreds are better.")
-        at = np.full(len(present), -1)
-        at[places] = np.arange(len(places))
+        places, at = np.flatnonzero(common), np.cumsum(common) - 1
         sites = []
-        for table, mine in zip(tables, owns.T, strict=True):
+        for table, mine in zip(tables, owns.T, strict=True):  # common rows stand first, in the same order everywhere
             inner, private = np.flatnonzero(mine & common), np.flatnonzero(mine & ~common)
             own: Ints = np.concatenate([at[inner], len(places) + np.arange(len(private))])
             sites.append(
@@ -83,86 +69,40 @@ class AdditiveViews(ViewTables, Estimator):
             sites,
             len(places),
             seed=int(generator(self.random_state).integers(2**31 - 1)),
-            kernel=self.kernel,  # type: ignore[arg-type]  # checked by `check_parameters`
+            kernel=self.kernel,  # type: ignore[arg-type]  # one of the two: `_parameter_constraints`
             rules=Rules(self.rows_per_feature),
             one_owner=one_owner,
         )
         self.labels_ = [site.y for site in sites]
         self.verdicts_ = [site.verdict for site in self.trained_.sites]
+        return self
 
-    def _read(self, X: Any, *, reset: bool) -> tuple[list[Arr], Any]:
+    def _present(self, X: Any, *, reset: bool = False) -> tuple[list[Arr], Any]:
         """Tables of all views (N, d_v), and which view has which row (N, M)."""
-        one = not several(X)
-        if not reset:
-            check_is_fitted(self)
-            if one != self.one_table_:
-                raise BadData(f"X: the model was fitted with {'one table' if self.one_table_ else 'a list of tables'}.")
-        tables = self._columns(self._whole(X, reset)) if one else self._listed(X, reset)
-        if reset:
-            self.one_table_, self.n_views_ = one, len(tables)
-            self.n_features_in_views_ = [table.shape[1] for table in tables]
-        elif [table.shape[1] for table in tables] != self.n_features_in_views_:
-            raise BadData(f"X: the views were fitted with {self.n_features_in_views_} columns each.")
-        present = np.ones((len(tables[0]), len(tables)), dtype=bool)
+        tables = self._one_table(X, reset=reset, gaps=True)
+        present = np.array([~np.isnan(table).all(axis=1) for table in tables]).T
         for v, table in enumerate(tables):
-            missing = np.isnan(table)
-            present[:, v] = ~missing.all(axis=1) if table.size else True
-            if (odd := np.argwhere(missing & present[:, v, None])).size:
+            if (odd := np.argwhere(np.isnan(table) & present[:, v, None])).size:
                 row, column = odd[0].tolist()
+                label = getattr(self, "feature_names_in_", np.arange(1, self.n_features_in_ + 1))[
+                    self.columns_[v][column]
+                ]
                 raise BadData(
-                    f"{_named_gap(self, X, v, column)}view {v}, row {row + 1} (counted from 1): a part of its cells is NaN. Fill "
-                    "missing values first, for example with sklearn.impute.SimpleImputer. A view that does not have a row has "
-                    "NaN in all its columns."
-                )
-            if (largest := float(np.nanmax(np.abs(table), initial=0.0))) > LARGEST:
-                raise BadData(
-                    f"X: values up to {largest:.0e} are too large for their squares. Divide such columns by a constant."
+                    f"view {v}, row {row + 1} (counted from 1): a part of its cells is NaN, in column {label!s}. Fill missing "
+                    "values first, for example with sklearn.impute.SimpleImputer. A view that does not have a row has NaN in "
+                    "all its columns."
                 )
         return tables, present
 
-    def _whole(self, X: Any, reset: bool) -> Arr:
-        if not reset:
-            self._require_named(X)
-        X = of_views(X, self.views, None if reset else getattr(self, "feature_names_in_", None))
-        refuse_texts_and_gaps(X, gaps=False)
-        table: Arr = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan")
-        if reset:
-            warn_of_equal(columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None)))
-        return table
-
-    def _listed(self, X: Any, reset: bool) -> list[Arr]:
-        if self.views is not None and not describes(self.views, X):
-            raise UsageError(f"views={self.views!r} does not describe the {len(X)} tables of the list X.")
-        names = [names_of(table) for table in X]
-        if reset:
-            self.__dict__.pop("feature_names_in_views_", None)  # of an earlier fit
-            if any(names):
-                self.feature_names_in_views_ = names
-        known = getattr(self, "feature_names_in_views_", names)
-        for v, (shown, fitted) in enumerate(zip(names, known, strict=False)):
-            if None not in (shown, fitted) and shown != fitted:
-                raise BadData(f"X_views[{v}]: the columns {shown}, the view was fitted with {fitted} in this order.")
-        for v, table in enumerate(X):
-            refuse_texts_and_gaps(table, f"X[{v}]: ", gaps=False)
-        tables = [
-            check_array(table, dtype=np.float64, order="C", ensure_all_finite="allow-nan", input_name=f"X[{v}]")
-            for v, table in enumerate(X)
-        ]
-        if len({len(table) for table in tables}) > 1:
-            raise BadData(
-                f"X: tables of {[len(t) for t in tables]} rows. All views need the same rows; NaN where one has none."
-            )
-        return tables
-
     def _joint(self, X: Any) -> Arr:
         """The score of each row, from the views that have it."""
-        tables, present = self._read(X, reset=False)
+        tables, present = self._present(X)
         out = np.empty(len(present))
         patterns, which = np.unique(present, axis=0, return_inverse=True)
         for j, pattern in enumerate(patterns):
-            if not pattern.any():
-                raise BadData(f"row {int(np.flatnonzero(which == j)[0]) + 1} (counted from 1): no view has it.")
             rows = np.flatnonzero(which.reshape(-1) == j)
+            if not pattern.any():
+                raise BadData(f"row {rows[0] + 1} (counted from 1): no view has it.")
             seen = [
                 at.prepared(table[rows]) if has else None
                 for at, table, has in zip(self.trained_.sites, tables, pattern, strict=True)
@@ -171,7 +111,8 @@ class AdditiveViews(ViewTables, Estimator):
         return out
 
     def _own(self, X: Any) -> Arr:
-        tables, present = self._read(X, reset=False)
+        """Each view's joined model, (M, n); NaN where the view does not have the row."""
+        tables, present = self._present(X)
         out = np.full((len(tables), len(present)), np.nan)
         for v, (table, rows) in enumerate(zip(tables, present.T, strict=True)):
             if rows.any():
@@ -179,25 +120,7 @@ class AdditiveViews(ViewTables, Estimator):
         return out
 
 
-def _mask(label_mask: Any, present: Arr) -> Any:
-    mask = np.asarray(label_mask)
-    if mask.shape != present.shape or not np.isin(mask, (0, 1)).all():
-        one = "views is missing: give the columns of each view. " if present.shape[1] == 1 else ""
-        raise BadData(
-            f"{one}label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {present.shape}, rows by views."
-        )
-    return mask.astype(bool)
-
-
-def _named_gap(model: AdditiveViews, X: Any, view: int, column: int) -> str:
-    """The name of a column with a gap, where the table has names."""
-    names = getattr(model, "feature_names_in_", None)
-    if names is None or not hasattr(X, "columns"):
-        return ""
-    return f"empty cells: {str(names[columns_of(model.views, len(names), names)[view][column]])!r}. "
-
-
-class AdditiveRegressor(ViewsRegressor, AdditiveViews):
+class AdditiveRegressor(Regressor, AdditiveViews):
     r"""Several sites or views with different columns train one model: the target is the sum of their parts.
 
     $y = a + \mathrm{offset}_{owner} + \sum_v \varphi_v(x_v)\cdot\beta_v + \varepsilon$ with $\beta_v \sim N(0, \tau_v I)$. Each
@@ -232,13 +155,6 @@ class AdditiveRegressor(ViewsRegressor, AdditiveViews):
         standard error, ``slope`` (not 1: the labels may have another unit or sign) and left-out residuals.
     labels_
         each view's labels, in the order of these residuals.
-
-    Raises
-    ------
-    BadData
-        (a ValueError) tables of inconsistent shapes, a row with a part of its cells missing, or fewer than two labels.
-    UsageError
-        (a ValueError) a parameter out of range.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -4,9 +4,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from coreg_core.estimators._inputs import all_or_nothing
-from coreg_core.estimators._parameters import check_parameters
-from coreg_core.estimators._view_classes import ViewsClassifier
+from coreg_core.estimators._parameters import fit_context
+from coreg_core.estimators._scores import ViewsClassifier
 from coreg_core.estimators.additive import AdditiveViews
 from coreg_core.evaluation.probability import Probability, fit_probability
 from coreg_core.numerics.arrays import Arr
@@ -34,11 +33,6 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     trained_, verdicts_, labels_
         those of `AdditiveRegressor`, of the labels 0 and 1.
 
-    Raises
-    ------
-    BadData
-        (a ValueError) other than two classes, or as `AdditiveRegressor`.
-
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(150, 4))
@@ -51,12 +45,13 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     (['no', 'yes'], (150, 2), (2, 150))
     """
 
-    @all_or_nothing
+    def _targets(self, y: Any, n_rows: int, least: int = 1) -> Arr:
+        return 0.5 + 0.5 * super()._targets(y, n_rows, least)
+
+    @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
         """As `AdditiveRegressor.fit`. A missing target is NaN or None."""
-        check_parameters(self)
-        tables, present = self._read(X, reset=True)
-        self._train(tables, present, 0.5 + 0.5 * self.signs_and_gaps(y, len(present)), label_mask)
+        super().fit(X, y, label_mask=label_mask)
         self.probabilities_ = [
             _calibrated(labels, verdict.left_out.get("joined"))
             for labels, verdict in zip(self.labels_, self.verdicts_, strict=True)

@@ -1,24 +1,25 @@
 r"""CoRLS: co-regularised least squares with either labelled loss, and the complexity of its function class."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
-from coreg_core.estimators._inputs import Estimator, all_or_nothing, one_a_view
-from coreg_core.estimators._parameters import by_preset, check_parameters
-from coreg_core.estimators._views import ViewsRegressor
+from coreg_core.estimators._parameters import by_preset, fit_context, one_a_view, polynomial
+from coreg_core.estimators._scores import Regressor
+from coreg_core.estimators._views import MultiView
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr
 
 
-class CoRLS(ViewsRegressor, Estimator):
+class CoRLS(MultiView, Regressor):
     r"""$\hat L(f) + \sum_v \gamma_v \|f_v\|^2 + \lambda \sum_{u<v} \|f_u(Z) - f_v(Z)\|^2$, each pair of views counted once.
 
     $\hat L$ is $\frac{1}{M\ell} \sum_v \|f_v(X) - y\|^2$ (``loss="separate"``: 1/2ℓ for the paper's two views) or
@@ -38,7 +39,7 @@ class CoRLS(ViewsRegressor, Estimator):
     kernel
         "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
     views
-        columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
+        columns of each view (slices, positions, booleans or names) of one table; None for a list of tables.
     preset
         the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
         False.
@@ -68,13 +69,6 @@ class CoRLS(ViewsRegressor, Estimator):
     complexity_reduction_
         Δ(λ).
 
-    Raises
-    ------
-    BadData
-        (a ValueError) tables of inconsistent shapes, or values that are not finite.
-    UsageError
-        (a ValueError) a parameter out of range.
-
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, Z = rng.normal(size=(20, 4)), rng.normal(size=(50, 4))
@@ -83,6 +77,11 @@ class CoRLS(ViewsRegressor, Estimator):
     >>> model.predict([Z[:, :2], Z[:, 2:]]).shape, bool(low < high)
     ((50,), True)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **CoRLSR._parameter_constraints,
+        "loss": [StrOptions({"separate", "mean"})],
+    }
 
     def __init__(
         self,
@@ -103,50 +102,43 @@ class CoRLS(ViewsRegressor, Estimator):
         self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
         self.coupling, self.degree, self.offset = coupling, degree, offset
 
-    @all_or_nothing
+    @fit_context
     def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None) -> Self:
-        """X_views M tables (l, d_v), y (l,), Z_views M tables (m, d_v): the same instances, in the same order, in every view.
+        """Fit one table (N, p) with columns split by ``views``, and y (N,), NaN on the unlabelled rows.
 
-        Without ``Z_views``, X_views is one table (N, p) with columns split by ``views``, or M tables (N, d_v), and y (N,) is
-        NaN on the unlabelled rows.
+        Or, as in the paper, X_views M tables (l, d_v), y (l,), Z_views M tables (m, d_v), the same instances in every view.
         """
-        check_parameters(self)
-        dealt = self._split(X_views, y, Z_views)
-        Xs, Zs, M, y = dealt.X, dealt.Z, len(dealt.X), dealt.y[0]
-        if any(len(X) != len(y) for X in Xs):
-            raise BadData(f"X_views: {[len(X) for X in Xs]} labelled rows; every view has the same labelled instances.")
-        if any(not np.array_equal(each, y) for each in dealt.y):
+        Xs, ys, Zs = self._split(X_views, y, Z_views)
+        M, y = len(Xs), ys[0]
+        if any(not np.array_equal(each, y) for each in ys):
             raise BadData("y: other targets in another view; every view has the same labelled instances.")
         bandwidth, ridge, with_intercept = by_preset(self)
         self.intercept_ = float(y.mean()) if with_intercept else 0.0
-        y = y - self.intercept_
+        y, scale = y - self.intercept_, M * len(y)
         bandwidths, ridges = one_a_view(bandwidth, M, "bandwidth"), one_a_view(ridge, M, "ridge")
         rules = [
-            kernel_rule(X, y, self.kernel, b, r, degree=self.degree, offset=self.offset)
-            for X, b, r in zip(Xs, bandwidths, ridges, strict=True)
+            kernel_rule(X, y, self.kernel, sigma, nu, **polynomial(self))
+            for X, sigma, nu in zip(Xs, bandwidths, ridges, strict=True)
         ]
         self.bandwidth_ = np.array([sigma for sigma, _ in rules])
         # γ is ν/(Mℓ) in these units; every other rule and number is γ itself.
-        units = [1.0 / (M * len(y)) if rule == "loo" else 1.0 for rule in ridges]
-        self.ridge_ = np.array([nu * unit for (_, nu), unit in zip(rules, units, strict=True)])
-        kernels = [
-            make_kernel(self.kernel, bandwidth=b, degree=self.degree, offset=self.offset)
-            for b in self.bandwidth_.tolist()
-        ]
+        self.ridge_ = np.array(
+            [nu / scale if rule == "loo" else nu for (_, nu), rule in zip(rules, ridges, strict=True)]
+        )
+        kernels = [make_kernel(self.kernel, bandwidth=sigma, **polynomial(self)) for sigma, _ in rules]
         blocks = [kernel_blocks(k, X, Z) for k, X, Z in zip(kernels, Xs, Zs, strict=True)]
         chosen_from = CoRegularisedClass(blocks, self.ridge_.tolist(), self.coupling)
         if self.loss == "mean":
             self.functions_ = _mean_loss(chosen_from, kernels, Xs, Zs, y)
         else:
-            scale = M * len(y)
+            sigma, nu, coupling = self.bandwidth_.tolist(), (scale * self.ridge_).tolist(), 0.5 * scale * self.coupling
             model = CoRLSR(
                 kernel=self.kernel,
                 fit_intercept=False,
-                bandwidth=self.bandwidth_.tolist(),
-                ridge=(scale * self.ridge_).tolist(),
-                coupling=0.5 * scale * self.coupling,
-                degree=self.degree,
-                offset=self.offset,
+                bandwidth=sigma,
+                ridge=nu,
+                coupling=coupling,
+                **polynomial(self),
             )
             self.functions_ = model.fit(Xs, y, Zs).functions_
         self.predictions_unlabelled_ = self._own(Zs)

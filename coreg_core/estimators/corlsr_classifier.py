@@ -1,17 +1,15 @@
 """Co-regularised least squares for a target of two classes: least squares on 0 and 1, and probabilities by left-out labels."""
 
-from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from coreg_core.agreement.objective import sweep_weight
 from coreg_core.agreement.views import View
 from coreg_core.agreement.views.left_out import LabelledFit
-from coreg_core.estimators._inputs import all_or_nothing
 from coreg_core.estimators._parameters import by_preset
-from coreg_core.estimators._view_classes import ViewsClassifier
-from coreg_core.estimators.corlsr import CoRLSR, Fitted, ViewData
+from coreg_core.estimators._scores import ViewsClassifier
+from coreg_core.estimators.corlsr import CoRLSR, Fitted
 from coreg_core.numerics.arrays import Arr
 
 _HALF = 0.5  # without an intercept, labels of ∓½ make "as likely as not" the prediction without any label
@@ -39,11 +37,6 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
     gap_, prediction_bound_, objective_, disagreement_, n_rounds_, stop_, rank_, functions_, bandwidth_, ridge_
         those of `CoRLSR`, of the labels −½ and ½.
 
-    Raises
-    ------
-    BadData
-        (a ValueError) other than two classes, or as `CoRLSR`.
-
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(150, 4))
@@ -54,24 +47,20 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
     (['no', 'yes'], (150, 2), (2, 150))
     """
 
-    @all_or_nothing
-    def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
-        """As `CoRLSR.fit`. A missing target is NaN or None."""
-        numbers = self._numbered(y, Z_views)
-        shifted = [each - _HALF for each in numbers] if isinstance(numbers, list) else numbers - _HALF
-        return super().fit(X_views, shifted, Z_views, label_mask=label_mask)
+    def _targets(self, y: Any, n_rows: int, least: int = 1) -> Arr:
+        return _HALF * super()._targets(y, n_rows, least)
 
-    def _solve(self, data: list[ViewData], views: list[View]) -> Fitted:
-        fit, M = super()._solve(data, views), len(views)
+    def _solve(self, views: list[View], ys: list[Arr]) -> Fitted:
+        fit, M = super()._solve(views, ys), len(views)
         predictions = np.array([s.prediction for s in fit.solutions])
         pairs, middle = [], self.intercept_ + _HALF
         # The intercept is left out with the label where it is the mean of this view's own labels.
-        centred = by_preset(self)[2] and all(np.array_equal(d.y, data[0].y) for d in data)
-        for v, (view, d) in enumerate(zip(views, data, strict=True)):
+        centred = by_preset(self)[2] and all(np.array_equal(y, ys[0]) for y in ys)
+        for v, (view, y) in enumerate(zip(views, ys, strict=True)):
             others = (predictions.sum(axis=0) - predictions[v]) / max(M - 1, 1)
             residuals, G = view.on_labels(others, sweep_weight(self.coupling, M))
-            errors = LabelledFit(residuals, G, d.y, centred=centred).left_out
-            pairs.append((d.y - errors + middle, d.y + middle))
+            errors = LabelledFit(residuals, G, y, centred=centred).left_out
+            pairs.append((y - errors + middle, y + middle))
         self._calibrate(pairs)
         return fit
 

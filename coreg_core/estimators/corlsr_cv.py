@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.model_selection import check_cv
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
 from coreg_core.agreement.closed_form import solved
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._inputs import all_or_nothing, checked_targets
-from coreg_core.estimators._parameters import check_parameters
-from coreg_core.estimators._views import several
+from coreg_core.estimators._parameters import fit_context
+from coreg_core.estimators._views import deal, read_mask
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.estimators.labelled_folds import LabelledFolds
 from coreg_core.kernels.bases import SPAN_TOLERANCE
@@ -51,13 +48,6 @@ class CoRLSRCV(CoRLSR):
     gap_, prediction_bound_, objective_, disagreement_, n_rounds_, stop_, rank_, functions_, bandwidth_, ridge_, intercept_
         those of `CoRLSR` at the chosen λ, fitted to all rows.
 
-    Raises
-    ------
-    BadData
-        (a ValueError) as `CoRLSR`.
-    UsageError
-        (a ValueError) a parameter out of range.
-
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> latent = rng.normal(size=200)
@@ -67,6 +57,13 @@ class CoRLSRCV(CoRLSR):
     >>> model.coupling_ in model.couplings_, model.errors_.shape
     (True, (12, 5))
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **CoRLSR._parameter_constraints,
+        "couplings": ["array-like"],
+        "cv": ["cv_object"],
+        "one_standard_error": ["boolean"],
+    }
 
     def __init__(
         self,
@@ -81,7 +78,7 @@ class CoRLSRCV(CoRLSR):
         bandwidth: str | float | Sequence[str | float] | None = None,
         ridge: str | float | Sequence[str | float] | None = None,
         fit_intercept: bool | None = None,
-        solver: str = "direct",
+        solver: str = "closed-form",
         tol: float = 1e-10,
         prediction_tol: float | None = None,
         max_rounds: int = 10_000,
@@ -100,43 +97,33 @@ class CoRLSRCV(CoRLSR):
         """The chosen λ, for the fit of `CoRLSR`."""
         return float(self.coupling_)
 
-    @all_or_nothing
-    def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
+    @fit_context
+    def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:  # type: ignore[override]
         """Choose λ by folds, then fit all rows.
 
         Parameters
         ----------
-        X_views
-            one table (N, p) with columns split by ``views``, or M tables (N, d_v) of the same rows.
+        X
+            one table (N, p) with columns split by ``views``. A fold predicts rows from the columns of all views.
         y
             targets (N,), NaN where missing; those rows are the unlabelled instances.
-        Z_views
-            not supported: a fold predicts rows from the columns of all views.
         label_mask
             (N, M) booleans, whether view v sees the label of row i. None: all views see all labels.
         """
-        check_parameters(self)
-        if Z_views is not None:
-            raise UsageError(
-                "CoRLSRCV needs one table, or tables of the same rows, with y = NaN on the unlabelled ones."
-            )
-        grid = _grid(self.couplings)
-        self.couplings_, self.coupling_ = grid, float(grid[0])
-        self._split(X_views, y, None, label_mask)  # checks the tables, so that no fold is blamed for them
-        if not (several(X_views) or hasattr(X_views, "columns")):
-            X_views = np.asarray(X_views)  # rows are chosen by position
-        n_rows = _num_samples(X_views[0] if several(X_views) else X_views)
-        targets = checked_targets(y, n_rows, self)
-        mask = None if label_mask is None else np.asarray(label_mask, dtype=bool)
+        self.couplings_ = grid = _grid(self.couplings)
+        self.coupling_ = float(grid[0])
+        tables = self._one_table(X, reset=True)
+        targets = self._targets(y, len(tables[0]))
+        mask = None if label_mask is None else read_mask(label_mask, (len(targets), len(tables)))
         errors = []
         for k, (train, test) in enumerate(self._folds(targets, mask), 1):
             try:
-                errors.append(self._path(X_views, targets, mask, train, test))
+                errors.append(self._path(tables, targets, mask, train, test))
             except BadData as error:
                 raise BadData(f"fold {k}: {error} Use fewer folds, or other ones.") from None
         self.errors_: Arr = np.array(errors).T
         self.coupling_ = float(grid[self._best()])
-        return super().fit(X_views, y, label_mask=label_mask)
+        return super().fit(X, y, label_mask=label_mask)
 
     def _folds(self, targets: Arr, mask: Any) -> list[tuple[Any, Any]]:
         """Rows of each training set, with all unlabelled rows, and labelled rows of each test set that a view may see."""
@@ -159,15 +146,16 @@ class CoRLSRCV(CoRLSR):
             raise BadData("cv: a test set without a labelled row. LabelledFolds divides the labelled rows.")
         return pairs
 
-    def _path(self, X: Any, targets: Arr, mask: Any, train: Any, test: Any) -> list[float]:
+    def _path(self, tables: list[Arr], targets: Arr, mask: Any, train: Any, test: Any) -> list[float]:
         """The mean squared error of the test rows for each λ."""
-        part = _rows_of(X, train)
-        views = self._views(self._data(self._split(part, targets[train], None, None if mask is None else mask[train])))
-        tables, out = self._tables(_rows_of(X, test)), []
+        part = [table[train] for table in tables]
+        seen = np.ones((len(train), len(tables)), dtype=bool) if mask is None else mask[train]
+        views, _ = self._views(deal(part, targets[train], seen))
+        out = []
         for coupling in self.couplings_:
             solutions = solved(views, float(coupling))
-            found = np.mean([s.function.predict(table) for s, table in zip(solutions, tables, strict=True)], axis=0)
-            out.append(float(np.mean((targets[test] - self.intercept_ - self._unit * found) ** 2)))
+            found = np.mean([s.predict(table[test]) for s, table in zip(solutions, tables, strict=True)], axis=0)
+            out.append(float(np.mean((targets[test] - self.intercept_ - found) ** 2)))
         return out
 
     def _best(self) -> int:
@@ -190,9 +178,3 @@ def _grid(couplings: Any) -> Arr:
     if not grid.size or not (np.isfinite(grid).all() and grid[0] >= 0.0):
         raise UsageError(f"couplings={couplings!r}: give finite numbers of at least 0.")
     return grid
-
-
-def _rows_of(X: Any, rows: Any) -> Any:
-    if several(X):
-        return [_safe_indexing(table, rows) for table in X]
-    return _safe_indexing(X, rows)

@@ -1,9 +1,12 @@
 r"""Hessian energy regularisation: functions that are linear along the manifold cost nothing."""
 
+from typing import Any, ClassVar
+
 import numpy as np
 
 from coreg_core.errors import UsageError
 from coreg_core.estimators._manifold import ManifoldRLS, check_dimension, tangents
+from coreg_core.estimators._parameters import COUNT
 from coreg_core.numerics.arrays import Arr, Ints
 
 
@@ -38,16 +41,16 @@ class HessianRLS(ManifoldRLS):
     function_, intercept_, bandwidth_, predictions_unlabelled_
         as of `LaplacianRLS`.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range, or too few neighbours for the dimension.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 2))
-    >>> HessianRLS(manifold=0.1).fit(X[:10], X[:10, 0], X[10:]).predictions_unlabelled_.shape
+    >>> HessianRLS(manifold=0.1).fit(X, np.where(np.arange(100) < 10, X[:, 0], np.nan)).predictions_unlabelled_.shape
     (90,)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **ManifoldRLS._parameter_constraints,
+        "dimension": [COUNT, None],
+    }
 
     def __init__(
         self,

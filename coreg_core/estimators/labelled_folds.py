@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._inputs import as_objects, missing_in
+from coreg_core.estimators._tables import as_array, missing_in
 from coreg_core.numerics.arrays import Ints
 
 
@@ -35,7 +35,7 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
             raise UsageError("LabelledFolds takes no groups. Give cv a list of pairs: training rows and test rows.")
         if y is None:
             raise BadData("LabelledFolds needs y: its missing targets say which rows are unlabelled.")
-        y = np.asarray(as_objects(y))
+        y = as_array(y)
         missing = missing_in(y)
         labelled, unlabelled = np.flatnonzero(~missing), np.flatnonzero(missing)
         if len(labelled) < self.n_splits:

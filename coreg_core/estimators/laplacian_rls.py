@@ -37,14 +37,9 @@ class LaplacianRLS(ManifoldRLS):
     predictions_unlabelled_
         (m,).
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 2))
-    >>> LaplacianRLS(manifold=0.1).fit(X[:10], X[:10, 0], X[10:]).predictions_unlabelled_.shape
+    >>> LaplacianRLS(manifold=0.1).fit(X, np.where(np.arange(100) < 10, X[:, 0], np.nan)).predictions_unlabelled_.shape
     (90,)
     """
 

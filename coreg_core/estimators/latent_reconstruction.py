@@ -1,17 +1,16 @@
 r"""Linear latent reconstructions: a factorisation that reconstructs predictors and target together."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import Estimator, Regressor, split_rows
-from coreg_core.estimators._parameters import check_parameters
+from coreg_core.estimators._parameters import COUNT, NOT_NEGATIVE, POSITIVE, fit_context
+from coreg_core.estimators._scores import Regressor
+from coreg_core.estimators._tables import labelled_first, own_table
 from coreg_core.numerics.arrays import Arr
 
 
-class LinearLatentReconstruction(Regressor, Estimator):
+class LinearLatentReconstruction(Regressor):
     r"""$\|X - 1v_0^\top - ZV^\top\|^2 + \tau\|y - w_0 - Z_L w\|^2 + \lambda_V\|V\|^2 + \lambda_W\|w\|^2 + \lambda_Z\|Z\|^2$.
 
     X has all rows, labelled or not, and Z their latent ones; the target sees the labelled. Each step minimises over Z, or over
@@ -42,16 +41,22 @@ class LinearLatentReconstruction(Regressor, Estimator):
     latent_
         Z, the labelled rows first. predictions_unlabelled_: (m,). objective_: after each alternation.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 4))
-    >>> LinearLatentReconstruction(n_latent=2).fit(X[:20], X[:20, 0], X[20:]).predictions_unlabelled_.shape
+    >>> y = np.where(np.arange(100) < 20, X[:, 0], np.nan)
+    >>> LinearLatentReconstruction(n_latent=2).fit(X, y).predictions_unlabelled_.shape
     (80,)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_latent": [COUNT, None],
+        "target_weight": [NOT_NEGATIVE],
+        "ridge_predictors": [POSITIVE],
+        "ridge_target": [POSITIVE],
+        "ridge_latent": [POSITIVE],
+        "n_epochs": [COUNT],
+        "tolerance": [NOT_NEGATIVE],
+    }
 
     def __init__(
         self,
@@ -68,13 +73,11 @@ class LinearLatentReconstruction(Regressor, Estimator):
         self.ridge_predictors, self.ridge_target, self.ridge_latent = ridge_predictors, ridge_target, ridge_latent
         self.n_epochs, self.tolerance = n_epochs, tolerance
 
-    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (m, d): more of them."""
-        check_parameters(self)
-        X, y, more = split_rows(self, X, y, X_unlabelled)
+    @fit_context
+    def fit(self, X: Any, y: Any) -> Self:
+        """X (N, d), y (N,), NaN on unlabelled rows."""
+        X, y, more = labelled_first(self, X, y)
         rows = np.concatenate([X, more])
-        if not (self.ridge_latent > 0 and self.n_epochs):
-            raise UsageError(f"ridge_latent={self.ridge_latent!r}, n_epochs={self.n_epochs}: both need to be positive.")
         Z = principal_scores(rows, latent_dimension(self.n_latent, rows.shape[1]))
         tau, n, self.objective_ = float(self.target_weight), len(y), []
         V, v0 = _ridge_with_bias(Z, rows, float(self.ridge_predictors))
@@ -105,8 +108,7 @@ class LinearLatentReconstruction(Regressor, Estimator):
 
     def predict(self, X: Any) -> Any:
         """w₀ + z(X) w, (n,)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        X = own_table(self, X)
         H = self._V.T @ self._V + self.ridge_latent * np.eye(self._V.shape[1])
         return np.linalg.solve(H, self._V.T @ (X - self._v0).T).T @ self._w[0] + self._w0[0]
 

@@ -1,18 +1,16 @@
 r"""Least squares support vector machine for regression: kernel ridge with a bias."""
 
-from typing import Any, Self
-
-import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from typing import Any, ClassVar, Self
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.estimators._dual import dual_with_bias
-from coreg_core.estimators._inputs import Estimator, Regressor, split_rows
-from coreg_core.estimators._parameters import check_parameters
+from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, RULES, fit_context, polynomial
+from coreg_core.estimators._scores import Regressor
+from coreg_core.estimators._tables import labelled_first, own_table
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 
 
-class LSSVM(Regressor, Estimator):
+class LSSVM(Regressor):
     r"""$\min_{f,b} \|y - f(X) - b\|^2 + \lambda\|f\|^2$, the bias b unpenalised.
 
     Source: Suykens and Vandewalle (1999), as cited by Grabocka, Bedalli, Schmidt-Thieme (2014), section 5.1.
@@ -35,16 +33,19 @@ class LSSVM(Regressor, Estimator):
     function_
         f. intercept_: b. bandwidth_: σ in use.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range, or a rule without a value for these rows.
-
     >>> import numpy as np
     >>> X = np.arange(5.0)[:, None]
     >>> bool(abs(LSSVM(bandwidth=2.0, ridge=1e-3).fit(X, X[:, 0] + 7).predict([[2.0]])[0] - 9.0) < 1e-2)
     True
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "kernel": [KERNELS],
+        "bandwidth": [RULES, POSITIVE],
+        "ridge": [POSITIVE],
+        "degree": [COUNT],
+        "offset": [NOT_NEGATIVE],
+    }
 
     def __init__(
         self,
@@ -58,18 +59,17 @@ class LSSVM(Regressor, Estimator):
         self.kernel, self.bandwidth, self.ridge = kernel, bandwidth, ridge
         self.degree, self.offset = degree, offset
 
+    @fit_context
     def fit(self, X: Any, y: Any) -> Self:
         """X (n, d), y (n,), NaN on rows to leave out."""
-        check_parameters(self)
-        X, y, _ = split_rows(self, X, y)
+        X, y, _ = labelled_first(self, X, y)
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, X, self.kernel)
-        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
+        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, **polynomial(self))
         alpha, bias = dual_with_bias(kernel(X, X), y[:, None], float(self.ridge))
         self.function_, self.intercept_ = KernelExpansion(kernel, X, alpha[:, 0]), float(bias[0])
         return self
 
     def predict(self, X: Any) -> Any:
         """f(X) + b, (n,)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        X = own_table(self, X)
         return self.function_.predict(X) + self.intercept_

@@ -2,27 +2,37 @@ r"""Online co-regularisation, OCA-k-l: linear views that learn from a stream, la
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import column_or_1d
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.errors import BadData
-from coreg_core.estimators._inputs import Estimator, TwoClasses, all_or_nothing, generator
 from coreg_core.estimators._online import Loss, Objective, Rows, Weights, descend, objective, step
-from coreg_core.estimators._parameters import check_parameters
-from coreg_core.estimators._views import ViewsRegressor, ViewTables
+from coreg_core.estimators._parameters import COUNT, NOT_NEGATIVE, POSITIVE, VIEWS, fit_context, generator
+from coreg_core.estimators._scores import Regressor, TwoClasses
+from coreg_core.estimators._views import MultiView
 from coreg_core.numerics.arrays import Arr
 
 
-class _OCA(ViewTables, Estimator):
+class _OCA(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """The steps; the subclasses define the loss and the targets."""
 
     loss: Loss
-    losses: frozenset[Loss]
     epsilon, max_unlabelled_step = 0.0, None
     _sparse, _optional = "csr", True
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "views": VIEWS,
+        "ridge": [POSITIVE, "array-like"],
+        "coupling": [NOT_NEGATIVE],
+        "eta0": [StrOptions({"auto"}), POSITIVE, "array-like", None],
+        "n_labelled_step": [COUNT],
+        "n_unlabelled_step": [COUNT],
+        "max_unlabelled_step": [COUNT, None],
+        "n_steps": [COUNT],
+        "random_state": ["random_state"],
+    }
     weights_: list[Weights]
     n_steps_: int
     _terms: Objective
@@ -44,18 +54,18 @@ class _OCA(ViewTables, Estimator):
         self.n_labelled_step, self.n_unlabelled_step = n_labelled_step, n_unlabelled_step
         self.max_unlabelled_step, self.n_steps, self.random_state = max_unlabelled_step, n_steps, random_state
 
-    @all_or_nothing
+    @fit_context
     def fit(self, X_views: Any, y: Any, Z_views: Sequence[Any] | None = None) -> Self:
         """From w = 0, ``n_steps`` steps of k labelled and l unlabelled rows, drawn anew each.
 
         Parameters
         ----------
         X_views
-            one table (N, p) with columns split by ``views``; or M tables, the same rows in each. Dense or sparse.
+            one table (N, p) with columns split by ``views``; or M tables of labelled rows. Dense or sparse.
         y
-            (N,); NaN on unlabelled rows. Without such rows and without ``Z_views`` there is no co-regularisation.
+            (N,), of one table NaN on unlabelled rows.
         Z_views
-            M tables (m, d_v): the same unlabelled rows in each; y then has the targets of the rows of ``X_views``.
+            of a list: M tables (m, d_v), the same unlabelled rows in each. Without such rows there is no co-regularisation.
 
         Raises
         ------
@@ -74,7 +84,7 @@ class _OCA(ViewTables, Estimator):
         self.n_steps_ = self.n_steps
         return self
 
-    @all_or_nothing
+    @fit_context
     def partial_fit(self, X_views: Any, y: Any, Z_views: Sequence[Any] | None = None) -> Self:
         """One step with all given rows: A_t is (X_views, y), Ã_t is Z_views. One of them can have no rows, not both."""
         first = not hasattr(self, "weights_")
@@ -99,15 +109,9 @@ class _OCA(ViewTables, Estimator):
 
     def _rows_of(self, X: Any, y: Any, Z: Any, *, first: bool, least: int) -> tuple[list[Rows], Arr, list[Rows]]:
         """Labelled tables, targets and unlabelled tables."""
-        check_parameters(self)
-        if y is None:
-            raise BadData(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         if isinstance(y, (list, tuple)) and any(np.ndim(each) for each in y):
             raise BadData("y: several target vectors. All views have the same labelled rows here: give one vector.")
-        dealt = self._split(X, self._target(column_or_1d(y, warn=True)), Z, least=least, reset=first)
-        widths = [table.shape[1] for table in dealt.X]
-        if not first and widths != self.n_features_in_views_:
-            raise BadData(f"X_views: views of {widths} features, the model has {self.n_features_in_views_}.")
+        dealt = self._split(X, y, Z, least=least, reset=first)
         Zs = [Rows(table) for table in dealt.Z] if self.coupling > 0 and dealt.Z[0].shape[0] else []
         return [Rows(table) for table in dealt.X], dealt.y[0], Zs
 
@@ -118,9 +122,6 @@ class _OCA(ViewTables, Estimator):
 
     def _objective(self, X: list[Rows], Z: list[Rows]) -> Objective:
         return objective(self.loss, self.ridge, self.eta0, X, Z, self.coupling, self.epsilon)
-
-    def _target(self, y: Any) -> Any:
-        raise NotImplementedError
 
     def _centred(self, target: Arr, before: int) -> Arr:
         """Targets less the intercept, after ``before`` labels of earlier calls."""
@@ -144,7 +145,7 @@ class _OCA(ViewTables, Estimator):
         return tags
 
 
-class OCARegressor(ViewsRegressor, _OCA):
+class OCARegressor(Regressor, _OCA):
     r"""$\sum_v [\frac1n \sum_i \frac12 (w_v^\top x_i^v - y_i)^2 + \frac{\lambda_v}{2}\|w_v\|^2]
     + \frac{\mu}{m} \sum_{u \ne v} \sum_j (w_u^\top z_j^u - w_v^\top z_j^v)^2$, by stochastic gradient steps.
 
@@ -160,7 +161,7 @@ class OCARegressor(ViewsRegressor, _OCA):
     Parameters
     ----------
     views
-        columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
+        columns of each view (slices, positions, booleans or names) of one table; None for a list of tables.
     ridge
         λ > 0, a number or one a view.
     coupling
@@ -192,13 +193,6 @@ class OCARegressor(ViewsRegressor, _OCA):
         w, one (d_v,) a view. intercept_. n_steps_: steps so far. n_unlabelled_step_: the last l of `fit`.
         n_features_in_views_, n_views_.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range, or steps that diverge.
-    BadData
-        (a ValueError) tables of inconsistent shapes.
-
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, Z = rng.uniform(-1, 1, size=(50, 4)), rng.uniform(-1, 1, size=(500, 4))
@@ -208,7 +202,12 @@ class OCARegressor(ViewsRegressor, _OCA):
     (500,)
     """
 
-    losses = frozenset({"squared", "epsilon_insensitive", "pairwise"})
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **_OCA._parameter_constraints,
+        "loss": [StrOptions({"squared", "epsilon_insensitive", "pairwise"})],
+        "fit_intercept": ["boolean"],
+        "epsilon": [NOT_NEGATIVE],
+    }
 
     def __init__(
         self,
@@ -233,9 +232,6 @@ class OCARegressor(ViewsRegressor, _OCA):
         )  # fmt: skip
         self.fit_intercept, self.loss, self.epsilon = fit_intercept, loss, epsilon
 
-    def _target(self, y: Any) -> Any:
-        return y
-
     def _centred(self, target: Arr, before: int) -> Arr:
         target = super()._centred(target, before)
         if self.fit_intercept and self.loss != "pairwise" and len(target):
@@ -251,7 +247,7 @@ class OCARegressor(ViewsRegressor, _OCA):
         return self._predictions(X_views).mean(axis=0)
 
 
-class OCAClassifier(TwoClasses, ClassifierMixin, _OCA):  # type: ignore[misc]
+class OCAClassifier(TwoClasses, _OCA):
     r"""As `OCARegressor` for two classes, −1 and 1 inside: the hinge loss max(0, 1 − y·p) or log(1 + exp(−y·p)), p = w_vᵀx^v.
 
     Source: de Ruijter, Tsivtsivadze (2012), Algorithm 1; equation 6 corrects a sign and a 1/k in its line 5.
@@ -286,15 +282,12 @@ class OCAClassifier(TwoClasses, ClassifierMixin, _OCA):  # type: ignore[misc]
     classes_
         the two, sorted. coef_, n_steps_, n_features_in_views_, n_views_: as of `OCARegressor`.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range, or steps that diverge.
-    BadData
-        (a ValueError) tables of inconsistent shapes, one class, or more than two.
     """
 
-    losses = frozenset({"hinge", "log_loss"})
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **_OCA._parameter_constraints,
+        "loss": [StrOptions({"hinge", "log_loss"})],
+    }
 
     def __init__(
         self,
@@ -319,16 +312,13 @@ class OCAClassifier(TwoClasses, ClassifierMixin, _OCA):  # type: ignore[misc]
 
     def fit(self, X_views: Any, y: Any, Z_views: Sequence[Any] | None = None) -> Self:
         """As `OCARegressor.fit`; a missing label is NaN or None."""
-        self._known: Any = None
+        self._known_classes = None
         return super().fit(X_views, y, Z_views)
 
     def partial_fit(self, X_views: Any, y: Any, Z_views: Sequence[Any] | None = None, classes: Any = None) -> Self:
         """One step with all given rows; the first call names the two ``classes`` if y does not have both."""
-        self._known = getattr(self, "classes_", None) if hasattr(self, "weights_") else classes
+        self._known_classes = getattr(self, "classes_", None) if hasattr(self, "weights_") else classes
         return super().partial_fit(X_views, y, Z_views)
-
-    def _target(self, y: Any) -> Any:
-        return self.signs_and_gaps(y, classes=None if self._known is None else np.unique(self._known))
 
     def _decide(self, X_views: Any) -> Arr:
         """The mean of the views' predictions, (n,)."""

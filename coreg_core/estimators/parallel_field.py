@@ -1,10 +1,12 @@
 r"""Parallel field regularisation: the gradient of f is close to a vector field that hardly turns along the manifold."""
 
+from typing import Any, ClassVar
+
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from coreg_core.errors import UsageError
 from coreg_core.estimators._manifold import ManifoldRLS, check_dimension, tangents
+from coreg_core.estimators._parameters import COUNT, POSITIVE
 from coreg_core.numerics.arrays import Arr, Ints
 
 
@@ -42,16 +44,17 @@ class ParallelFieldRLS(ManifoldRLS):
     function_, intercept_, bandwidth_, predictions_unlabelled_
         as of `LaplacianRLS`.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 2))
-    >>> ParallelFieldRLS(manifold=0.1).fit(X[:10], X[:10, 0], X[10:]).predictions_unlabelled_.shape
+    >>> ParallelFieldRLS(manifold=0.1).fit(X, np.where(np.arange(100) < 10, X[:, 0], np.nan)).predictions_unlabelled_.shape
     (90,)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **ManifoldRLS._parameter_constraints,
+        "parallel": [POSITIVE],
+        "dimension": [COUNT, None],
+    }
 
     def __init__(
         self,
@@ -70,8 +73,6 @@ class ParallelFieldRLS(ManifoldRLS):
         self.fit_intercept = fit_intercept
 
     def _penalty(self, rows: Arr, neighbours: Ints) -> Arr:
-        if not (np.isfinite(self.parallel) and self.parallel > 0):
-            raise UsageError(f"parallel={self.parallel!r}: needs a positive number.")
         q = check_dimension(self.dimension, rows.shape[1], neighbours.shape[1] + 1, 3)
         return parallel_field_energy(rows, neighbours, q, self.parallel)
 

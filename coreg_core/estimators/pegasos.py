@@ -1,29 +1,30 @@
 r"""Pegasos: stochastic gradient steps on one linear model, and on several independent views."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import StrOptions
 
-from coreg_core.estimators._inputs import (
-    Estimator,
-    Regressor,
-    TwoClasses,
-    all_or_nothing,
-    checked_targets,
-    generator,
-    refuse_texts_and_gaps,
-)
 from coreg_core.estimators._online import Loss, Rows, Weights, descend, objective
-from coreg_core.estimators._parameters import check_parameters
+from coreg_core.estimators._parameters import COUNT, POSITIVE, fit_context, generator
+from coreg_core.estimators._scores import Regressor, TwoClasses
+from coreg_core.estimators._tables import own_table
 from coreg_core.estimators.oca import OCAClassifier, OCARegressor
 from coreg_core.numerics.arrays import Arr
 
 
-class _Pegasos(Estimator):
+class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     _loss: Loss
+    _targets: Any
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "ridge": [POSITIVE],
+        "eta0": [StrOptions({"auto"}), POSITIVE, None],
+        "n_labelled_step": [COUNT],
+        "n_steps": [COUNT],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -48,8 +49,7 @@ class _Pegasos(Estimator):
         return self
 
     def _decide(self, X: Any) -> Arr:
-        check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = own_table(self, X, sparse="csr")
         return np.asarray(X @ self.coef_)
 
     def __sklearn_tags__(self) -> Any:
@@ -84,11 +84,6 @@ class PegasosRegressor(Regressor, _Pegasos):
     coef_
         w, (d,). intercept_. n_iter_: steps.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range, or steps that diverge.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(200, 3))
     >>> model = PegasosRegressor(ridge=0.1, random_state=0).fit(X, X[:, 0])
@@ -97,6 +92,10 @@ class PegasosRegressor(Regressor, _Pegasos):
     """
 
     _loss = "squared"
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **_Pegasos._parameter_constraints,
+        "fit_intercept": ["boolean"],
+    }
 
     def __init__(
         self,
@@ -113,13 +112,11 @@ class PegasosRegressor(Regressor, _Pegasos):
         )
         self.fit_intercept = fit_intercept
 
-    @all_or_nothing
+    @fit_context
     def fit(self, X: Any, y: Any) -> Self:
         """X (n, d), dense or sparse; y (n,), NaN on rows to leave out."""
-        check_parameters(self)
-        refuse_texts_and_gaps(X)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, order="C")
-        targets = checked_targets(y, X.shape[0], self)
+        X = own_table(self, X, reset=True, sparse="csr")
+        targets = self._targets(y, X.shape[0])
         self.intercept_ = float(np.nanmean(targets)) if self.fit_intercept else 0.0
         return self._descend(X, targets - self.intercept_)
 
@@ -133,7 +130,7 @@ class PegasosRegressor(Regressor, _Pegasos):
         return tags
 
 
-class PegasosClassifier(TwoClasses, ClassifierMixin, _Pegasos):  # type: ignore[misc]
+class PegasosClassifier(TwoClasses, _Pegasos):
     r"""$\frac1n \sum_i \max(0, 1 - y_i w^\top x_i) + \frac{\lambda}{2}\|w\|^2$: Pegasos itself, for two classes.
 
     Source: Shalev-Shwartz, Singer, Srebro (2007). No bias and no projection.
@@ -156,23 +153,15 @@ class PegasosClassifier(TwoClasses, ClassifierMixin, _Pegasos):  # type: ignore[
     classes_
         the two, sorted. coef_: w, (d,). n_iter_: steps.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range.
-    BadData
-        (a ValueError) one class, or more than two.
     """
 
     _loss = "hinge"
 
-    @all_or_nothing
+    @fit_context
     def fit(self, X: Any, y: Any) -> Self:
         """X (n, d), dense or sparse; y (n,) of two classes, NaN or None on rows to leave out."""
-        check_parameters(self)
-        refuse_texts_and_gaps(X)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, order="C")
-        return self._descend(X, self.signs_and_gaps(y, X.shape[0]))
+        X = own_table(self, X, reset=True, sparse="csr")
+        return self._descend(X, self._targets(y, X.shape[0]))
 
 
 class MultiViewPegasosRegressor(OCARegressor):

@@ -1,19 +1,19 @@
 r"""Regularised least squares regression: the model of a site alone, and the baseline of every comparison."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 from scipy.linalg import cho_solve
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.agreement.views import KernelExpansion, positive_factor
-from coreg_core.estimators._inputs import Estimator, Regressor, all_or_nothing, split_rows
-from coreg_core.estimators._parameters import by_preset, check_parameters
+from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, by_preset, fit_context, polynomial
+from coreg_core.estimators._scores import Regressor
+from coreg_core.estimators._tables import labelled_first, own_table
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
 
 
-class RLSR(Regressor, Estimator):
+class RLSR(Regressor):
     r"""$\min_f \|y - f(X)\|^2 + \nu\|f\|^2$ over kernels at X: f(x) = k(x, X)(K + νI)⁻¹ y.
 
     The targets are less their mean, which predictions contain (``fit_intercept``). Columns are not standardised: put a
@@ -47,18 +47,21 @@ class RLSR(Regressor, Estimator):
     function_
         the kernel expansion.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a rule has no value for these rows; the message names the parameter.
-    SingularSystem
-        (a ValueError) rows repeat, and the ridge is below rounding.
-
     >>> import numpy as np
     >>> from coreg_core.estimators import RLSR
     >>> RLSR(bandwidth=1.0, ridge=1.0, fit_intercept=False).fit([[0.0]], [2.0]).predict([[0.0]])
     array([1.])
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "kernel": [KERNELS],
+        "preset": [StrOptions({"loo", "paper"})],
+        "bandwidth": [StrOptions({"paper", "median", "loo"}), POSITIVE, None],
+        "ridge": [StrOptions({"paper", "loo"}), POSITIVE, None],
+        "fit_intercept": ["boolean", None],
+        "degree": [COUNT],
+        "offset": [NOT_NEGATIVE],
+    }
 
     def __init__(
         self,
@@ -75,27 +78,22 @@ class RLSR(Regressor, Estimator):
         self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
         self.degree, self.offset = degree, offset
 
-    @all_or_nothing
+    @fit_context
     def fit(self, X: Any, y: Any) -> Self:
         """X (n, d), y (n,), NaN on rows to leave out."""
-        check_parameters(self)
-        X, y, _ = split_rows(self, X, y)
+        X, y, _ = labelled_first(self, X, y)
         bandwidth, ridge, with_intercept = by_preset(self)
         self.intercept_ = float(y.mean()) if with_intercept else 0.0
         y = y - self.intercept_
-        self.bandwidth_, self.ridge_ = kernel_rule(
-            X, y, self.kernel, bandwidth, ridge, degree=self.degree, offset=self.offset
-        )
-        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
+        self.bandwidth_, self.ridge_ = kernel_rule(X, y, self.kernel, bandwidth, ridge, **polynomial(self))
+        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, **polynomial(self))
         K = kernel(X, X)
         K.flat[:: len(X) + 1] += self.ridge_
         factor = positive_factor(K, f"the kernel matrix at ridge={self.ridge_:g}", "raise the ridge")
-        coef = cho_solve(factor, y, check_finite=False)
-        self.function_ = KernelExpansion(kernel, X, coef)
+        self.function_ = KernelExpansion(kernel, X, cho_solve(factor, y, check_finite=False))
         return self
 
     def predict(self, X: Any) -> Any:
         """f(X), shape (n,)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        X = own_table(self, X)
         return self.function_.predict(X) + self.intercept_

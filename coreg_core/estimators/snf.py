@@ -1,15 +1,17 @@
 r"""Supervised nonlinear factorisation: latent rows from which predictors and target are both reconstructed by kernels."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.estimators._dual import dual_with_bias
-from coreg_core.estimators._inputs import Estimator, Regressor, split_rows
-from coreg_core.estimators._parameters import check_parameters
+from coreg_core.estimators._parameters import COUNT, COUNT_OR_0, NOT_NEGATIVE, POSITIVE, fit_context
+from coreg_core.estimators._scores import Regressor
+from coreg_core.estimators._tables import labelled_first, own_table
 from coreg_core.estimators.latent_reconstruction import latent_dimension, principal_scores
 from coreg_core.kernels.functions import Polynomial
 from coreg_core.numerics.arrays import Arr
@@ -26,7 +28,7 @@ class Losses(NamedTuple):
     of_target: Arr
 
 
-class SNF(Regressor, Estimator):
+class SNF(Regressor):
     r"""$\|X - \hat X\|^2 + \lambda_V\|V\|^2 + \|y - \hat y\|^2 + \lambda_W\|W\|^2 + \lambda_Z\|Z\|^2$, over Z and all weights.
 
     $\hat X = \psi(Z)V + 1v_0^\top$ on all rows and $\hat y = \psi(Z_L)W + w_0$ on the labelled, ψ of the polynomial kernel
@@ -41,7 +43,7 @@ class SNF(Regressor, Estimator):
 
     Source: Grabocka, Bedalli, Schmidt-Thieme (2014), equations 5 to 13, Algorithm 1. The latent of a new row (ours: the
     paper is transductive) is a ridge regression of Z on X, scaled to mean square norm 1, in the kernel of the same degree; it
-    is only as good as that regression, so for rows given as X_unlabelled use `predictions_unlabelled_`.
+    is only as good as that regression, so for the unlabelled rows of the fit use `predictions_unlabelled_`.
 
     Parameters
     ----------
@@ -79,16 +81,27 @@ class SNF(Regressor, Estimator):
     dual_predictors_, bias_predictors_
         α (N, d) and v₀. dual_target_, bias_target_: ω (n,) and w₀.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(60, 4))
-    >>> SNF(n_latent=2, n_epochs=5, random_state=0).fit(X[:20], X[:20, 0], X[20:]).predictions_unlabelled_.shape
+    >>> y = np.where(np.arange(60) < 20, X[:, 0], np.nan)
+    >>> SNF(n_latent=2, n_epochs=5, random_state=0).fit(X, y).predictions_unlabelled_.shape
     (40,)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_latent": [COUNT, None],
+        "degree": [COUNT],
+        "ridge_predictors": [POSITIVE],
+        "ridge_target": [POSITIVE],
+        "ridge_latent": [NOT_NEGATIVE],
+        "eta_predictors": [NOT_NEGATIVE],
+        "eta_target": [NOT_NEGATIVE],
+        "n_epochs": [COUNT_OR_0],
+        "tolerance": [NOT_NEGATIVE],
+        "start": [StrOptions({"pca", "random"})],
+        "ridge_new_rows": [POSITIVE],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -112,10 +125,10 @@ class SNF(Regressor, Estimator):
         self.n_epochs, self.tolerance, self.start = n_epochs, tolerance, start
         self.ridge_new_rows, self.random_state = ridge_new_rows, random_state
 
-    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (m, d): more of them. Scale X, for example to [−1, 1]."""
-        check_parameters(self)
-        X, y, more = split_rows(self, X, y, X_unlabelled)
+    @fit_context
+    def fit(self, X: Any, y: Any) -> Self:
+        """X (N, d), y (N,), NaN on unlabelled rows. Scale X, for example to [−1, 1]."""
+        X, y, more = labelled_first(self, X, y)
         rows = np.concatenate([X, more])
         Z = self._first(rows)
         try:
@@ -192,8 +205,7 @@ class SNF(Regressor, Estimator):
 
     def predict(self, X: Any) -> Any:
         """ŷ of any rows, through the latent rows of the regression, (n,)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        X = own_table(self, X)
         alpha, bias = self._to_latent
         Z = Polynomial(self.degree)(X / self._scale, self._rows / self._scale) @ alpha + bias
         return self._from_latent(Z)

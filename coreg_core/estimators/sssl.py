@@ -1,23 +1,33 @@
 r"""Simple semi-supervised learning: least squares on the eigenfunctions of the unlabelled data, and its Nyström form."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cho_solve, eigh, lstsq, qr
 from scipy.sparse.linalg import eigsh
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.agreement.views import positive_factor
 from coreg_core.errors import UsageError
-from coreg_core.estimators._inputs import Estimator, Regressor, generator, split_rows
-from coreg_core.estimators._parameters import check_parameters
+from coreg_core.estimators._parameters import (
+    COUNT,
+    KERNELS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    RULES,
+    fit_context,
+    generator,
+    polynomial,
+)
+from coreg_core.estimators._scores import Regressor
+from coreg_core.estimators._tables import labelled_first, own_table
 from coreg_core.kernels.bases import RANK_TOLERANCE, Basis, orthonormal_basis
 from coreg_core.kernels.functions import expand, make_kernel, resolve_bandwidth
 from coreg_core.kernels.leave_one_out import choose
 from coreg_core.numerics.arrays import Arr
 
 
-class SSSL(Regressor, Estimator):
+class SSSL(Regressor):
     r"""$\min_w \sum_i (\sum_{j \le s} w_j \phi_j(x_i) - y_i)^2$, φ the first s eigenfunctions of $L_N$.
 
     $L_N f = \frac1N \sum_i k(x_i, \cdot) f(x_i)$ over all N rows, labelled or not: with K's eigenpairs (μ_j, v_j),
@@ -47,16 +57,22 @@ class SSSL(Regressor, Estimator):
     eigenvalues_
         of K/N, the first s. coef_: w. basis_: the eigenfunctions. intercept_, bandwidth_.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) s is below 1 or above the number of rows, or an unknown name.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
-    >>> SSSL(n_eigenfunctions=5).fit(X[:20], X[:20, 0], X[20:]).predict(X).shape
+    >>> y = np.where(np.arange(300) < 20, X[:, 0], np.nan)
+    >>> SSSL(n_eigenfunctions=5).fit(X, y).predict(X).shape
     (300,)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_eigenfunctions": [COUNT, None],
+        "kernel": [KERNELS],
+        "bandwidth": [RULES, POSITIVE],
+        "eigen_solver": [StrOptions({"dense", "lanczos"})],
+        "fit_intercept": ["boolean"],
+        "degree": [COUNT],
+        "offset": [NOT_NEGATIVE],
+    }
 
     def __init__(
         self,
@@ -72,16 +88,16 @@ class SSSL(Regressor, Estimator):
         self.n_eigenfunctions, self.kernel, self.bandwidth = n_eigenfunctions, kernel, bandwidth
         self.eigen_solver, self.fit_intercept, self.degree, self.offset = eigen_solver, fit_intercept, degree, offset
 
-    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), NaN on unlabelled rows; X_unlabelled (N−n, d): more of them."""
-        check_parameters(self)
-        X, y, more = split_rows(self, X, y, X_unlabelled)
+    @fit_context
+    def fit(self, X: Any, y: Any) -> Self:
+        """X (N, d), y (N,), NaN on unlabelled rows."""
+        X, y, more = labelled_first(self, X, y)
         everything = np.concatenate([X, more])
         s = min(max(1, len(X) // 2), len(everything)) if self.n_eigenfunctions is None else self.n_eigenfunctions
-        if not 1 <= s <= len(everything):
+        if s > len(everything):
             raise UsageError(f"n_eigenfunctions={s}: choose 1 to {len(everything)}, the number of rows.")
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, everything, self.kernel)
-        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
+        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, **polynomial(self))
         values, vectors = _largest(kernel(everything, everything), s, self.eigen_solver)
         keep = values > RANK_TOLERANCE * max(values[0], 0.0)  # an eigenvalue of zero has no eigenfunction
         if not keep.any():
@@ -100,12 +116,11 @@ class SSSL(Regressor, Estimator):
 
     def predict(self, X: Any) -> Any:
         """f(X), (n,)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        X = own_table(self, X)
         return _expansion(self.basis_, X, self.coef_) + self.intercept_
 
 
-class NystromSSSL(Regressor, Estimator):
+class NystromSSSL(Regressor):
     r"""$\min_w \frac1n \sum_i (w^\top z(x_i) - y_i)^2 + \gamma\|w\|^2$, z the Nyström features of M landmarks from all rows.
 
     The paper's SSSL_M (and with 2M landmarks SSSL_2M): Nyström for the eigenfunctions, a ridge for their number. With every
@@ -137,18 +152,23 @@ class NystromSSSL(Regressor, Estimator):
     coef_
         w. basis_: the features. intercept_, bandwidth_, ridge_, n_components_.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) M is below 1 or above the number of rows, γ is not positive, or an unknown name.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
-    >>> NystromSSSL(n_components=40, random_state=0).fit(X[:20], X[:20, 0], X[20:]).predict(X).shape
+    >>> y = np.where(np.arange(300) < 20, X[:, 0], np.nan)
+    >>> NystromSSSL(n_components=40, random_state=0).fit(X, y).predict(X).shape
     (300,)
     """
 
-    ridge_by_rule = True
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_components": [COUNT, None],
+        "kernel": [KERNELS],
+        "bandwidth": [RULES, POSITIVE],
+        "ridge": [StrOptions({"loo"}), POSITIVE],
+        "fit_intercept": ["boolean"],
+        "degree": [COUNT],
+        "offset": [NOT_NEGATIVE],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -165,18 +185,18 @@ class NystromSSSL(Regressor, Estimator):
         self.n_components, self.kernel, self.bandwidth, self.ridge = n_components, kernel, bandwidth, ridge
         self.fit_intercept, self.degree, self.offset, self.random_state = fit_intercept, degree, offset, random_state
 
-    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
+    @fit_context
+    def fit(self, X: Any, y: Any) -> Self:
         """As `SSSL.fit`; of the unlabelled rows only the landmarks are used."""
-        check_parameters(self)
-        X, y, more = split_rows(self, X, y, X_unlabelled)
+        X, y, more = labelled_first(self, X, y)
         everything = np.concatenate([X, more])
         M = min(200, len(everything)) if self.n_components is None else self.n_components
-        if not 1 <= M <= len(everything):
+        if len(everything) < M:
             raise UsageError(f"n_components={M}: choose 1 to {len(everything)}, the number of rows.")
         rng = generator(self.random_state)
         landmarks = everything[np.sort(rng.choice(len(everything), size=M, replace=False))]
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, landmarks if M > 1 else everything, self.kernel)
-        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
+        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, **polynomial(self))
         self.basis_, self.n_components_ = orthonormal_basis(kernel, landmarks), M
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
         features, y = self.basis_.features(X), y - self.intercept_
@@ -188,8 +208,7 @@ class NystromSSSL(Regressor, Estimator):
 
     def predict(self, X: Any) -> Any:
         """f(X), (n,)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        X = own_table(self, X)
         return _expansion(self.basis_, X, self.coef_) + self.intercept_
 
 
@@ -205,15 +224,7 @@ def best_columns(features: Arr, y: Arr) -> int:
 
 
 def ridge_regression(features: Arr, y: Arr, ridge: float) -> Arr:
-    r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, through the smaller of ΦᵀΦ and ΦΦᵀ.
-
-    Raises
-    ------
-    UsageError
-        γ is not positive.
-    """
-    if not (np.isfinite(ridge) and ridge > 0):
-        raise UsageError(f"ridge={ridge!r}: needs a positive number.")
+    r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, γ > 0, through the smaller of ΦᵀΦ and ΦΦᵀ."""
     n, p = features.shape
     H = features.T @ features if p <= n else features @ features.T
     H.flat[:: len(H) + 1] += n * ridge

@@ -67,16 +67,9 @@ class XKS(Regression, _FourierViews):
     canonical_correlations_, basis_, coef_, intercept_, views_, bandwidth_, n_components_
         as of `XNV`.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range.
-    BadData
-        (a ValueError) an invalid table or target.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 3))
-    >>> XKS(n_components=50, random_state=0).fit(X[:30], np.sin(X[:30, 0]), X[30:]).predict(X).shape
+    >>> XKS(n_components=50, random_state=0).fit(X, np.where(np.arange(500) < 30, np.sin(X[:, 0]), np.nan)).predict(X).shape
     (500,)
     """
 
@@ -88,11 +81,4 @@ class XKSClassifier(Classification, _FourierViews):
     ----------
     classes_
         the two, sorted.
-
-    Raises
-    ------
-    UsageError
-        a parameter out of range.
-    BadData
-        one class, or more than two.
     """

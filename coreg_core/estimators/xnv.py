@@ -1,10 +1,11 @@
 r"""Correlated Nyström views: the canonical correlations of two random views weight the directions."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, FeatureMap, Regression
+from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, polynomial
 from coreg_core.kernels.bases import orthonormal_basis
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 from coreg_core.numerics.arrays import Arr
@@ -12,6 +13,13 @@ from coreg_core.numerics.arrays import Arr
 
 class _NystromViews(CanonicalRidge):
     """Two spans of landmarks; the labelled rows are drawn from as the unlabelled ones are."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **CanonicalRidge._parameter_constraints,
+        "kernel": [KERNELS],
+        "degree": [COUNT],
+        "offset": [NOT_NEGATIVE],
+    }
 
     def __init__(
         self,
@@ -34,7 +42,7 @@ class _NystromViews(CanonicalRidge):
 
     def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[FeatureMap, FeatureMap]:  # noqa: ARG002
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, sample, self.kernel)
-        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
+        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, **polynomial(self))
         return (
             orthonormal_basis(kernel, np.ascontiguousarray(sample[:n_components])),
             orthonormal_basis(kernel, np.ascontiguousarray(sample[n_components:])),
@@ -87,18 +95,11 @@ class XNV(Regression, _NystromViews):
     views_
         the two feature maps. bandwidth_: σ in use. n_components_: M in use.
 
-    Raises
-    ------
-    UsageError
-        (a ValueError) a parameter out of range, or more landmarks than rows.
-    BadData
-        (a ValueError) an invalid table or target.
-
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(500, 3))
-    >>> y = np.sin(X[:30, 0])
-    >>> XNV(n_components=50, random_state=0).fit(X[:30], y, X[30:]).predict(X).shape
+    >>> y = np.where(np.arange(500) < 30, np.sin(X[:, 0]), np.nan)
+    >>> XNV(n_components=50, random_state=0).fit(X, y).predict(X).shape
     (500,)
     """
 
@@ -111,17 +112,10 @@ class XNVClassifier(Classification, _NystromViews):
     classes_
         the two, sorted.
 
-    Raises
-    ------
-    UsageError
-        a parameter out of range.
-    BadData
-        one class, or more than two.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> labels = np.where(X[:, 0] > 0, "yes", "no")
-    >>> model = XNVClassifier(n_components=40, random_state=0).fit(X[:60], labels[:60], X[60:])
+    >>> model = XNVClassifier(n_components=40, random_state=0).fit(X, np.where(np.arange(200) < 60, labels, None))
     >>> bool(model.score(X, labels) > 0.9)
     True
     """

@@ -120,7 +120,7 @@ def distance_from_closed_form(work: Path, data: DemoData) -> float:
         s: prepare(Inputs(table=data.tables[s], unlabelled=data.shared[s], target=TARGET, id=ID)) for s in sites
     }
     means = {s: float(prepared[s].data.y.mean()) for s in sites}
-    central = CoRLSR(preset="paper", form="exact", coupling=COUPLING, solver="direct").fit(
+    central = CoRLSR(preset="paper", form="exact", coupling=COUPLING, solver="closed-form").fit(
         [prepared[s].data.X for s in sites],
         [prepared[s].data.y - means[s] for s in sites],
         [prepared[s].data.Z for s in sites],

@@ -52,7 +52,7 @@ def test_any_two_classes_are_the_same_model(classes: tuple) -> None:
     assert_array_equal(model.predict(X), np.array(classes)[expected.predict(X).astype(int)])
 
 
-def test_lists_of_views_and_views_of_one_class_or_hardly_a_label() -> None:
+def test_views_of_one_class_or_hardly_a_label() -> None:
     """They take part: the curve of one has little to go by."""
     X, whole, _, _ = table()
     no = np.flatnonzero(whole[:60] == 0)
@@ -60,9 +60,9 @@ def test_lists_of_views_and_views_of_one_class_or_hardly_a_label() -> None:
         mask = np.zeros((300, 2), dtype=bool)
         mask[first, 0] = mask[60:120, 1] = True
         y = np.where(mask.any(axis=1), whole, np.nan)
-        model = AdditiveClassifier(random_state=0).fit([X[:, :2], X[:, 2:]], y, label_mask=mask)
+        model = clone(QUICK).fit(X, y, label_mask=mask)
         assert_array_equal(model.classes_, [0, 1])
-        assert np.isfinite(model.predict_proba_views([X[:, :2], X[:, 2:]])).all()
+        assert np.isfinite(model.predict_proba_views(X)).all()
 
 
 def test_a_search_over_texts_with_missing_targets() -> None:

@@ -17,7 +17,7 @@ from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import SingularSystem
 from coreg_core.estimators import CoRLSR
-from coreg_core.estimators._parameters import SOLVERS
+from coreg_core.estimators.corlsr import SOLVERS
 
 FORMS = ("exact", "semi-parametric")
 
@@ -38,8 +38,7 @@ def cases():
                 yield name, form, solver
     for name in NARROW:  # the textbook squares K, and of these K float64 holds nothing: it refuses (below)
         for solver in SOLVERS:
-            if solver != "stacked":
-                yield name, "exact", solver
+            yield name, "exact", solver
 
 
 @pytest.mark.parametrize(("name", "form", "solver"), list(cases()))
@@ -80,7 +79,7 @@ def test_the_textbook_refuses_narrow_views(name, form):
         solve_stacked(views, problem.coupling)
 
 
-@pytest.mark.parametrize("solver", [s for s in SOLVERS if s != "stacked"])
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", NARROW)
 def test_a_narrow_span_is_what_float64_resolves(name, solver):
     """Gram matrices with pivots down to 1e-42: the optimum in a part of the span cannot be below that in all of it."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gaps import one_table
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -62,7 +63,7 @@ def test_every_step_lowers_the_objective_however_large_the_rates():
     for eta in (1e-4, 1e-1, 1e3):
         model = SNF(
             eta_predictors=eta, eta_target=eta, ridge_predictors=1e-4, n_epochs=30, start="random", random_state=0
-        ).fit(X, y, U)
+        ).fit(*one_table(X, y, U))
         assert (np.diff(model.objective_) < 0).all()
         assert len(model.objective_) > 2
         assert np.isfinite(model.predictions_unlabelled_).all()
@@ -71,14 +72,17 @@ def test_every_step_lowers_the_objective_however_large_the_rates():
 def test_without_the_target_s_rate_the_target_leaves_no_trace_in_the_latent():
     X, y, U = rows()
     blind = SNF(eta_target=0.0, n_epochs=10)
-    assert_array_equal(blind.fit(X, y, U).latent_, clone(blind).fit(X, -7 * y + 1, U).latent_)
+    assert_array_equal(blind.fit(*one_table(X, y, U)).latent_, clone(blind).fit(*one_table(X, -7 * y + 1, U)).latent_)
     seeing = SNF(eta_target=0.1, n_epochs=10)
-    assert np.abs(seeing.fit(X, y, U).latent_ - clone(seeing).fit(X, y[::-1], U).latent_).max() > 1e-3
+    assert (
+        np.abs(seeing.fit(*one_table(X, y, U)).latent_ - clone(seeing).fit(*one_table(X, y[::-1], U)).latent_).max()
+        > 1e-3
+    )
 
 
 def test_without_steps_it_is_ls_svm_on_the_components():
     X, y, U = rows()
-    model = SNF(n_epochs=0, start="pca", n_latent=3, degree=2, ridge_target=0.2).fit(X, y, U)
+    model = SNF(n_epochs=0, start="pca", n_latent=3, degree=2, ridge_target=0.2).fit(*one_table(X, y, U))
     Z = model.latent_
     expected = LSSVM(kernel="polynomial", bandwidth=1.0, degree=2, ridge=0.2).fit(Z[:12], y).predict(Z[12:])
     assert_allclose(model.predictions_unlabelled_, expected, rtol=1e-10)
@@ -93,13 +97,13 @@ def test_new_rows_get_the_same_latent_in_any_unit(size):
     """Without a step the scores are scaled already, so that the regression alone could depend on the unit of X."""
     X, y, U = rows(n=40, m=60)
     model = SNF(n_latent=3, n_epochs=0)
-    expected = model.fit(X, y, U).predict(U)
-    assert_allclose(model.fit(size * X, y, size * U).predict(size * U), expected, rtol=1e-6, atol=1e-9)
+    expected = model.fit(*one_table(X, y, U)).predict(U)
+    assert_allclose(model.fit(*one_table(size * X, y, size * U)).predict(size * U), expected, rtol=1e-6, atol=1e-9)
 
 
 def test_a_ridge_below_rounding_is_named():
     with pytest.raises(UsageError, match="below the rounding"):
-        SNF(ridge_predictors=1e-300, degree=1, n_latent=1).fit(*rows())
+        SNF(ridge_predictors=1e-300, degree=1, n_latent=1).fit(*one_table(*rows()))
 
 
 # --- the linear relative ------------------------------------------------------------------------------------------
@@ -107,7 +111,7 @@ def test_a_ridge_below_rounding_is_named():
 
 def test_alternating_least_squares_never_rise_and_end_where_nothing_moves():
     X, y, U = rows()
-    model = LinearLatentReconstruction(n_latent=2, tolerance=0.0, n_epochs=3000).fit(X, y, U)
+    model = LinearLatentReconstruction(n_latent=2, tolerance=0.0, n_epochs=3000).fit(*one_table(X, y, U))
     falls = np.diff(model.objective_)
     assert (falls <= 1e-10 * model.objective_[0]).all()
     # Stationary in Z: the objective's own gradient, from its definition.
@@ -120,7 +124,7 @@ def test_alternating_least_squares_never_rise_and_end_where_nothing_moves():
 def test_full_rank_and_hardly_a_ridge_is_ordinary_least_squares():
     X, y, U = rows(n=20)
     small = {"ridge_predictors": 1e-6, "ridge_target": 1e-9, "ridge_latent": 1e-6, "target_weight": 0.0}
-    model = LinearLatentReconstruction(n_latent=4, **small).fit(X, y, U)
+    model = LinearLatentReconstruction(n_latent=4, **small).fit(*one_table(X, y, U))
     design = np.column_stack([np.ones(20), X])
     expected = np.column_stack([np.ones(20), U]) @ np.linalg.lstsq(design, y, rcond=None)[0]
     assert_allclose(model.predictions_unlabelled_, expected, atol=1e-3)
