@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.errors import UsageError
 from coreg_core.estimators._parameters import COUNT, NOT_NEGATIVE, POSITIVE, RULES, fit_context, generator
-from coreg_core.estimators._scores import Regressor, TwoClasses
+from coreg_core.estimators._scores import Regressor
 from coreg_core.estimators._tables import labelled_first, own_table
 from coreg_core.kernels.leave_one_out import leave_one_out
 from coreg_core.numerics.arrays import Arr, block_rows
@@ -33,15 +33,10 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     """The base of XNV and XKS; see there for the parameters."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_components": [COUNT, None],
-        "bandwidth": [RULES, POSITIVE],
-        "ridge": [StrOptions({"loo"}), NOT_NEGATIVE],
-        "cca": [StrOptions({"exact", "randomised"})],
-        "cca_ridge": [NOT_NEGATIVE],
-        "sketch": [COUNT, None],
-        "fit_intercept": ["boolean"],
-        "random_state": ["random_state"],
-    }
+        "n_components": [COUNT, None], "bandwidth": [RULES, POSITIVE], "ridge": [StrOptions({"loo"}), NOT_NEGATIVE],
+        "cca": [StrOptions({"exact", "randomised"})], "cca_ridge": [NOT_NEGATIVE], "sketch": [COUNT, None],
+        "fit_intercept": ["boolean"], "random_state": ["random_state"],
+    }  # fmt: skip
 
     n_components: int | None
     ridge: str | float
@@ -120,10 +115,6 @@ class Regression(Regressor):
     def predict(self, X: Any) -> Any:
         """f(X), (n,)."""
         return self._decide(X)
-
-
-class Classification(TwoClasses):
-    """Targets are two classes: least squares on −1 and 1, the sign decides."""
 
 
 def loo_ridge(features: Arr, y: Arr, correlations: Arr) -> float:

@@ -13,23 +13,19 @@ from sklearn.neighbors import NearestNeighbors
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import UsageError
 from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, RULES, fit_context
-from coreg_core.estimators._scores import Regressor
-from coreg_core.estimators._tables import labelled_first, own_table
+from coreg_core.estimators._scores import KernelRegressor
+from coreg_core.estimators._tables import labelled_first
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 from coreg_core.numerics.arrays import Arr, Ints
 
 
-class ManifoldRLS(Regressor):
+class ManifoldRLS(KernelRegressor):
     """The base; see `LaplacianRLS` for the parameters that all have."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": [KERNELS],
-        "bandwidth": [RULES, POSITIVE],
-        "ridge": [POSITIVE],
-        "manifold": [NOT_NEGATIVE],
-        "n_neighbours": [COUNT],
-        "fit_intercept": ["boolean"],
-    }
+        "kernel": [KERNELS], "bandwidth": [RULES, POSITIVE], "ridge": [POSITIVE], "manifold": [NOT_NEGATIVE],
+        "n_neighbours": [COUNT], "fit_intercept": ["boolean"],
+    }  # fmt: skip
     kernel: str
     bandwidth: str | float
     ridge: float
@@ -64,11 +60,6 @@ class ManifoldRLS(Regressor):
         self.function_ = KernelExpansion(kernel, rows, alpha)
         self.predictions_unlabelled_ = K[n:] @ alpha + self.intercept_
         return self
-
-    def predict(self, X: Any) -> Any:
-        """f(X), (n,)."""
-        X = own_table(self, X)
-        return self.function_.predict(X) + self.intercept_
 
 
 def nearest(rows: Arr, count: int) -> Ints:

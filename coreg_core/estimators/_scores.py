@@ -9,8 +9,9 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
-from coreg_core.estimators._tables import as_array, given_targets, missing_in, read_targets
+from coreg_core.estimators._tables import as_array, given_targets, missing_in, own_table, read_targets
 from coreg_core.evaluation.probability import Probability, fit_probability
 from coreg_core.numerics.arrays import Arr
 
@@ -38,6 +39,18 @@ class Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R² of `predict` over the rows whose target is not missing; NaN where none is known."""
         return _score(r2_score, y, self.predict, X, sample_weight)
+
+
+class KernelRegressor(Regressor):
+    """f(x) = k(x, B) c + b of one table."""
+
+    function_: KernelExpansion
+    intercept_: float
+
+    def predict(self, X: Any) -> Any:
+        """f(X), (n,)."""
+        X = own_table(self, X)
+        return self.function_.predict(X) + self.intercept_
 
 
 class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

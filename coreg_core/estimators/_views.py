@@ -7,9 +7,14 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._columns import columns_of, named
+from coreg_core.estimators._parameters import by_preset, one_a_view, polynomial
+from coreg_core.estimators._scores import Regressor
 from coreg_core.estimators._tables import as_array, numbers, own_table, read_table
+from coreg_core.kernels.functions import Kernel, make_kernel
+from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr, Ints
 
 
@@ -198,6 +203,39 @@ class MultiView:
         if table.shape[1] != self.n_features_in_views_[view]:
             raise BadData(f"X: {table.shape[1]} columns; view {view} has {self.n_features_in_views_[view]}.")
         return table
+
+
+class ExpansionViews(MultiView, Regressor):
+    """Kernel expansions of the views, f_v, plus an intercept."""
+
+    functions_: list[KernelExpansion]
+    intercept_: float
+
+    def predict_views(self, X_views: Any) -> Any:
+        """Every view's prediction, (M, n)."""
+        tables = self._tables(X_views)
+        return self.intercept_ + np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
+
+    def predict_view(self, view: int, X: Any) -> Any:
+        """The view's own prediction, from the view's columns alone, (n,). ``X``: an array or a data frame."""
+        table = self._of_view(view, X)
+        return self.intercept_ + self.functions_[view].predict(table)
+
+    def predict(self, X_views: Any) -> Any:
+        """The mean of the views' predictions, (n,)."""
+        return self.predict_views(X_views).mean(axis=0)
+
+    def _rules(self: Any, Xs: list[Arr], ys: list[Arr]) -> tuple[list[Kernel], list[float]]:
+        """Each view's kernel and ridge by the parameters; sets ``bandwidth_``."""
+        bandwidth, ridge, _ = by_preset(self)
+        given = one_a_view(bandwidth, len(Xs), "bandwidth"), one_a_view(ridge, len(Xs), "ridge")
+        rules = [
+            kernel_rule(X, y, self.kernel, *each, **polynomial(self))
+            for X, y, *each in zip(Xs, ys, *given, strict=True)
+        ]
+        self.bandwidth_ = np.array([sigma for sigma, _ in rules])
+        kernels = [make_kernel(self.kernel, bandwidth=sigma, **polynomial(self)) for sigma, _ in rules]
+        return kernels, [nu for _, nu in rules]
 
 
 def _take(chosen: Any) -> Any:

@@ -19,11 +19,9 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
 
     trained_: Trained
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "views": VIEWS,
-        "kernel": [StrOptions({"gaussian", "linear"})],
-        "rows_per_feature": [COUNT],
+        "views": VIEWS, "kernel": [StrOptions({"gaussian", "linear"})], "rows_per_feature": [COUNT],
         "random_state": ["random_state"],
-    }
+    }  # fmt: skip
 
     def __init__(
         self, *, views: Any = None, kernel: str = "gaussian", rows_per_feature: int = 8, random_state: Any = 0

@@ -11,15 +11,12 @@ from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
 from coreg_core.estimators._parameters import by_preset, fit_context, one_a_view, polynomial
-from coreg_core.estimators._scores import Regressor
-from coreg_core.estimators._views import MultiView
+from coreg_core.estimators._views import ExpansionViews
 from coreg_core.estimators.corlsr import CoRLSR
-from coreg_core.kernels.functions import make_kernel
-from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr
 
 
-class CoRLS(MultiView, Regressor):
+class CoRLS(ExpansionViews):
     r"""$\hat L(f) + \sum_v \gamma_v \|f_v\|^2 + \lambda \sum_{u<v} \|f_u(Z) - f_v(Z)\|^2$, each pair of views counted once.
 
     $\hat L$ is $\frac{1}{M\ell} \sum_v \|f_v(X) - y\|^2$ (``loss="separate"``: 1/2ℓ for the paper's two views) or
@@ -79,9 +76,8 @@ class CoRLS(MultiView, Regressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **CoRLSR._parameter_constraints,
-        "loss": [StrOptions({"separate", "mean"})],
-    }
+        **CoRLSR._parameter_constraints, "loss": [StrOptions({"separate", "mean"})],
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -112,20 +108,13 @@ class CoRLS(MultiView, Regressor):
         M, y = len(Xs), ys[0]
         if any(not np.array_equal(each, y) for each in ys):
             raise BadData("y: other targets in another view; every view has the same labelled instances.")
-        bandwidth, ridge, with_intercept = by_preset(self)
+        _, ridge, with_intercept = by_preset(self)
         self.intercept_ = float(y.mean()) if with_intercept else 0.0
         y, scale = y - self.intercept_, M * len(y)
-        bandwidths, ridges = one_a_view(bandwidth, M, "bandwidth"), one_a_view(ridge, M, "ridge")
-        rules = [
-            kernel_rule(X, y, self.kernel, sigma, nu, **polynomial(self))
-            for X, sigma, nu in zip(Xs, bandwidths, ridges, strict=True)
-        ]
-        self.bandwidth_ = np.array([sigma for sigma, _ in rules])
+        kernels, ridges = self._rules(Xs, [y] * M)
         # γ is ν/(Mℓ) in these units; every other rule and number is γ itself.
-        self.ridge_ = np.array(
-            [nu / scale if rule == "loo" else nu for (_, nu), rule in zip(rules, ridges, strict=True)]
-        )
-        kernels = [make_kernel(self.kernel, bandwidth=sigma, **polynomial(self)) for sigma, _ in rules]
+        rules = one_a_view(ridge, M, "ridge")
+        self.ridge_ = np.array([nu / scale if rule == "loo" else nu for nu, rule in zip(ridges, rules, strict=True)])
         blocks = [kernel_blocks(k, X, Z) for k, X, Z in zip(kernels, Xs, Zs, strict=True)]
         chosen_from = CoRegularisedClass(blocks, self.ridge_.tolist(), self.coupling)
         if self.loss == "mean":
@@ -141,20 +130,11 @@ class CoRLS(MultiView, Regressor):
                 **polynomial(self),
             )
             self.functions_ = model.fit(Xs, y, Zs).functions_
-        self.predictions_unlabelled_ = self._own(Zs)
+        self.predictions_unlabelled_ = self.intercept_ + np.array(
+            [f.predict(Z) for f, Z in zip(self.functions_, Zs, strict=True)]
+        )
         self.complexity_bounds_, self.complexity_reduction_ = chosen_from.complexity_bounds, chosen_from.reduction
         return self
-
-    def predict_views(self, X_views: Any) -> Any:
-        """Every view's prediction, (M, n)."""
-        return self._own(self._tables(X_views))
-
-    def _own(self, tables: list[Arr]) -> Arr:
-        return self.intercept_ + np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
-
-    def predict(self, X_views: Any) -> Any:
-        """The mean of the views' predictions, (n,)."""
-        return self.predict_views(X_views).mean(axis=0)
 
 
 def _mean_loss(

@@ -18,7 +18,7 @@ from coreg_core.agreement.objective import (
 )
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
 from coreg_core.agreement.schedules.schedule import Stop, Terms, overall_stop
-from coreg_core.agreement.views import KernelExpansion, Solution, View, make_view
+from coreg_core.agreement.views import Solution, View, make_view
 from coreg_core.errors import BadData
 from coreg_core.estimators._parameters import (
     COUNT,
@@ -28,14 +28,9 @@ from coreg_core.estimators._parameters import (
     VIEWS,
     by_preset,
     fit_context,
-    one_a_view,
-    polynomial,
 )
-from coreg_core.estimators._scores import Regressor
-from coreg_core.estimators._views import Dealt, MultiView
+from coreg_core.estimators._views import Dealt, ExpansionViews
 from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints
-from coreg_core.kernels.functions import make_kernel
-from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr
 
 SOLVERS = ("closed-form", *SCHEDULE_NAMES)
@@ -50,7 +45,7 @@ class Fitted(NamedTuple):
     stop: Stop
 
 
-class CoRLSR(MultiView, Regressor):
+class CoRLSR(ExpansionViews):
     r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) - f_v(Z)\|^2$.
 
     The targets are less their mean a, which predictions contain (``fit_intercept``). Columns are not standardised: use
@@ -124,22 +119,14 @@ class CoRLSR(MultiView, Regressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "views": VIEWS,
-        "form": [StrOptions({"exact", "semi-parametric"})],
-        "kernel": [KERNELS],
+        "views": VIEWS, "form": [StrOptions({"exact", "semi-parametric"})], "kernel": [KERNELS],
         "preset": [StrOptions({"loo", "paper"})],
         "bandwidth": [StrOptions({"paper", "median", "loo"}), POSITIVE, "array-like", None],
-        "ridge": [StrOptions({"paper", "loo"}), POSITIVE, "array-like", None],
-        "fit_intercept": ["boolean", None],
-        "coupling": [NOT_NEGATIVE],
-        "solver": [StrOptions({*SOLVERS})],
-        "tol": [POSITIVE],
-        "prediction_tol": [POSITIVE, None],
-        "max_rounds": [COUNT],
-        "degree": [COUNT],
-        "offset": [NOT_NEGATIVE],
+        "ridge": [StrOptions({"paper", "loo"}), POSITIVE, "array-like", None], "fit_intercept": ["boolean", None],
+        "coupling": [NOT_NEGATIVE], "solver": [StrOptions({*SOLVERS})], "tol": [POSITIVE],
+        "prediction_tol": [POSITIVE, None], "max_rounds": [COUNT], "degree": [COUNT], "offset": [NOT_NEGATIVE],
         "rank_tolerance": [NOT_NEGATIVE],
-    }
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -194,7 +181,7 @@ class CoRLSR(MultiView, Regressor):
         views, ys = self._views(self._split(X_views, y, Z_views, label_mask))
         solutions, certificate, self.n_rounds_, self.stop_ = self._solve(views, ys)
         predictions = np.array([s.prediction for s in solutions])
-        self.functions_: list[KernelExpansion] = [s.function for s in solutions]
+        self.functions_ = [s.function for s in solutions]
         self.predictions_unlabelled_ = predictions + self.intercept_
         self.objective_ = objective([s.local_objective for s in solutions], predictions, self.coupling)
         self.disagreement_ = disagreement(predictions)
@@ -211,25 +198,15 @@ class CoRLSR(MultiView, Regressor):
             raise BadData(
                 f"view {without[0]}: no labelled row, and each view needs one here. AdditiveRegressor does not."
             )
-        bandwidth, ridge, with_intercept = by_preset(self)
-        M = len(dealt.X)
-        self.intercept_ = float(np.concatenate(dealt.y).mean()) if with_intercept else 0.0
+        self.intercept_ = float(np.concatenate(dealt.y).mean()) if by_preset(self)[2] else 0.0
         ys = [y - self.intercept_ for y in dealt.y]
-        rules = [
-            kernel_rule(X, y, self.kernel, sigma, nu, **polynomial(self))
-            for X, y, sigma, nu in zip(
-                dealt.X, ys, one_a_view(bandwidth, M, "bandwidth"), one_a_view(ridge, M, "ridge"), strict=True
-            )
-        ]
-        self.bandwidth_, self.ridge_ = np.array(rules).T
-        span = EveryPoint() if self.form == "exact" else LabelledPoints()
+        kernels, ridges = self._rules(dealt.X, ys)
+        self.ridge_ = np.array(ridges)
+        span, given = EveryPoint() if self.form == "exact" else LabelledPoints(), zip(dealt.X, ys, dealt.Z, strict=True)
         views = [
-            make_view(
-                span, make_kernel(self.kernel, bandwidth=sigma, **polynomial(self)), X, y, Z, nu,
-                rank_tolerance=self.rank_tolerance,
-            )
-            for X, y, Z, (sigma, nu) in zip(dealt.X, ys, dealt.Z, rules, strict=True)
-        ]  # fmt: skip
+            make_view(span, kernel, X, y, Z, nu, rank_tolerance=self.rank_tolerance)
+            for kernel, nu, (X, y, Z) in zip(kernels, ridges, given, strict=True)
+        ]
         return views, ys
 
     def _solve(self, views: list[View], ys: list[Arr]) -> Fitted:
@@ -251,20 +228,6 @@ class CoRLSR(MultiView, Regressor):
         certificate = consensus_certificate(residual, scale, weight, np.array(terms.bounds))
         met = terms.met_by(certificate.gap, certificate.prediction_bound)
         return Fitted(solutions, certificate, 0, Stop.CONVERGED if met else Stop.STAGNATED)
-
-    def predict_views(self, X_views: Any) -> Any:
-        """Every view's prediction, (M, n)."""
-        tables = self._tables(X_views)
-        return self.intercept_ + np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
-
-    def predict_view(self, view: int, X: Any) -> Any:
-        """The view's own prediction, from the view's columns alone, (n,). ``X``: an array or a data frame."""
-        table = self._of_view(view, X)
-        return self.intercept_ + self.functions_[view].predict(table)
-
-    def predict(self, X_views: Any) -> Any:
-        """The mean of the views' predictions, (n,)."""
-        return self.predict_views(X_views).mean(axis=0)
 
 
 def _by_rounds(solver: str, terms: Terms, views: list[View]) -> Fitted:

@@ -59,11 +59,9 @@ class CoRLSRCV(CoRLSR):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **CoRLSR._parameter_constraints,
-        "couplings": ["array-like"],
-        "cv": ["cv_object"],
+        **CoRLSR._parameter_constraints, "couplings": ["array-like"], "cv": ["cv_object"],
         "one_standard_error": ["boolean"],
-    }
+    }  # fmt: skip
 
     def __init__(
         self,

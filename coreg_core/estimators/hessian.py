@@ -48,9 +48,8 @@ class HessianRLS(ManifoldRLS):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **ManifoldRLS._parameter_constraints,
-        "dimension": [COUNT, None],
-    }
+        **ManifoldRLS._parameter_constraints, "dimension": [COUNT, None],
+    }  # fmt: skip
 
     def __init__(
         self,

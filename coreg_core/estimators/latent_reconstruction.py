@@ -49,14 +49,9 @@ class LinearLatentReconstruction(Regressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_latent": [COUNT, None],
-        "target_weight": [NOT_NEGATIVE],
-        "ridge_predictors": [POSITIVE],
-        "ridge_target": [POSITIVE],
-        "ridge_latent": [POSITIVE],
-        "n_epochs": [COUNT],
-        "tolerance": [NOT_NEGATIVE],
-    }
+        "n_latent": [COUNT, None], "target_weight": [NOT_NEGATIVE], "ridge_predictors": [POSITIVE],
+        "ridge_target": [POSITIVE], "ridge_latent": [POSITIVE], "n_epochs": [COUNT], "tolerance": [NOT_NEGATIVE],
+    }  # fmt: skip
 
     def __init__(
         self,

@@ -5,12 +5,12 @@ from typing import Any, ClassVar, Self
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.estimators._dual import dual_with_bias
 from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, RULES, fit_context, polynomial
-from coreg_core.estimators._scores import Regressor
-from coreg_core.estimators._tables import labelled_first, own_table
+from coreg_core.estimators._scores import KernelRegressor
+from coreg_core.estimators._tables import labelled_first
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 
 
-class LSSVM(Regressor):
+class LSSVM(KernelRegressor):
     r"""$\min_{f,b} \|y - f(X) - b\|^2 + \lambda\|f\|^2$, the bias b unpenalised.
 
     Source: Suykens and Vandewalle (1999), as cited by Grabocka, Bedalli, Schmidt-Thieme (2014), section 5.1.
@@ -40,12 +40,9 @@ class LSSVM(Regressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": [KERNELS],
-        "bandwidth": [RULES, POSITIVE],
-        "ridge": [POSITIVE],
-        "degree": [COUNT],
+        "kernel": [KERNELS], "bandwidth": [RULES, POSITIVE], "ridge": [POSITIVE], "degree": [COUNT],
         "offset": [NOT_NEGATIVE],
-    }
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -68,8 +65,3 @@ class LSSVM(Regressor):
         alpha, bias = dual_with_bias(kernel(X, X), y[:, None], float(self.ridge))
         self.function_, self.intercept_ = KernelExpansion(kernel, X, alpha[:, 0]), float(bias[0])
         return self
-
-    def predict(self, X: Any) -> Any:
-        """f(X) + b, (n,)."""
-        X = own_table(self, X)
-        return self.function_.predict(X) + self.intercept_

@@ -20,39 +20,18 @@ class _OCA(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
     """The steps; the subclasses define the loss and the targets."""
 
     loss: Loss
-    epsilon, max_unlabelled_step = 0.0, None
+    epsilon = 0.0
+    max_unlabelled_step: int | None = None
     _sparse, _optional = "csr", True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "views": VIEWS,
-        "ridge": [POSITIVE, "array-like"],
-        "coupling": [NOT_NEGATIVE],
-        "eta0": [StrOptions({"auto"}), POSITIVE, "array-like", None],
-        "n_labelled_step": [COUNT],
-        "n_unlabelled_step": [COUNT],
-        "max_unlabelled_step": [COUNT, None],
-        "n_steps": [COUNT],
+        "views": VIEWS, "ridge": [POSITIVE, "array-like"], "coupling": [NOT_NEGATIVE],
+        "eta0": [StrOptions({"auto"}), POSITIVE, "array-like", None], "n_labelled_step": [COUNT],
+        "n_unlabelled_step": [COUNT], "max_unlabelled_step": [COUNT, None], "n_steps": [COUNT],
         "random_state": ["random_state"],
-    }
+    }  # fmt: skip
     weights_: list[Weights]
     n_steps_: int
     _terms: Objective
-
-    def __init__(
-        self,
-        *,
-        views: Any = None,
-        ridge: float | Sequence[float] = 0.01,
-        coupling: float = 0.1,
-        eta0: str | float | Sequence[float] | None = "auto",
-        n_labelled_step: int = 1,
-        n_unlabelled_step: int = 1,
-        max_unlabelled_step: int | None = None,
-        n_steps: int = 10_000,
-        random_state: Any = None,
-    ):
-        self.views, self.ridge, self.coupling, self.eta0 = views, ridge, coupling, eta0
-        self.n_labelled_step, self.n_unlabelled_step = n_labelled_step, n_unlabelled_step
-        self.max_unlabelled_step, self.n_steps, self.random_state = max_unlabelled_step, n_steps, random_state
 
     @fit_context
     def fit(self, X_views: Any, y: Any, Z_views: Sequence[Any] | None = None) -> Self:
@@ -203,11 +182,9 @@ class OCARegressor(Regressor, _OCA):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **_OCA._parameter_constraints,
-        "loss": [StrOptions({"squared", "epsilon_insensitive", "pairwise"})],
-        "fit_intercept": ["boolean"],
-        "epsilon": [NOT_NEGATIVE],
-    }
+        **_OCA._parameter_constraints, "loss": [StrOptions({"squared", "epsilon_insensitive", "pairwise"})],
+        "fit_intercept": ["boolean"], "epsilon": [NOT_NEGATIVE],
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -225,11 +202,9 @@ class OCARegressor(Regressor, _OCA):
         epsilon: float = 0.1,
         random_state: Any = None,
     ):
-        super().__init__(
-            views=views, ridge=ridge, coupling=coupling, eta0=eta0, n_labelled_step=n_labelled_step,
-            n_unlabelled_step=n_unlabelled_step, max_unlabelled_step=max_unlabelled_step, n_steps=n_steps,
-            random_state=random_state,
-        )  # fmt: skip
+        self.views, self.ridge, self.coupling, self.eta0 = views, ridge, coupling, eta0
+        self.n_labelled_step, self.n_unlabelled_step = n_labelled_step, n_unlabelled_step
+        self.max_unlabelled_step, self.n_steps, self.random_state = max_unlabelled_step, n_steps, random_state
         self.fit_intercept, self.loss, self.epsilon = fit_intercept, loss, epsilon
 
     def _centred(self, target: Arr, before: int) -> Arr:
@@ -285,9 +260,8 @@ class OCAClassifier(TwoClasses, _OCA):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **_OCA._parameter_constraints,
-        "loss": [StrOptions({"hinge", "log_loss"})],
-    }
+        **_OCA._parameter_constraints, "loss": [StrOptions({"hinge", "log_loss"})],
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -303,11 +277,9 @@ class OCAClassifier(TwoClasses, _OCA):
         loss: Loss = "hinge",
         random_state: Any = None,
     ):
-        super().__init__(
-            views=views, ridge=ridge, coupling=coupling, eta0=eta0, n_labelled_step=n_labelled_step,
-            n_unlabelled_step=n_unlabelled_step, max_unlabelled_step=max_unlabelled_step, n_steps=n_steps,
-            random_state=random_state,
-        )  # fmt: skip
+        self.views, self.ridge, self.coupling, self.eta0 = views, ridge, coupling, eta0
+        self.n_labelled_step, self.n_unlabelled_step = n_labelled_step, n_unlabelled_step
+        self.max_unlabelled_step, self.n_steps, self.random_state = max_unlabelled_step, n_steps, random_state
         self.loss = loss
 
     def fit(self, X_views: Any, y: Any, Z_views: Sequence[Any] | None = None) -> Self:

@@ -51,10 +51,8 @@ class ParallelFieldRLS(ManifoldRLS):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **ManifoldRLS._parameter_constraints,
-        "parallel": [POSITIVE],
-        "dimension": [COUNT, None],
-    }
+        **ManifoldRLS._parameter_constraints, "parallel": [POSITIVE], "dimension": [COUNT, None],
+    }  # fmt: skip
 
     def __init__(
         self,

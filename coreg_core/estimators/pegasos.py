@@ -19,12 +19,9 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     _loss: Loss
     _targets: Any
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "ridge": [POSITIVE],
-        "eta0": [StrOptions({"auto"}), POSITIVE, None],
-        "n_labelled_step": [COUNT],
-        "n_steps": [COUNT],
-        "random_state": ["random_state"],
-    }
+        "ridge": [POSITIVE], "eta0": [StrOptions({"auto"}), POSITIVE, None], "n_labelled_step": [COUNT],
+        "n_steps": [COUNT], "random_state": ["random_state"],
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -93,9 +90,8 @@ class PegasosRegressor(Regressor, _Pegasos):
 
     _loss = "squared"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **_Pegasos._parameter_constraints,
-        "fit_intercept": ["boolean"],
-    }
+        **_Pegasos._parameter_constraints, "fit_intercept": ["boolean"],
+    }  # fmt: skip
 
     def __init__(
         self,

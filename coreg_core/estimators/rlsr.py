@@ -7,13 +7,13 @@ from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.agreement.views import KernelExpansion, positive_factor
 from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, by_preset, fit_context, polynomial
-from coreg_core.estimators._scores import Regressor
-from coreg_core.estimators._tables import labelled_first, own_table
+from coreg_core.estimators._scores import KernelRegressor
+from coreg_core.estimators._tables import labelled_first
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
 
 
-class RLSR(Regressor):
+class RLSR(KernelRegressor):
     r"""$\min_f \|y - f(X)\|^2 + \nu\|f\|^2$ over kernels at X: f(x) = k(x, X)(K + νI)⁻¹ y.
 
     The targets are less their mean, which predictions contain (``fit_intercept``). Columns are not standardised: put a
@@ -54,14 +54,11 @@ class RLSR(Regressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": [KERNELS],
-        "preset": [StrOptions({"loo", "paper"})],
+        "kernel": [KERNELS], "preset": [StrOptions({"loo", "paper"})],
         "bandwidth": [StrOptions({"paper", "median", "loo"}), POSITIVE, None],
-        "ridge": [StrOptions({"paper", "loo"}), POSITIVE, None],
-        "fit_intercept": ["boolean", None],
-        "degree": [COUNT],
-        "offset": [NOT_NEGATIVE],
-    }
+        "ridge": [StrOptions({"paper", "loo"}), POSITIVE, None], "fit_intercept": ["boolean", None],
+        "degree": [COUNT], "offset": [NOT_NEGATIVE],
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -92,8 +89,3 @@ class RLSR(Regressor):
         factor = positive_factor(K, f"the kernel matrix at ridge={self.ridge_:g}", "raise the ridge")
         self.function_ = KernelExpansion(kernel, X, cho_solve(factor, y, check_finite=False))
         return self
-
-    def predict(self, X: Any) -> Any:
-        """f(X), shape (n,)."""
-        X = own_table(self, X)
-        return self.function_.predict(X) + self.intercept_

@@ -89,19 +89,11 @@ class SNF(Regressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_latent": [COUNT, None],
-        "degree": [COUNT],
-        "ridge_predictors": [POSITIVE],
-        "ridge_target": [POSITIVE],
-        "ridge_latent": [NOT_NEGATIVE],
-        "eta_predictors": [NOT_NEGATIVE],
-        "eta_target": [NOT_NEGATIVE],
-        "n_epochs": [COUNT_OR_0],
-        "tolerance": [NOT_NEGATIVE],
-        "start": [StrOptions({"pca", "random"})],
-        "ridge_new_rows": [POSITIVE],
-        "random_state": ["random_state"],
-    }
+        "n_latent": [COUNT, None], "degree": [COUNT], "ridge_predictors": [POSITIVE], "ridge_target": [POSITIVE],
+        "ridge_latent": [NOT_NEGATIVE], "eta_predictors": [NOT_NEGATIVE], "eta_target": [NOT_NEGATIVE],
+        "n_epochs": [COUNT_OR_0], "tolerance": [NOT_NEGATIVE], "start": [StrOptions({"pca", "random"})],
+        "ridge_new_rows": [POSITIVE], "random_state": ["random_state"],
+    }  # fmt: skip
 
     def __init__(
         self,

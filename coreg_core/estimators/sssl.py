@@ -7,7 +7,7 @@ from scipy.linalg import cho_solve, eigh, lstsq, qr
 from scipy.sparse.linalg import eigsh
 from sklearn.utils._param_validation import StrOptions
 
-from coreg_core.agreement.views import positive_factor
+from coreg_core.agreement.views import KernelExpansion, positive_factor
 from coreg_core.errors import UsageError
 from coreg_core.estimators._parameters import (
     COUNT,
@@ -19,15 +19,15 @@ from coreg_core.estimators._parameters import (
     generator,
     polynomial,
 )
-from coreg_core.estimators._scores import Regressor
-from coreg_core.estimators._tables import labelled_first, own_table
+from coreg_core.estimators._scores import KernelRegressor
+from coreg_core.estimators._tables import labelled_first
 from coreg_core.kernels.bases import RANK_TOLERANCE, Basis, orthonormal_basis
-from coreg_core.kernels.functions import expand, make_kernel, resolve_bandwidth
+from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 from coreg_core.kernels.leave_one_out import choose
 from coreg_core.numerics.arrays import Arr
 
 
-class SSSL(Regressor):
+class SSSL(KernelRegressor):
     r"""$\min_w \sum_i (\sum_{j \le s} w_j \phi_j(x_i) - y_i)^2$, φ the first s eigenfunctions of $L_N$.
 
     $L_N f = \frac1N \sum_i k(x_i, \cdot) f(x_i)$ over all N rows, labelled or not: with K's eigenpairs (μ_j, v_j),
@@ -65,14 +65,10 @@ class SSSL(Regressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_eigenfunctions": [COUNT, None],
-        "kernel": [KERNELS],
-        "bandwidth": [RULES, POSITIVE],
-        "eigen_solver": [StrOptions({"dense", "lanczos"})],
-        "fit_intercept": ["boolean"],
-        "degree": [COUNT],
+        "n_eigenfunctions": [COUNT, None], "kernel": [KERNELS], "bandwidth": [RULES, POSITIVE],
+        "eigen_solver": [StrOptions({"dense", "lanczos"})], "fit_intercept": ["boolean"], "degree": [COUNT],
         "offset": [NOT_NEGATIVE],
-    }
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -112,15 +108,11 @@ class SSSL(Regressor):
         # The row of x_i among the eigenvectors is φ(x_i) already; scaled alike, so that columns of tiny μ still count.
         features = vectors[: len(X)]
         self.coef_ = lstsq(features, y - self.intercept_, check_finite=False)[0] / np.sqrt(values)
+        self.function_ = KernelExpansion(kernel, everything, self.basis_.transform @ self.coef_)
         return self
 
-    def predict(self, X: Any) -> Any:
-        """f(X), (n,)."""
-        X = own_table(self, X)
-        return _expansion(self.basis_, X, self.coef_) + self.intercept_
 
-
-class NystromSSSL(Regressor):
+class NystromSSSL(KernelRegressor):
     r"""$\min_w \frac1n \sum_i (w^\top z(x_i) - y_i)^2 + \gamma\|w\|^2$, z the Nyström features of M landmarks from all rows.
 
     The paper's SSSL_M (and with 2M landmarks SSSL_2M): Nyström for the eigenfunctions, a ridge for their number. With every
@@ -160,15 +152,10 @@ class NystromSSSL(Regressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_components": [COUNT, None],
-        "kernel": [KERNELS],
-        "bandwidth": [RULES, POSITIVE],
-        "ridge": [StrOptions({"loo"}), POSITIVE],
-        "fit_intercept": ["boolean"],
-        "degree": [COUNT],
-        "offset": [NOT_NEGATIVE],
-        "random_state": ["random_state"],
-    }
+        "n_components": [COUNT, None], "kernel": [KERNELS], "bandwidth": [RULES, POSITIVE],
+        "ridge": [StrOptions({"loo"}), POSITIVE], "fit_intercept": ["boolean"], "degree": [COUNT],
+        "offset": [NOT_NEGATIVE], "random_state": ["random_state"],
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -204,12 +191,8 @@ class NystromSSSL(Regressor):
         ridge = choose([features], y, intercept=False).ridge / len(y) if self.ridge == "loo" else self.ridge
         self.ridge_ = float(ridge)
         self.coef_ = ridge_regression(features, y, self.ridge_)
+        self.function_ = KernelExpansion(kernel, self.basis_.points, self.basis_.transform @ self.coef_)
         return self
-
-    def predict(self, X: Any) -> Any:
-        """f(X), (n,)."""
-        X = own_table(self, X)
-        return _expansion(self.basis_, X, self.coef_) + self.intercept_
 
 
 def best_columns(features: Arr, y: Arr) -> int:
@@ -247,7 +230,3 @@ def _largest(K: Arr, count: int, solver: str) -> tuple[Arr, Arr]:
         case _:
             return _largest(K, count, "dense")
     return values[::-1], vectors[:, ::-1]
-
-
-def _expansion(basis: Basis, X: Arr, coef: Arr) -> Arr:
-    return expand(basis.kernel, X, basis.points, (basis.transform @ coef)[:, None])[:, 0]

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, FeatureMap, Regression
+from coreg_core.estimators._canonical_ridge import CanonicalRidge, FeatureMap, Regression
+from coreg_core.estimators._scores import TwoClasses
 from coreg_core.kernels.bases import draw_fourier_basis
 from coreg_core.kernels.functions import resolve_bandwidth
 from coreg_core.numerics.arrays import Arr
@@ -74,7 +75,7 @@ class XKS(Regression, _FourierViews):
     """
 
 
-class XKSClassifier(Classification, _FourierViews):
+class XKSClassifier(TwoClasses, _FourierViews):
     """XKS for two classes: least squares on −1 and 1, the sign decides. Parameters and attributes: those of `XKS`.
 
     Attributes

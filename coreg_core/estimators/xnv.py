@@ -4,8 +4,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, FeatureMap, Regression
+from coreg_core.estimators._canonical_ridge import CanonicalRidge, FeatureMap, Regression
 from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, polynomial
+from coreg_core.estimators._scores import TwoClasses
 from coreg_core.kernels.bases import orthonormal_basis
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 from coreg_core.numerics.arrays import Arr
@@ -15,11 +16,8 @@ class _NystromViews(CanonicalRidge):
     """Two spans of landmarks; the labelled rows are drawn from as the unlabelled ones are."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **CanonicalRidge._parameter_constraints,
-        "kernel": [KERNELS],
-        "degree": [COUNT],
-        "offset": [NOT_NEGATIVE],
-    }
+        **CanonicalRidge._parameter_constraints, "kernel": [KERNELS], "degree": [COUNT], "offset": [NOT_NEGATIVE],
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -104,7 +102,7 @@ class XNV(Regression, _NystromViews):
     """
 
 
-class XNVClassifier(Classification, _NystromViews):
+class XNVClassifier(TwoClasses, _NystromViews):
     """XNV for two classes: least squares on −1 and 1, the sign decides. Parameters and attributes: those of `XNV`.
 
     Attributes
