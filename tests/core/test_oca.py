@@ -288,7 +288,7 @@ def test_parameters_out_of_range_are_named(changes, says):
         OCARegressor(**changes, random_state=0).fit(*views())
 
 
-def test_a_call_that_fails_leaves_the_model_as_it_was():
+def test_a_call_with_wrong_arguments_leaves_the_model_as_it_was():
     X, y, Z = views()
     model = OCARegressor(eta0=0.1, n_steps=20, random_state=0)
     with pytest.raises(BadData, match="NaN"):
@@ -300,10 +300,10 @@ def test_a_call_that_fails_leaves_the_model_as_it_was():
         model.fit(X, y * np.nan, Z)
     with pytest.raises(BadData, match="30 labelled rows and 29 targets"):
         model.partial_fit(X, y[:-1], Z)
-    for changes in ({"n_labelled_step": 99}, {"n_steps": 0}, {"ridge": 0.0}, {"coupling": -1.0}):
+    for changes in ({"n_steps": 0}, {"ridge": 0.0}, {"coupling": -1.0}):
         with pytest.raises(ValueError, match=next(iter(changes))):
             model.set_params(**changes).fit(X, y, Z)
-        model.set_params(n_labelled_step=1, n_steps=20, ridge=0.01, coupling=0.1)
+        model.set_params(n_steps=20, ridge=0.01, coupling=0.1)
     assert_array_equal(model.predict(X), before)
 
 
