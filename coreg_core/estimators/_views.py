@@ -116,7 +116,7 @@ class MultiView:
             self.n_views_, self.n_features_in_views_ = len(self.columns_), [len(columns) for columns in self.columns_]
             if len({columns.tobytes() for columns in map(np.sort, self.columns_)}) < self.n_views_:
                 text = "two views have the same columns. views lists the columns of each view, not their numbers."
-                warnings.warn(f"views={self.views!r}: {text}", stacklevel=5)
+                warnings.warn(f"views={self.views!r}: {text}", stacklevel=6)
         return [_take(table[:, columns]) for columns in self.columns_]
 
     def _divide(self, tables: list[Any], y: Any, label_mask: Any, least: int, reset: bool) -> Dealt:
@@ -133,7 +133,7 @@ class MultiView:
             warnings.warn(
                 f"views is not given, so all columns are one view, and the {int((~known).sum())} rows without a target have no "
                 "effect. Give the columns of each view.",
-                stacklevel=5,
+                stacklevel=6,
             )
         warn_of_hidden(known & ~mask.any(axis=1))
         return deal(tables, targets, mask)
