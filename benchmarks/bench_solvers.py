@@ -6,7 +6,7 @@ Compare times within one run: the ratio holds on any machine. Every solver's ans
 import numpy as np
 import pytest
 
-from coreg_core.agreement.closed_form import solve_stacked, textbook_view
+from benchmarks.stacked_system import solve_stacked, textbook_view
 from coreg_core.estimators import CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
 from coreg_core.kernels.functions import Gaussian, paper_ridge

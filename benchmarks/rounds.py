@@ -18,7 +18,7 @@ import numpy as np
 from harness import arguments, keep, show
 from scipy.linalg import eigh, eigvals, eigvalsh, solve_triangular
 
-from coreg_core.agreement.closed_form import textbook_view
+from benchmarks.stacked_system import textbook_view
 from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
 from coreg_core.protocol.plan import Agreement, Iteration
 from coreg_sim.federation.problems import generated

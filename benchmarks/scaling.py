@@ -17,9 +17,9 @@ from contextlib import contextmanager
 import numpy as np
 from harness import ROOT, arguments, keep, least, machine, show
 
+from benchmarks.stacked_system import solve_stacked, textbook_view
 from coordinator.machine.notices import StepAnswered
 from coordinator.transports.in_process import InProcess
-from coreg_core.agreement.closed_form import solve_stacked, textbook_view
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.messages import Step

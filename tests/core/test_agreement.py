@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from numpy.testing import assert_allclose
 from problems import EPS, Problem, amplification, problems, random_site, reference, terms, value
 
-from coreg_core.agreement.closed_form import consensus_closed_form, solve_stacked, textbook_view
+from benchmarks.stacked_system import solve_stacked, textbook_view
+from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
 from coreg_core.agreement.schedules.schedule import Stop, overall_stop

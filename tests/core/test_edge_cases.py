@@ -9,13 +9,8 @@ from problems import EPS, Problem, problems, random_site, reference
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 
-from coreg_core.agreement.closed_form import (
-    _solve_positive_definite,
-    consensus_closed_form,
-    normal_matrix,
-    solve_stacked,
-    textbook_view,
-)
+from benchmarks.stacked_system import _solve_positive_definite, normal_matrix, solve_stacked, textbook_view
+from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import SingularSystem, UsageError

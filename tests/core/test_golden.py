@@ -8,11 +8,8 @@ from executed_types import unchecked
 from numpy.testing import assert_allclose
 from problems import EPS, GOLDEN, NARROW, golden, golden_problem, reference, value
 
-from coreg_core.agreement.closed_form import (
-    consensus_closed_form,
-    solve_stacked,
-    textbook_view,
-)
+from benchmarks.stacked_system import solve_stacked, textbook_view
+from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import SingularSystem
