@@ -91,7 +91,7 @@ site: $(SITE)/.installed
 bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
 	$(BIN)/python benchmarks/rounds.py
-	for each in performance round_trip installation connected sizing; do \
+	for each in fits performance round_trip installation connected sizing; do \
 	  $(BIN)/python benchmarks/$$each.py --write || exit 1; done
 	for each in additive_service masking xnv online scaling alignment diabetes; do $(BIN)/python benchmarks/$$each.py || exit 1; done
 	$(BIN)/python tools/docs.py --write

@@ -80,28 +80,6 @@ def path(m: int, couplings: int) -> dict:
     return {"m": m, "couplings": couplings, "seconds": whole, "limit": couplings * single}
 
 
-def stopped(m: int, couplings: int) -> dict:
-    """A whole path by conjugate gradients, with and without the answers that a view has cached."""
-    lambdas = tuple(float(x) for x in np.logspace(-5, 0, couplings))
-    seconds, rounds = {}, 0
-    for kind in ("known", "solved again"):
-        views = [view_of(m, EveryPoint(), couplings, seed) for seed in range(2)]
-        if kind == "solved again":
-            for view in views:
-                view._respond_at = lambda w, t, part, v=view: (  # type: ignore[attr-defined]
-                    t - v.solve_B(w, t - v.posterior_mean[:, None] if part == "affine" else t)  # type: ignore[attr-defined]
-                )
-        for view in views:  # the factors are made before the clock starts
-            view.respond(np.ones((m, couplings)), np.array([consensus_weight(x, 2) for x in lambdas]))
-        squared = sum(float(v._y @ v._y) for v in views)  # type: ignore[attr-defined]
-        terms = Terms(lambdas, tuple(v.bound() for v in views), squared, 1e-10, 1e-6, 200)
-        schedule = make_schedule("conjugate-gradients", terms)
-        seconds[kind], state = harness.least(lambda: run_in_memory(schedule, views), 1)  # noqa: B023 - called at once
-        rounds = state.round
-    found = {"rounds": rounds, "seconds": seconds["known"], "without": seconds["solved again"]}
-    return {"m": m, "couplings": couplings, **found}
-
-
 def coordinator_step(m: int, columns: int, speed: float) -> dict:
     """One direction; the limit is reading mean, z, r and p, and writing z, r and p."""
     terms = Terms(tuple(np.linspace(0.01, 0.1, columns)), (5.0,) * 3, 100.0, 1e-10, 1e-6, 1000)
@@ -185,7 +163,6 @@ def main() -> None:
         "semi-parametric": [rounds_of_answers(m, LabelledPoints(), speed) for m in spans],
         "exact": [rounds_of_answers(m, EveryPoint(), speed) for m in ((2000,) if quick else (2000, 4000, 10_000))],
         "path": [path(1000, k) for k in (8, 9, 16)],
-        "stopped": [stopped(500 if quick else 1000, 9)],
         "step": [coordinator_step(100_000 if quick else 1_000_000, k, speed) for k in (1, 8, 16)],
         "rounds": [
             certificate_rounds(ridges, coupling)

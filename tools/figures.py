@@ -30,9 +30,34 @@ def sizes(rows: list[dict], who: str) -> str:
     return " and ".join(f"{each[who] / 1e6:.0f} MB at m = {count(each['m'])}" for each in rows)
 
 
+def fits(found: dict) -> dict[str, str]:
+    """Fits against the same formulas, and against kernel ridge regressions of the same rows."""
+    return {
+        "formulas": table(
+            "| form | labelled | unlabelled | ms | plain numpy, ms | ratio |",
+            [row(r["form"], r["n"], count(r["m"]), *beside(r)) for r in found["formulas"]],
+            RIGHT,
+        ),
+        "ridges": table(
+            "| unlabelled | ms | kernel ridge, ms | ratio |",
+            [row(count(r["m"]), *beside(r)) for r in found["ridges"]],
+            RIGHT,
+        ),
+        "solvers": table(
+            "| form | solver | rounds | ms | closed form, ms |",
+            [
+                row(r["form"], r["solver"], r["rounds"], ms(r["seconds"]), ms(r["closed form"]))
+                for r in found["solvers"]
+            ],
+            RIGHT,
+        ),
+        "additive": " and ".join(f"{r['seconds']:.2f} s at m = {count(r['m'])}" for r in found["additive"]),
+    }
+
+
 def performance() -> dict[str, str]:
     found = json.loads((RESULTS / "performance.json").read_text(encoding="utf-8"))
-    machine, [stopped], weighed = found["machine"], found["stopped"], found["installation"]
+    machine, weighed = found["machine"], found["installation"]
     plain = weighed["plain"]
     wire = [
         row(count(each["m"]), each["answers"], shown, ms(each[kind]), *(
@@ -51,6 +76,7 @@ def performance() -> dict[str, str]:
             "a bare gRPC echo of the same bytes. A site's own computation takes at most "
             f"{computed:.2f} times as long as reading its operands once."
         ),
+        **fits(found["fits"]),
         "about": f"{machine['cpus']} cores, {machine['processor']}, load {machine['load']:.1f} at the start",
         "gigabytes": f"{machine['bytes/s'] / 1e9:.1f}",
         "answers": table(
@@ -68,11 +94,6 @@ def performance() -> dict[str, str]:
             [row(each["couplings"], *beside(each)) for each in found["path"]],
             RIGHT,
         ),
-        "couplings": str(stopped["couplings"]),
-        "stopped_m": count(stopped["m"]),
-        "stopped_rounds": str(stopped["rounds"]),
-        "stopped": f"{stopped['seconds']:.2f}",
-        "stopped_without": f"{stopped['without']:.2f}",
         "steps": table(
             "| m | columns | ms | limit, ms | ratio |",
             [row(count(each["m"]), each["columns"], *beside(each)) for each in found["step"]],

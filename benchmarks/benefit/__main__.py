@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.benefit.report import COLUMNS, table, text
+from benchmarks.benefit.report import markdown, tables
 from benchmarks.benefit.study import BenefitStudy
 from benchmarks.papers.jobs import run_jobs, software
 from coreg_core.errors import CoregError
@@ -24,11 +24,19 @@ def run(study: BenefitStudy, out: Path, jobs: int) -> None:
         name, regime, _ = key.split("/")
         if found:
             by_regime[regime].setdefault(name, []).extend(found["sites"])
-    made = text({name: of for name, of in by_regime.items() if of})
-    closing = f"{study.draws} draws; {sum(map(bool, results.values()))} federations; {seconds:.0f} s of one core; {software()}."
+    found = tables({name: of for name, of in by_regime.items() if of})
+    made = "\n\n".join(markdown(heading, rows) for heading, rows in found.values() if rows)
+    closing = (
+        f"{study.draws} draws of the main regimes, a quarter of the others; {sum(map(bool, results.values()))} federations; "
+        f"{seconds:.0f} s of one core; {software()}."
+    )
     (out / "benefit.md").write_text(f"{made}\n\n{closing}\n", encoding="utf-8")
-    rows = {name: dict(zip(COLUMNS, row[2:], strict=True)) for name, *row in ([r[0], *r] for r in table(by_regime))}
-    (out / "benefit.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    page = {
+        "draws": {name: study.draws_of(name) for name in study.regimes},
+        "sets": study.sets,
+        **{name: [heading, *rows] for name, (heading, rows) in found.items()},
+    }
+    (out / "benefit.json").write_text(json.dumps(page, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(made, closing, sep="\n\n")
 
 
@@ -39,7 +47,9 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of data sets")
     parser.add_argument("--sets", help="names of data sets, with commas [all of the study]")
     parser.add_argument("--regimes", help="names of partitions, with commas [all]")
-    parser.add_argument("--draws", type=int, default=3, help="draws of each set and regime [3]")
+    parser.add_argument(
+        "--draws", type=int, default=3, help="draws of each set; regimes beside the main ones have a quarter [3]"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="number of processes [1]")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "benefit")
     asked = parser.parse_args()

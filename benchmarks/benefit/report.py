@@ -70,20 +70,16 @@ def yes_no(results: Mapping[str, Records]) -> list[list[str]]:
     return rows
 
 
-def text(results: Mapping[str, Records]) -> str:
-    """All tables, in Markdown."""
-    return "\n\n".join(
-        markdown(heading, rows)
-        for heading, rows in (
-            (("regime", "sets", *COLUMNS), table(results)),
-            (
-                ("regime", "score: forecast / true", "correlation", "90 %: score", "joined", "local chosen"),
-                verdicts(results),
-            ),
-            (("yes/no: AUC, log loss, calibration error", "local", "joined", "score"), yes_no(results)),
-        )
-        if rows
-    )
+def tables(results: Mapping[str, Records]) -> dict[str, tuple[Sequence[str], list[list[str]]]]:
+    """Each table's heading and rows."""
+    return {
+        "changes": (("regime", "sets", *COLUMNS), table(results)),
+        "verdicts": (
+            ("regime", "score: forecast / true", "correlation", "90 %: score", "joined", "local chosen"),
+            verdicts(results),
+        ),
+        "yes-no": (("yes/no: AUC, log loss, calibration error", "local", "joined", "score"), yes_no(results)),
+    }
 
 
 def markdown(heading: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

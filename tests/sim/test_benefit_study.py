@@ -33,8 +33,9 @@ def test_a_study_writes_its_tables(tmp_path):
     folder = stand_in(tmp_path / "data", ["mg", "sarcos_test"], rows=300)
     run(BenefitStudy(folder, ("mg", "diabetes"), ("n10", "one"), 1), tmp_path, 1)
     page, text = json.loads((tmp_path / "benefit.json").read_text()), (tmp_path / "benefit.md").read_text()
-    assert set(page) == {"n10", "one"}
-    assert page["n10"]["default score"] == "", "too few labels for a federation"
+    heading, *rows = page["changes"]
+    assert [row[0] for row in rows] == ["n10", "one"]
+    assert rows[0][heading.index("default score")] == "", "too few labels for a federation"
     assert "| n10 | 2 |" in text
     assert "4 federations" in text
     plain = len(table_named(folder, "sarcos_test").attributes)
