@@ -1,0 +1,152 @@
+r"""Cross products Yᵀ W of two sites' columns from one message of each site, by learning with errors modulo q = 2⁶⁴.
+
+    all          A uniform (N + p, 3328), from a public seed by AES-256-CTR
+    owner of W   B = A S + E + [W; 0]          S uniform, E Gaussian of deviation 2¹²          ("encrypted": Regev 2005)
+    owner of Y   H = [Y; R]ᵀ A                 R uniform in [−2¹⁵, 2¹⁵), p rows                ("projected")
+    shares       [Y; R]ᵀ B  and  −H S          their sum is Yᵀ W + [Y; R]ᵀ E  (mod q)
+
+Y and W are integers in fixed point. B serves all other sites, and so does H. A share leaves rounded to its highest 32 bits:
+unrounded ones of a hostile H tell coordinates of E exactly, and then S (tests/attacks). H alone is uniform within 2⁻¹²⁸ by the
+leftover hash lemma, whatever B is, so opened words tell of a column of Y at most their own number of bits. B hides W under LWE
+with 32 bits of hints for each of at most `MOST_PROJECTED` columns: core-SVP 254 for outsiders, 126 for all hints together. For H
+that is chosen after A and B no proof is known. S, E and R are fresh in each attempt: never for the same A a second time.
+
+Every array of the right shape is a valid message: there is no range, key or modulus to prove.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from jaxtyping import Float64, Int64, UInt64
+
+from coreg_core.errors import BadData
+from coreg_core.masking.fixed_point import HEADROOM, WORD
+from coreg_core.numerics.arrays import Arr, Ints
+
+SECRET_ROWS, DEVIATION = 3328, 4096.0
+MOST_PROJECTED, MOST_ENCRYPTED = 448, 1024  # columns of all other sites together that one site meets
+SHARE_BITS = 32
+_R_BITS, _Y_BITS, _ROWS = 16, 16, 2048  # bits of an entry of R; binary places of Y; rows at a time
+# The entropy of a column of R covers its row of H, all words of it that can be opened, and 2 · 128 bits.
+RANDOM_ROWS = -(-(64 * SECRET_ROWS + SHARE_BITS * MOST_ENCRYPTED + 256) // _R_BITS)
+
+Words = UInt64[np.ndarray, "_ _"]
+RandomBytes = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """What a site sends, to all: B for its columns of W, H for its columns of Y."""
+
+    encrypted: Words
+    projected: Words
+
+
+@dataclass(frozen=True, eq=False)
+class Secret:
+    """What stays at the site until the attempt ends."""
+
+    S: Words
+    rows: Int64[Ints, "_ _"]  # [Y; R]
+
+    def share_of_own_projection(self, encrypted: Words) -> Words:
+        """[Y; R]ᵀ B, with another site's B."""
+        return _product(self.rows, encrypted)
+
+    def share_of_own_encryption(self, projected: Words) -> Words:
+        """−H S, with another site's H."""
+        return np.asarray(np.uint64(0) - projected @ np.asfortranarray(self.S))
+
+
+def exponents(n_rows: int) -> tuple[int, int]:
+    """Binary places of W and of Y: a sum of products of rows of norm at most 1 stays below 2⁶²."""
+    return HEADROOM - _Y_BITS - max(1, n_rows - 1).bit_length(), _Y_BITS
+
+
+def fixed(values: Float64[Arr, "n c"], exponent: int) -> Int64[Ints, "n c"]:
+    """Integers of values in [−1, 1].
+
+    Raises
+    ------
+    BadData
+        A value is not finite, or beyond 1.
+    """
+    if not (np.isfinite(values).all() and np.abs(values).max(initial=0.0) <= 1.0):
+        raise BadData("columns of cross products are at most 1 in absolute value.")
+    return np.asarray(np.rint(np.ldexp(values, exponent)), dtype=np.int64)
+
+
+def announce(
+    seed: bytes, W: Int64[Ints, "n k"], Y: Int64[Ints, "n c"], random_bytes: RandomBytes
+) -> tuple[Secret, Message]:
+    """A site's secret and its message; ``seed`` (32 bytes) is the attempt's, ``random_bytes`` the system's.
+
+    Memory is the message and a block of rows. A column of Y is below 2²³ in absolute value.
+    """
+    if len(seed) != 32 or len(W) != len(Y) or np.abs(Y).max(initial=0) >= 1 << 23:
+        raise ValueError("a seed of 32 bytes, columns of equally many rows, and Y below 2²³ are needed.")
+    S = np.frombuffer(random_bytes(8 * SECRET_ROWS * W.shape[1]), WORD).reshape(SECRET_ROWS, -1)
+    R = np.frombuffer(random_bytes(2 * RANDOM_ROWS * Y.shape[1]), "<u2").astype(np.int64).reshape(RANDOM_ROWS, -1)
+    rows, by_columns = np.concatenate([Y, R - (1 << 15)]), np.asfortranarray(S)
+    B, H = np.empty((len(rows), W.shape[1]), dtype=WORD), np.zeros((Y.shape[1], SECRET_ROWS), dtype=WORD)
+    for block, A in _public(seed, len(rows)):
+        B[block] = A @ by_columns + _gaussian((len(A), W.shape[1]), random_bytes).view(WORD)
+        H += _product(rows[block], A)
+    B[: len(W)] += W.view(WORD)
+    return Secret(S, rows), Message(B, H)
+
+
+def check(message: Message, n_rows: int, encrypted: int, projected: int) -> None:
+    """The shapes that a peer's message must have, with so many columns in B and in H.
+
+    Raises
+    ------
+    BadData
+        Another shape or type.
+    """
+    wanted = ((n_rows + RANDOM_ROWS, encrypted), (projected, SECRET_ROWS))
+    found = (message.encrypted.shape, message.projected.shape)
+    if found != wanted or {message.encrypted.dtype, message.projected.dtype} != {WORD}:
+        raise BadData(f"a message of cross products has {found[0]} and {found[1]} words, where {wanted} are needed.")
+
+
+def rounded(share: Words) -> Words:
+    """A share as it leaves: its highest 32 bits, in words of 64, so that sums of words do not wrap."""
+    return np.asarray((share + np.uint64(1 << (SHARE_BITS - 1))) >> np.uint64(SHARE_BITS))
+
+
+def opened(total: Words, exponent: int) -> Float64[Arr, "r c"]:
+    """Values of a sum of rounded shares; ``exponent`` is that of W and Y together."""
+    low = (total & np.uint64((1 << SHARE_BITS) - 1)).astype(np.uint32).view(np.int32)
+    return np.ldexp(low.astype(np.float64), SHARE_BITS - exponent)
+
+
+def _public(seed: bytes, n_rows: int, start: int = 0) -> Iterator[tuple[slice, Words]]:
+    """Blocks of rows of A, which depend on their place alone."""
+    for first in range(start, n_rows, _ROWS):
+        A = np.empty((min(_ROWS, n_rows - first), SECRET_ROWS), dtype=WORD)
+        counter = (first * SECRET_ROWS // 2).to_bytes(16, "big")  # a block of the cipher is two words
+        stream = Cipher(algorithms.AES256(seed), modes.CTR(counter)).encryptor()
+        stream.update_into(bytes(A.nbytes), A.view(np.uint8).reshape(-1).data)
+        yield slice(first, first + len(A)), A
+
+
+def _gaussian(shape: tuple[int, int], random_bytes: RandomBytes) -> Int64[Ints, "r c"]:
+    """Rounded normal numbers of deviation `DEVIATION`, by Box and Muller."""
+    n = shape[0] * shape[1]
+    u = (np.frombuffer(random_bytes(16 * n), WORD).reshape(2, n) >> np.uint64(11)) * 2.0**-53
+    normal = np.sqrt(-2.0 * np.log1p(-u[0])) * np.cos(2.0 * np.pi * u[1])
+    return np.asarray(np.rint(DEVIATION * normal), dtype=np.int64).reshape(shape)
+
+
+def _product(small: Int64[Ints, "n a"], wide: UInt64[np.ndarray, "n c"]) -> UInt64[np.ndarray, "a c"]:
+    """smallᵀ wide mod 2⁶⁴ for |small| < 2²³: the words' four 16-bit digits in one exact product of float64 (sums below 2⁵¹)."""
+    total = np.zeros((small.shape[1], wide.shape[1]), dtype=WORD)
+    shifts = np.uint64(16) * np.arange(4, dtype=np.uint64)
+    for first in range(0, len(small), _ROWS):
+        digits = np.ascontiguousarray(wide[first : first + _ROWS]).view("<u2").astype(np.float64)
+        part = (small[first : first + _ROWS].T.astype(np.float64) @ digits).astype(np.int64).view(WORD)
+        total += (part.reshape(*total.shape, 4) << shifts).sum(axis=2, dtype=np.uint64)
+    return total
