@@ -30,7 +30,7 @@ def standardised(X: Arr, rows: Any) -> Arr:
 
 
 def rough(y: Arr) -> float:
-    """An error of predictions that no figure of a table shows, and that asks for no certificate in double-double."""
+    """An error of predictions that no figure of a table shows."""
     return 1e-4 * float(np.abs(y).max())
 
 

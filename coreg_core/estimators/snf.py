@@ -5,7 +5,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.estimators._dual import dual_with_bias
@@ -189,11 +188,6 @@ class SNF(Regressor):
         kernel, n = Polynomial(self.degree), len(self.dual_target_)
         out: Arr = kernel(Z, self.latent_[:n]) @ self.dual_target_ + self.bias_target_
         return out
-
-    def reconstruct(self) -> Any:
-        """X̂ of the given rows, (N, d), the labelled first."""
-        check_is_fitted(self)
-        return Polynomial(self.degree)(self.latent_, self.latent_) @ self.dual_predictors_ + self.bias_predictors_
 
     def predict(self, X: Any) -> Any:
         """ŷ of any rows, through the latent rows of the regression, (n,)."""

@@ -57,8 +57,6 @@ class Verdict:
         that the site has.
     alone, joined, together
         nested errors ± standard errors; None if unknown.
-    joined_beside, together_beside
-        paired with the model alone.
     """
 
     own: Choice
@@ -69,8 +67,6 @@ class Verdict:
     alone: Estimate | None = None
     joined: Estimate | None = None
     together: Estimate | None = None
-    joined_beside: Paired | None = None
-    together_beside: Paired | None = None
 
 
 def keeps_joined(beside: Paired) -> bool:
@@ -125,6 +121,4 @@ def judge(found: LeftOut | None, labels: int, federation: float = float("nan")) 
         estimate(alone),
         estimate(joined),
         together,
-        beside,
-        together_beside,
     )

@@ -48,24 +48,6 @@ def as_matrix(values: Any, name: str) -> Arr:
     return matrix
 
 
-def as_vector(values: Any, name: str) -> Arr:
-    """``values`` as a float64 vector.
-
-    Raises
-    ------
-    BadData
-        not one-dimensional, not numeric, or not finite; the message names the first bad entry.
-    """
-    try:
-        vector = _real(values)
-    except (TypeError, ValueError) as error:
-        raise BadData(f"{name}: not a vector of numbers ({error}).") from None
-    if np.ndim(values) != 1:
-        raise BadData(f"{name}: expected a vector of shape (n,), got shape {np.shape(values)}.")
-    _require_finite(vector, name)
-    return vector
-
-
 def _real(values: Any) -> Arr:
     if np.iscomplexobj(values):  # numpy would drop the imaginary part with a warning
         raise TypeError("complex numbers")

@@ -59,7 +59,7 @@ class Policy(BaseModel):
     schedules: tuple[ScheduleName, ...] = Field(
         default=("conjugate-gradients", "block-coordinate-descent"), min_length=1, strict=False
     )
-    # label_units: of the agreement; "raw" also reveals the level of the labels. targets: of the additive objective.
+    # targets: of the additive objective.
     targets: tuple[Targets, ...] = Field(default=("federation", "raw"), min_length=1, strict=False)
     # Limits in units of this site's labelled rows (site_agent/policy/units.py). bandwidth: times their median distance.
     bandwidth_min: float = Field(default=0.5, gt=0)

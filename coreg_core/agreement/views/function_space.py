@@ -151,10 +151,8 @@ class FunctionSpaceView:
         shrunk = self.solve_B(weight, (target - self.posterior_mean)[:, None])[:, 0]
         c_Z = (weight / self.ridge) * shrunk
         c_X = self._backward(self._whitened_y - self._H @ c_Z)
-        prediction, residual = (
-            target - shrunk,
-            self.ridge * c_X,
-        )  # f(X) = y − ν c_X, since (K_XX + νI) c_X = y − K_XZ c_Z
+        prediction = target - shrunk
+        residual = self.ridge * c_X  # y − f(X), since (K_XX + νI) c_X = y − K_XZ c_Z
         norm = c_X @ (self._y - residual) + c_Z @ prediction
         if weight == 0.0:  # coefficients on unlabelled points vanish: one RLSR solution on X alone
             function = KernelExpansion(self._kernel, self._X, c_X)
