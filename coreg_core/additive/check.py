@@ -174,3 +174,45 @@ def verdict(
     elif score is not None:
         together, _ = rescaling(found, y, joined)
     return Verdict(recommended, fixed, together, found, factor, left, gains)
+
+
+def site_verdict(
+    fit: Fit,
+    own: Own,
+    y: Float64[Arr, " n"],
+    error: Float64[Arr, " n"],
+    W: Float64[Arr, "n k"],
+    n_common: int,
+    *,
+    local: Float64[Arr, " n"] | None,
+    score: Float64[Arr, " c"] | None,
+    share: Float64[Arr, " c"] | float,
+    precision: float,
+    lone: float | None,
+) -> Verdict:
+    """The verdict of a site whose labelled rows have features W, the ``n_common`` common ones first.
+
+    Parameters
+    ----------
+    y, error
+        true labels, and the noise with which they were told.
+    local
+        left-out residuals of the local model.
+    score
+        scores of the common labelled rows; None without.
+    share, precision
+        weights of the labels of common rows, and of private ones, in the fit.
+    lone
+        the inverse precision, where all labelled rows are private.
+    """
+    told, c, left = y + error, n_common, []
+    residuals = None if score is None or not c else left_out_score(fit, told[:c], score)
+    if c:
+        left.append(left_out_joined(fit, own, told[:c], W[:c], score=residuals, weight=share))
+    if c < len(y):
+        part = len(fit.moments.parts) - 1
+        left.append(left_out_joined(fit, own, told[c:], W[c:], weight=precision, part=part))
+    joined = np.concatenate([*left, np.zeros(0)]) - error
+    if residuals is not None:
+        residuals = residuals - error[:c]
+    return verdict(y, local, joined, residuals, c, own.deviations(fit, W, lone)[1])

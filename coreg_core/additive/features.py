@@ -25,13 +25,26 @@ DIRECTION = 0.2  # weight of the local model's functions among the features
 TREES, LEAST_IN_LEAF, LABELS_FOR_A_FOREST = 50, 2, 40
 TO_THE_MIDDLE = 20.0  # the weight of the forest is pulled to 1/2 by so many labels
 LEAST_LABELS = 3  # of a local model
+MOST_FEATURES, MOST_OWN = 30, 60  # that enter the sums, and that a site keeps for itself
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRows:
+    """A site's rows: the common ones first, in the same order everywhere, then its private ones; and its labels.
+
+    ``own``: the places of its labelled rows, common ones first.
+    """
+
+    X: Float64[Arr, "n p"]
+    own: Int64[Ints, " l"]
+    y: Float64[Arr, " l"]
 
 
 def sizes(n_labelled: int, n_rows: int, rows_per_feature: int = 8) -> tuple[int, int]:
     """(d, k): how many features enter the sums, and how many a site keeps for itself, of N labelled of so many common rows."""
     few = min(n_labelled, n_rows)
-    d = int(np.clip(round(few / rows_per_feature), min(5, max(n_labelled // 2, 1)), 30))
-    return d, int(np.clip(n_rows // 10, d, 60))
+    d = int(np.clip(round(few / rows_per_feature), min(5, max(n_labelled // 2, 1)), MOST_FEATURES))
+    return d, int(np.clip(n_rows // 10, d, MOST_OWN))
 
 
 def squared_distances(A: Float64[Arr, "a p"], B: Float64[Arr, "b p"]) -> Float64[Arr, "a b"]:

@@ -10,28 +10,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64
 
-from coreg_core.additive.check import Verdict, left_out_joined, left_out_score, verdict
-from coreg_core.additive.features import Kernel, LocalModel, SiteFeatures, fit_features, sizes
+from coreg_core.additive.check import Verdict, site_verdict
+from coreg_core.additive.features import Kernel, LocalModel, SiteFeatures, SiteRows, fit_features, sizes
 from coreg_core.additive.fit import Fit, fit
 from coreg_core.additive.models import Own, missing_variance, weights
 from coreg_core.additive.moments import NOISE_PRIVATE, Moments, Sums, positive, precision, steadied, sums
 from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import one_thread
-
-
-@dataclass(frozen=True, eq=False)
-class SiteRows:
-    """A site's rows: the common ones first, in the same order everywhere, then its private ones; and its labels.
-
-    ``own``: the places of its labelled rows, common ones first.
-    """
-
-    X: Float64[Arr, "n p"]
-    own: Int64[Ints, " l"]
-    y: Float64[Arr, " l"]
 
 
 @dataclass(frozen=True)
@@ -180,12 +168,28 @@ def train(
     fitted, owns = fit(m), [replace(own, moments=m) for own in owns]
     alone = private and len(m.parts) == 1
     done = []
-    for v, (site, own) in enumerate(zip(sites, owns, strict=True)):
+    for v, (site, own, local) in enumerate(zip(sites, owns, locals_, strict=True)):
         lone = 1.0 / precisions[v] if alone and v in private else None
-        found = _verdict(
-            fitted, own, site, told[v], errors[v], W, v, locals_[v], inner[v], known, precisions[v], lone, one_owner
+        c = int(inner[v].sum())
+        at, score, share = site.own[:c], None, 1.0
+        if c:
+            Phi = np.concatenate([each[at, :width] for each, width in zip(W, m.d, strict=True)], axis=1)
+            score = fitted.intercept(v) + Phi @ fitted.coef
+            share = 1.0 if one_owner else 1.0 / known[:, at].sum(axis=0)
+        found = site_verdict(
+            fitted,
+            own,
+            site.y,
+            errors[v],
+            W[v][site.own],
+            c,
+            local=None if local is None else local.left_out,
+            score=score,
+            share=share,
+            precision=precisions[v],
+            lone=lone,
         )
-        done.append(TrainedSite(made[v][0], locals_[v], own, found, lone))
+        done.append(TrainedSite(made[v][0], local, own, found, lone))
     return Trained(fitted, tuple(done))
 
 
@@ -281,35 +285,3 @@ def _private_sums(
     y, counts = np.concatenate([told[v][~inner[v]] for v in private]), [len(each) for each in rows]
     owner, weight = np.repeat(private, counts).astype(np.int64), np.repeat([precisions[v] for v in private], counts)
     return sums(np.concatenate(rows), owner, y, weight, m.levels, count=float(len(y)), mode=NOISE_PRIVATE)
-
-
-def _verdict(
-    fitted: Fit,
-    own: Own,
-    site: SiteRows,
-    told: Arr,
-    error: Arr,
-    W: Sequence[Arr],
-    v: int,
-    local: LocalModel | None,
-    inner: Flags,
-    known: Flags,
-    weight: float,
-    lone: float | None,
-    one_owner: bool,
-) -> Verdict:
-    """Left-out residuals of own labels, common ones first, and the verdict on them."""
-    m, c = fitted.moments, int(inner.sum())
-    at, score, left = site.own[:c], None, []
-    if c:
-        Phi = np.concatenate([each[at, :width] for each, width in zip(W, m.d, strict=True)], axis=1)
-        score = left_out_score(fitted, told[:c], fitted.intercept(v) + Phi @ fitted.coef)
-        share = 1.0 if one_owner else 1.0 / known[:, at].sum(axis=0)
-        left.append(left_out_joined(fitted, own, told[:c], W[v][at], score=score, weight=share))
-        score = score - error[:c]
-    if c < len(told):
-        part = len(m.parts) - 1
-        left.append(left_out_joined(fitted, own, told[c:], W[v][site.own[c:]], weight=weight, part=part))
-    joined = np.concatenate([*left, np.zeros(0)]) - error
-    deviations = own.deviations(fitted, W[v][site.own], lone)[1]
-    return verdict(site.y, None if local is None else local.left_out, joined, score, c, deviations)

@@ -16,6 +16,7 @@ Every array of the right shape is a valid message: there is no range, key or mod
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -33,6 +34,7 @@ _R_BITS, _Y_BITS, _ROWS = 16, 16, 2048  # bits of an entry of R; binary places o
 RANDOM_ROWS = -(-(64 * SECRET_ROWS + SHARE_BITS * MOST_ENCRYPTED + 256) // _R_BITS)
 
 Words = UInt64[np.ndarray, "_ _"]
+AnyWords = UInt64[np.ndarray, "..."]
 RandomBytes = Callable[[int], bytes]
 
 
@@ -92,7 +94,8 @@ def announce(
     rows, by_columns = np.concatenate([Y, R - (1 << 15)]), np.asfortranarray(S)
     B, H = np.empty((len(rows), W.shape[1]), dtype=WORD), np.zeros((Y.shape[1], SECRET_ROWS), dtype=WORD)
     for block, A in _public(seed, len(rows)):
-        B[block] = A @ by_columns + _gaussian((len(A), W.shape[1]), random_bytes).view(WORD)
+        error = np.rint(DEVIATION * normal((len(A), W.shape[1]), random_bytes)).astype(np.int64)
+        B[block] = A @ by_columns + error.view(WORD)
         H += _product(rows[block], A)
     B[: len(W)] += W.view(WORD)
     return Secret(S, rows), Message(B, H)
@@ -112,12 +115,12 @@ def check(message: Message, n_rows: int, encrypted: int, projected: int) -> None
         raise BadData(f"a message of cross products has {found[0]} and {found[1]} words, where {wanted} are needed.")
 
 
-def rounded(share: Words) -> Words:
+def rounded(share: AnyWords) -> AnyWords:
     """A share as it leaves: its highest 32 bits, in words of 64, so that sums of words do not wrap."""
     return np.asarray((share + np.uint64(1 << (SHARE_BITS - 1))) >> np.uint64(SHARE_BITS))
 
 
-def opened(total: Words, exponent: int) -> Float64[Arr, "r c"]:
+def opened(total: AnyWords, exponent: int) -> Float64[Arr, "..."]:
     """Values of a sum of rounded shares; ``exponent`` is that of W and Y together."""
     low = (total & np.uint64((1 << SHARE_BITS) - 1)).astype(np.uint32).view(np.int32)
     return np.ldexp(low.astype(np.float64), SHARE_BITS - exponent)
@@ -133,12 +136,10 @@ def _public(seed: bytes, n_rows: int, start: int = 0) -> Iterator[tuple[slice, W
         yield slice(first, first + len(A)), A
 
 
-def _gaussian(shape: tuple[int, int], random_bytes: RandomBytes) -> Int64[Ints, "r c"]:
-    """Rounded normal numbers of deviation `DEVIATION`, by Box and Muller."""
-    n = shape[0] * shape[1]
-    u = (np.frombuffer(random_bytes(16 * n), WORD).reshape(2, n) >> np.uint64(11)) * 2.0**-53
-    normal = np.sqrt(-2.0 * np.log1p(-u[0])) * np.cos(2.0 * np.pi * u[1])
-    return np.asarray(np.rint(DEVIATION * normal), dtype=np.int64).reshape(shape)
+def normal(shape: tuple[int, ...], random_bytes: RandomBytes) -> Float64[Arr, "..."]:
+    """Standard normal numbers of secret bytes, by Box and Muller."""
+    u = (np.frombuffer(random_bytes(16 * prod(shape)), WORD).reshape(2, *shape) >> np.uint64(11)) * 2.0**-53
+    return np.asarray(np.sqrt(-2.0 * np.log1p(-u[0])) * np.cos(2.0 * np.pi * u[1]))
 
 
 def _product(small: Int64[Ints, "n a"], wide: UInt64[np.ndarray, "n c"]) -> UInt64[np.ndarray, "a c"]:

@@ -19,8 +19,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.additive.features import LEAST_LABELS, fit_features
-from coreg_core.estimators.additive_training import MEMORY, Rules, SiteRows, Trained, train
+from coreg_core.additive.features import LEAST_LABELS, SiteRows, fit_features
+from coreg_core.estimators.additive_training import MEMORY, Rules, Trained, train
 from coreg_core.evaluation.probability import auc
 from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.numerics.threads import pin_threads

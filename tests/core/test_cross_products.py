@@ -63,9 +63,9 @@ def test_secrets_are_fresh_long_and_of_their_deviation():
     assert (one[0].S != other[0].S).all()
     assert (one[1].encrypted != other[1].encrypted).all(), "the same columns are never sent twice"
     assert abs(one[0].S.astype(float).mean() / 2**63 - 1) < 0.05, "a short secret would be fatal"
-    errors = cross._gaussian((200_000, 1), os.urandom)
-    assert errors.std() == pytest.approx(cross.DEVIATION, rel=0.02)
-    assert abs(errors.mean()) < 0.02 * cross.DEVIATION
+    errors = cross.normal((200_000,), os.urandom)
+    assert errors.std() == pytest.approx(1.0, rel=0.02)
+    assert abs(errors.mean()) < 0.02
     R = one[0].rows[10:]
     assert -(1 << 15) <= R.min() < -32_700
     assert 32_700 < R.max() < 1 << 15

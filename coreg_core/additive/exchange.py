@@ -1,0 +1,411 @@
+r"""The exchange of second moments: what one site of a federation computes in each step. Nothing here sends, seals or signs.
+
+| step | a site has received | it answers |
+|---|---|---|
+| `tell` | | `Told`: which common individuals it has labels of, sizes, level and deviation of its labels |
+| `announce` | what all told | its message of cross products |
+| `add` | all messages | its words of the sums, and a share for each other site |
+| `add_private` | the sum of all words, the shares for it | its words of the sums over private rows, if any site has such rows |
+| `parts` | the sum of these words | its parts of the score at the labelled common rows of each other site |
+| `finish` | the sum of the others' parts | nothing: the site has its models and its verdict |
+
+A `Words` is a dictionary of names to words modulo 2⁶⁴. Sums of words are all that leaves the coordinator. With noise 0 the
+result is that of memory within the fixed-point error, given the same features, sizes and labels.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, floor, log2, log10, sqrt
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float64, UInt64
+
+from coreg_core.additive.check import Verdict, site_verdict
+from coreg_core.additive.features import MOST_FEATURES, MOST_OWN, LocalModel, SiteFeatures, SiteRows, fit_features
+from coreg_core.additive.fit import Fit, fit
+from coreg_core.additive.models import Own, weights
+from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Sums, positive, precision, steadied
+from coreg_core.errors import Refused
+from coreg_core.masking.fixed_point import HEADROOM, WORD
+from coreg_core.numerics.arrays import Arr
+from coreg_core.secure import cross_products as cross
+
+LABEL_UNIT = 8.0  # labels travel in so many common deviations
+MOST_PRECISION = 20.0  # of a private row
+LEAST_FEATURES = 5
+SCORE_NOISE, SCORE_GRAIN = 0.05, 1 / 64  # of a part of a score, in common deviations
+Some: TypeAlias = UInt64[np.ndarray, "..."]  # words
+Words: TypeAlias = dict[str, Some]
+Flags: TypeAlias = Bool[np.ndarray, "..."]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Terms of a plan: labelled rows for each feature; noise on opened entries, for features whose largest row norm is 1; noise
+    on told labels, in left-out deviations of the local model; the fewest labels of a site that sends any, and of all sites."""
+
+    rows_per_feature: int = 10
+    noise: float = 0.01
+    label_noise: float = 0.5
+    least_labels: int = 20
+    least_rows: int = 150
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What a site tells the members of itself. ``labelled``: a flag for each common individual."""
+
+    labelled: Flags
+    width: int  # columns of W
+    norm: float  # the largest row norm of W over the common rows, rounded up to a power of 2^(1/4)
+    level: float
+    deviation: float
+    private: int
+
+
+class Terms:
+    """What every site computes alone, and alike, from what all told: rows, sizes, units and exponents.
+
+    Raises
+    ------
+    Refused
+        A rule is not kept.
+    """
+
+    def __init__(self, rules: Rules, told: Sequence[Told]):
+        s, self.n_sites, self.noise = rules.rows_per_feature, len(told), rules.noise
+        flags = np.array([each.labelled for each in told])
+        self.private = np.array([each.private for each in told])
+        while True:  # a site with fewer labels than features sends none, which may change how many features there are
+            self.n_labelled = int(flags.any(axis=0).sum())
+            counted = self.n_labelled or int(self.private.sum())
+            most = (cross.MOST_PROJECTED / max(self.n_sites - 1, 1) - 2) / 2
+            d = int(min(MOST_FEATURES, counted / s, most))
+            few = flags.any(axis=1) & (flags.sum(axis=1) < d)
+            if not few.any():
+                break
+            flags = flags & ~few[:, None]
+        unlabelled = int((~flags.any(axis=0)).sum())
+        if d < LEAST_FEATURES:
+            raise Refused(
+                f"{counted} labelled individuals of {self.n_sites} sites allow {d} features a site, where {LEAST_FEATURES} are "
+                f"the fewest: label more, or lower rows_per_feature ({s})."
+            )
+        if 0 < self.n_labelled < rules.least_rows:
+            raise Refused(
+                f"{self.n_labelled} labelled common individuals, where least_rows is {rules.least_rows}: label more."
+            )
+        if not self.n_labelled and unlabelled < s * d:
+            raise Refused(f"{unlabelled} common individuals, where private labels with {d} features need {s * d}.")
+        # The few unlabelled rows would be told by the difference of two sums: they stay out of all of them.
+        self.used = flags.any(axis=0) if 0 < unlabelled < s * d else np.ones(flags.shape[1], dtype=bool)
+        self.flags, self.rows = flags[:, self.used], int(self.used.sum())
+        self.labelled: Flags = np.asarray(self.flags.any(axis=0))
+        self.d = tuple(min(d, each.width) for each in told)
+        self.norms = np.array([each.norm for each in told])
+        self.scale = np.repeat(self.norms, self.d)
+        self.n = (self.flags.sum(axis=1) + self.private).astype(float)
+        self.levels = np.array([each.level for each in told])
+        self.within = float(np.maximum(self.n - 1, 0) @ np.array([each.deviation**2 for each in told]))
+        self.share = 1.0 / np.maximum(self.flags.sum(axis=0), 1)  # of an individual with labels of several sites
+        self.places = cross.exponents(self.rows)
+        self.exponent = sum(self.places)
+        self.private_exponent = HEADROOM - ceil(log2(MOST_PRECISION * max(int(self.private.sum()), 1)))
+        empty = self.moments(np.zeros((sum(self.d), sum(self.d))), ())
+        self.deviation, self.blocks = empty.deviation, empty.blocks
+
+    def moments(self, C: Arr, parts: tuple[Sums, ...]) -> Moments:
+        """With the opened parts."""
+        return Moments(self.d, C, self.rows, self.n, self.levels, self.within, parts, self.noise)
+
+    def labels(self, y: Float64[Arr, " n"], site: int) -> Float64[Arr, " n"]:
+        """As they travel."""
+        return np.asarray(np.clip((y - self.levels[site]) / (LABEL_UNIT * self.deviation), -1.0, 1.0))
+
+    def part(
+        self,
+        got: Mapping[str, Some],
+        exponent: int,
+        scale: Float64[Arr, " D"],
+        n: Float64[Arr, " M"],
+        count: float,
+        mode: float,
+    ) -> Sums:
+        """Sums from opened words; the features were divided by ``scale``. Noise of private rows comes from each that has some."""
+        D, M, unit = sum(self.d), self.n_sites, LABEL_UNIT * self.deviation
+        o = np.where(n[:, None] > 0, cross.opened(got["o"], exponent), 0.0)
+        scalars = _joined(got["scalars"], exponent)
+        P = _full(cross.opened(got["P"], exponent), D) * np.outer(scale, scale)
+        b = cross.opened(got["b"], exponent) * scale * unit
+        found = Sums(P, o * scale, b, scalars[:M] * unit, float(scalars[M]) * unit**2, n, count, mode)
+        contributors = 2 if mode == NOISE else int(np.count_nonzero(self.private))
+        return steadied(found, self.noise * sqrt(contributors / 2), scale) if self.noise else found
+
+
+class SiteExchange:
+    """One site's half of an exchange.
+
+    Parameters
+    ----------
+    site, n_sites
+        its place in the roster, and the roster's length.
+    data
+        its rows and true labels.
+    n_common
+        how many rows all sites have.
+    seed
+        of its features: from its secret and the digest of its rows.
+    label_normals
+        a standard normal for each label, the same in each run.
+    random_bytes
+        the system's, for secrets and for the noise on entries.
+    """
+
+    def __init__(
+        self,
+        site: int,
+        n_sites: int,
+        rules: Rules,
+        data: SiteRows,
+        n_common: int,
+        *,
+        seed: int,
+        label_normals: Float64[Arr, " l"],
+        random_bytes: cross.RandomBytes,
+    ):
+        self.site, self._rules, self._data, self._n_common, self._random = site, rules, data, n_common, random_bytes
+        k = int(min(MOST_OWN, n_common / rules.rows_per_feature, cross.MOST_ENCRYPTED / max(n_sites - 1, 1)))
+        features, self.local, W = fit_features(data.X, n_common, data.own, data.y, k=k, seed=seed)
+        spread = float(np.std(data.y)) if len(data.y) else 0.0
+        if self.local is not None:
+            spread = float(np.sqrt(np.mean(self.local.left_out**2)))
+        self._error = rules.label_noise * spread * label_normals
+        inner = data.own < n_common
+        counts = [(~inner).sum(), inner.sum()]  # of private labels, of common ones
+        enough = np.array([each >= rules.least_labels for each in counts])
+        self._inner: Flags = inner
+        self._sent: Flags = enough[inner.astype(int)]
+        self._noisy: Arr = data.y + self._error
+        told: LocalModel | None = self.local
+        if not self._sent.all() or self._error.any():  # features know only labels that are sent
+            features, told, W = fit_features(
+                data.X, n_common, data.own[self._sent], self._noisy[self._sent], k=k, seed=seed
+            )
+        self.features: SiteFeatures = features
+        self._W, self._told_left = W, np.zeros(0) if told is None else told.left_out
+        self._private = W[data.own[self._sent & ~inner]]
+
+    def tell(self) -> Told:
+        """The first step."""
+        flags, y = np.zeros(self._n_common, dtype=bool), self._noisy[self._sent]
+        flags[self._data.own[self._sent & self._inner]] = True
+        level, deviation = _two_digits(float(y.mean()), float(y.std(ddof=1))) if len(y) else (0.0, 0.0)
+        norm = float(np.linalg.norm(self._W[: self._n_common], axis=1).max())
+        # A power of 2^(1/4), so that the norm tells little of the largest row.
+        norm = 2.0 ** (ceil(4 * log2(norm) - 1e-9) / 4) * (1 + 1e-12) if norm > 0 else 1.0
+        return Told(flags, self._W.shape[1], norm, level, deviation, len(self._private))
+
+    def announce(self, told: Sequence[Told], seed: bytes) -> cross.Message:
+        """The second step; ``seed`` is the digest of the attempt's chain. Raises `Refused` by the rules."""
+        self.terms = T = Terms(self._rules, told)
+        self._common, self._mine = self._W[: self._n_common][T.used], T.flags[self.site]
+        self._labels = np.zeros(T.rows)
+        if self._mine.any():
+            self._labels[self._mine] = T.labels(self._noisy[self._inner], self.site)
+        X, phi = self._common / T.norms[self.site], self._common[:, : T.d[self.site]] / T.norms[self.site]
+        Y = np.column_stack([phi * T.labelled[:, None], phi, T.share * self._labels, (T.share * self._mine)])
+        self._exact = Y.T @ X
+        self._secret, message = cross.announce(
+            seed, cross.fixed(X, T.places[0]), cross.fixed(Y, T.places[1]), self._random
+        )
+        return message
+
+    def add(self, messages: Sequence[cross.Message]) -> tuple[Words, dict[int, UInt64[np.ndarray, "d r"]]]:
+        """The third step: words of P, C, b, o and scalars; and for each other site what completes its own view.
+
+        Of P and C block (v, u) is Y_vᵀW_u for v > u. All shares of a word are added, then noise, then it is rounded once.
+        """
+        T, v, e = self.terms, self.site, self.terms.exponent
+        d, D, mine = T.d[v], sum(T.d), T.blocks[v]
+        P, C, b, o = (np.zeros(shape, dtype=WORD) for shape in ((D, D), (D, D), (D,), (T.n_sites, D)))
+        P[mine, mine], C[mine, mine] = _word(self._exact[:d, :d], e), _word(self._exact[d : 2 * d, :d], e)
+        b[mine], o[v, mine] = _word(self._exact[2 * d, :d], e), _word(self._exact[2 * d + 1, :d], e)
+        shares, self._kept = {}, {}
+        for u, message in enumerate(messages):
+            if u == v:
+                continue
+            theirs, du = T.blocks[u], T.d[u]
+            first = self._secret.share_of_own_projection(message.encrypted)  # of Y_vᵀW_u
+            second = self._secret.share_of_own_encryption(message.projected)  # of Y_uᵀW_v
+            if v > u:
+                P[mine, theirs], C[mine, theirs] = first[:d, :du], first[d : 2 * d, :du]
+            else:
+                P[theirs, mine], C[theirs, mine] = second[:du, :d], second[du : 2 * du, :d]
+            b[theirs] += first[2 * d, :du]
+            b[mine] += second[2 * du, :d]
+            o[v, theirs], o[u, mine] = first[2 * d + 1, :du], second[2 * du + 1, :d]
+            further = first[d : 2 * d, du:]
+            shares[u] = cross.rounded(further + self._noise(further.shape, e))
+            self._kept[u] = cross.rounded(second[du : 2 * du, d:])
+        own = np.repeat(np.arange(T.n_sites) == v, T.d)
+        touched = np.logical_or.outer(own, own).astype(WORD)  # entries with own features
+        P += self._noise(P.shape, e) * touched
+        C += self._noise(C.shape, e) * touched
+        o[:, mine] += self._noise((T.n_sites, d), e)
+        labels, share, scalars = self._labels[self._mine], T.share[self._mine], np.zeros(T.n_sites + 1)
+        scalars[v], scalars[-1] = share @ labels, share @ labels**2
+        words = _rounded(P, b, o, scalars, e) | {"C": cross.rounded(C)[np.tril_indices(D)]}
+        return words, shares
+
+    def add_private(self, total: Mapping[str, Some], shares: Mapping[int, Some]) -> Words | None:
+        """The fourth step: the site opens the sums, and adds its private rows; None if no site has any.
+
+        Raises
+        ------
+        Refused
+            The opened sums cannot be: a site lied, or the coordinator helped one.
+        """
+        T, v, d, D = self.terms, self.site, self.terms.d[self.site], sum(self.terms.d)
+        P, C = (_full(cross.opened(total[name], T.exponent), D) for name in ("P", "C"))
+        self._check(P, C)
+        C = C / T.rows * np.outer(T.scale, T.scale)
+        self._C = positive(C) if T.noise else C
+        count, by_owner = float(T.n_labelled), (T.flags * T.share).sum(axis=1)
+        self._parts = (T.part(total, T.exponent, T.scale, by_owner, count, NOISE),) if T.n_labelled else ()
+        self._C_WW = self._common.T @ self._common / T.rows
+        self._C_Wx = np.zeros((self._common.shape[1], D))
+        self._C_Wx[:d] = self._C[T.blocks[v]]
+        for u, share in shares.items():
+            further = cross.opened(share + self._kept[u], T.exponent).T
+            self._C_Wx[d:, T.blocks[u]] = further * T.norms[u] * T.norms[v] / T.rows
+        self._C_Wx[:, T.blocks[v]] = self._C_WW[:, :d]
+        if not T.private.any():
+            return None
+        p, o, b, scalars = np.zeros((D, D)), np.zeros((T.n_sites, D)), np.zeros(D), np.zeros(2 * T.n_sites + 1)
+        if len(self._private):
+            x, t, w = self._completed(), T.labels(self._noisy[self._sent & ~self._inner], v), self._precision
+            p, b, o[v] = w * x.T @ x, w * x.T @ t, w * x.sum(axis=0)
+            scalars[v], scalars[T.n_sites], scalars[T.n_sites + 1 + v] = w * t.sum(), w * t @ t, w * len(t)
+            p = p + T.noise * self._normal(p.shape)
+            o = o + T.noise * (T.private > 0)[:, None] * self._normal(o.shape)
+        e = T.private_exponent
+        return _rounded(_word(p, e), _word(b, e), _word(o, e), scalars, e)
+
+    def parts(
+        self, total: Mapping[str, Some] | None, normals: Float64[Arr, " r"]
+    ) -> dict[int, UInt64[np.ndarray, " q"]]:
+        """The fifth step: the fit, and the words of this site's parts of the score at each other site's labelled common rows.
+
+        ``normals``: a standard normal for each common row in use, the same for each individual and model. With two sites no parts
+        leave: one would be the other's alone.
+        """
+        T, v = self.terms, self.site
+        if total is not None:
+            n = _joined(total["scalars"], T.private_exponent)[T.n_sites + 1 :]
+            scale = T.scale * sqrt(T.n_sites)
+            private = T.part(total, T.private_exponent, scale, n, float(T.private.sum()), NOISE_PRIVATE)
+            self._parts = (*self._parts, private)
+        m = T.moments(self._C, self._parts)
+        self.fit: Fit = fit(m)
+        self.own = Own.of(m, v, self._C_WW, self._C_Wx)
+        beta = weights(self.fit, range(T.n_sites))
+        sizes = [norm * float(np.linalg.norm(beta[block])) for norm, block in zip(T.norms, T.blocks, strict=True)]
+        bound = T.n_sites * max(sizes) + 1e-300
+        self._score_exponent = HEADROOM - ceil(log2(bound))
+        part = self._common[:, : T.d[v]] @ beta[T.blocks[v]]
+        self._part = part[self._mine]
+        if T.noise:  # an exact score would be an equation of 53 bits on the features
+            grain = SCORE_GRAIN * T.deviation
+            part = np.rint((part + SCORE_NOISE * T.deviation * normals) / grain) * grain
+            part = np.clip(part, -bound / T.n_sites, bound / T.n_sites)
+        others = (u for u in range(T.n_sites) if u != v and T.flags[u].any() and T.n_sites > 2)
+        return {u: _word(part[T.flags[u]], self._score_exponent) for u in others}
+
+    def finish(self, words: UInt64[np.ndarray, " q"] | None) -> Verdict:
+        """The last step: the verdict by own labels; ``words``: the sum of the others' parts, None if none came."""
+        T, data, score = self.terms, self._data, None
+        if words is not None:
+            others = np.ldexp(words.view(np.int64).astype(np.float64), -self._score_exponent)
+            score = self.fit.intercept(self.site) + self._part + others
+        private = len(self._private) > 0
+        return site_verdict(
+            self.fit,
+            self.own,
+            data.y,
+            self._error,
+            self._W[data.own],
+            int(self._inner.sum()),
+            local=None if self.local is None else self.local.left_out,
+            score=score,
+            share=T.share[self._mine] if self._mine.any() else 0.0,
+            precision=self._precision if private else 0.0,
+            lone=1.0 / self._precision if private and not T.n_labelled else None,
+        )
+
+    @cached_property
+    def _precision(self) -> float:
+        """The weight of a private row; 1 where labels are equal."""
+        return min(precision(self._told_left, self.terms.deviation), MOST_PRECISION) if len(self._told_left) else 1.0
+
+    def _completed(self) -> Float64[Arr, "n D"]:
+        """Features of private rows, divided by the norms and by √M, and clipped at norm 1."""
+        T, k = self.terms, min(self._W.shape[1], max(self.terms.d[self.site], len(self._private) // 2))
+        own = Own.of(T.moments(self._C, ()), self.site, self._C_WW[:k, :k], self._C_Wx[:k])
+        x = own.complete(self._private[:, :k]) / (T.scale * sqrt(T.n_sites))
+        return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1), 1.0)[:, None])
+
+    def _check(self, P: Arr, C: Arr) -> None:
+        limit, D = 8 * self.terms.noise + 1e-3, len(P)
+        size, mine = np.sqrt(np.maximum(np.diag(P) + limit, 0.0)), self.terms.blocks[self.site]
+        d = self.terms.d[self.site]
+        beyond = [np.linalg.eigvalsh(each)[0] + 2 * limit * sqrt(D) for each in (P, C)]
+        beyond += [(np.outer(size, size) + limit - np.abs(P)).min()]
+        beyond += [limit - np.abs(P[mine, mine] - self._exact[:d, :d]).max()]
+        if min(beyond) < 0:
+            raise Refused(
+                "the opened second moments cannot be those of any columns: a site or the coordinator changed them."
+            )
+
+    def _normal(self, shape: tuple[int, ...]) -> Arr:
+        return cross.normal(shape, self._random)
+
+    def _noise(self, shape: tuple[int, ...], exponent: int) -> Some:
+        return _word(self.terms.noise * self._normal(shape), exponent)
+
+
+def total(answers: Sequence[Words]) -> Words:
+    """What masks and seal leave of all sites' words: their sum."""
+    return {name: np.asarray(np.sum([each[name] for each in answers], axis=0, dtype=WORD)) for name in answers[0]}
+
+
+def _rounded(P: Some, b: Some, o: Some, scalars: Arr, exponent: int) -> Words:
+    """Each word rounded once; scalars whole, in two halves of 32 bits."""
+    whole = _word(scalars, exponent)
+    halves = np.stack([whole & np.uint64(0xFFFFFFFF), whole >> np.uint64(32)])
+    lower = cross.rounded(P)[np.tril_indices(len(P))]
+    return {"P": lower, "b": cross.rounded(b), "o": cross.rounded(o), "scalars": halves}
+
+
+def _joined(halves: Some, exponent: int) -> Arr:
+    whole = halves[0] + (halves[1] << np.uint64(32))
+    return np.asarray(np.ldexp(whole.view(np.int64).astype(np.float64), -exponent))
+
+
+def _word(values: Arr, exponent: int) -> Some:
+    return np.asarray(np.rint(np.ldexp(values, exponent)), dtype=np.int64).view(WORD)
+
+
+def _full(lower: Arr, size: int) -> Arr:
+    A = np.zeros((size, size))
+    A[np.tril_indices(size)] = lower
+    return np.asarray(np.tril(A) + np.tril(A, -1).T)
+
+
+def _two_digits(level: float, deviation: float) -> tuple[float, float]:
+    """The deviation with two digits, and the level to the same decimal place."""
+    if not deviation > 0.0:
+        return level, 0.0
+    step = 10.0 ** (floor(log10(deviation)) - 1)
+    return round(level / step) * step, round(deviation / step) * step
