@@ -29,7 +29,7 @@ from coreg_core.numerics.arrays import Arr, Ints
 SECRET_ROWS, DEVIATION = 3328, 4096.0
 MOST_PROJECTED, MOST_ENCRYPTED = 448, 1024  # columns of all other sites together that one site meets
 SHARE_BITS = 32
-_R_BITS, _Y_BITS, _ROWS = 16, 16, 2048  # bits of an entry of R; binary places of Y; rows at a time
+_R_BITS, _Y_BITS, _ROWS = 16, 16, 1024  # bits of an entry of R; binary places of Y; rows at a time
 # The entropy of a column of R covers its row of H, all words of it that can be opened, and 2 · 128 bits.
 RANDOM_ROWS = -(-(64 * SECRET_ROWS + SHARE_BITS * MOST_ENCRYPTED + 256) // _R_BITS)
 
@@ -91,12 +91,13 @@ def announce(
         raise ValueError("a seed of 32 bytes, columns of equally many rows, and Y below 2²³ are needed.")
     S = np.frombuffer(random_bytes(8 * SECRET_ROWS * W.shape[1]), WORD).reshape(SECRET_ROWS, -1)
     R = np.frombuffer(random_bytes(2 * RANDOM_ROWS * Y.shape[1]), "<u2").astype(np.int64).reshape(RANDOM_ROWS, -1)
-    rows, by_columns = np.concatenate([Y, R - (1 << 15)]), np.asfortranarray(S)
+    rows, S_digits = np.concatenate([Y, R - (1 << 15)]), _digits(S)
     B, H = np.empty((len(rows), W.shape[1]), dtype=WORD), np.zeros((Y.shape[1], SECRET_ROWS), dtype=WORD)
     for block, A in _public(seed, len(rows)):
+        digits = _digits(A)
         error = np.rint(DEVIATION * normal((len(A), W.shape[1]), random_bytes)).astype(np.int64)
-        B[block] = A @ by_columns + error.view(WORD)
-        H += _product(rows[block], A)
+        B[block] = _times(digits, S_digits) + error.view(WORD)
+        H += _times_small(rows[block], digits)
     B[: len(W)] += W.view(WORD)
     return Secret(S, rows), Message(B, H)
 
@@ -143,11 +144,33 @@ def normal(shape: tuple[int, ...], random_bytes: RandomBytes) -> Float64[Arr, ".
 
 
 def _product(small: Int64[Ints, "n a"], wide: UInt64[np.ndarray, "n c"]) -> UInt64[np.ndarray, "a c"]:
-    """smallᵀ wide mod 2⁶⁴ for |small| < 2²³: the words' four 16-bit digits in one exact product of float64 (sums below 2⁵¹)."""
+    """smallᵀ wide mod 2⁶⁴ for |small| < 2²³."""
     total = np.zeros((small.shape[1], wide.shape[1]), dtype=WORD)
-    shifts = np.uint64(16) * np.arange(4, dtype=np.uint64)
     for first in range(0, len(small), _ROWS):
-        digits = np.ascontiguousarray(wide[first : first + _ROWS]).view("<u2").astype(np.float64)
-        part = (small[first : first + _ROWS].T.astype(np.float64) @ digits).astype(np.int64).view(WORD)
-        total += (part.reshape(*total.shape, 4) << shifts).sum(axis=2, dtype=np.uint64)
+        total += _times_small(small[first : first + _ROWS], _digits(wide[first : first + _ROWS]))
+    return total
+
+
+# Words are four digits of 16 bits, so that products are those of float64, and exact: sums stay below 2⁵³.
+
+
+def _digits(words: UInt64[np.ndarray, "r c"]) -> Float64[Arr, "4 r c"]:
+    """The lowest digit first."""
+    apart = np.ascontiguousarray(words).view("<u2").reshape(*words.shape, 4)
+    return np.ascontiguousarray(np.moveaxis(apart, 2, 0)).astype(np.float64)
+
+
+def _times_small(small: Int64[Ints, "n a"], digits: Float64[Arr, "4 n c"]) -> UInt64[np.ndarray, "a c"]:
+    parts = small.T.astype(np.float64) @ digits
+    shifted = [part.astype(np.int64).view(WORD) << np.uint64(16 * i) for i, part in enumerate(parts)]
+    return np.asarray(np.sum(shifted, axis=0, dtype=WORD))
+
+
+def _times(left: Float64[Arr, "4 r c"], right: Float64[Arr, "4 c k"]) -> UInt64[np.ndarray, "r k"]:
+    """The product mod 2⁶⁴: digit i of the left meets the digits of the right that are not shifted out."""
+    k, total = right.shape[2], np.zeros((left.shape[1], right.shape[2]), dtype=WORD)
+    for i in range(4):
+        parts = (left[i] @ np.concatenate(right[: 4 - i], axis=1)).astype(np.int64).view(WORD)
+        for j in range(4 - i):
+            total += parts[:, j * k : (j + 1) * k] << np.uint64(16 * (i + j))
     return total

@@ -48,6 +48,8 @@ def test_the_product_of_words_is_exact(seed, rows, largest):
     wide = rng.integers(0, 2**64, size=(rows, 3), dtype=np.uint64)
     exact = [[sum(a * b for a, b in zip(x, z, strict=True)) % 2**64 for z in wide.T.tolist()] for x in small.T.tolist()]
     assert cross._product(small, wide).tolist() == exact
+    tall = rng.integers(0, 2**64, size=(rows, 2), dtype=np.uint64)
+    assert (cross._times(cross._digits(tall.T), cross._digits(wide)) == tall.T @ wide).all()
 
 
 def test_the_public_matrix_depends_on_its_seed_and_its_place_alone():
