@@ -11,9 +11,16 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from hypothesis import HealthCheck, settings
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
 install_import_hook("coreg_core", "executed_types.check")
+# Shapes are executed where the mathematics is tested. Elsewhere, and in tests of many rounds, they would double the time.
+MANY_ROUNDS = {"test_certificates.py", "test_golden.py", "test_schedules.py", "test_scikit_learn_checks.py"}
+
+
+def pytest_runtest_setup(item):
+    config.update("jaxtyping_disable", item.path.parent.name != "core" or item.path.name in MANY_ROUNDS)
+
 
 # A shared or loaded machine is slow without anything being wrong, so there are no deadlines; and no example database,
 # whose files two workers would write at once. In CI the examples are the same on every run.

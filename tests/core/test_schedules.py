@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from executed_types import unchecked
 from hypothesis import given, settings
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, Problem, problems, random_site, reference, terms, value
@@ -245,8 +244,7 @@ def test_columns_stop_by_themselves_and_agree_with_closed_forms(name, problem):
                 assert_array_equal(targets, frozen[j][0])
                 assert progress.gap[j] == frozen[j][1]
 
-    with unchecked():
-        state = run_in_memory(schedule, views, on_step=look)
+    state = run_in_memory(schedule, views, on_step=look)
     models, progress = schedule.models(state), schedule.progress(state)
     assert overall_stop(progress.stops) is not None
     for j, coupling in enumerate(couplings):
