@@ -12,14 +12,14 @@ from benchmarks.benefit.partition import Partition
 from benchmarks.papers.jobs import JSON
 from coreg_core.additive.model.features import Standardiser, candidates
 from coreg_core.additive.model.local_fit import fit_alone
-from coreg_core.estimators.additive_training import DEFAULT_RULES
+from coreg_core.additive.moments import Rules
 from coreg_core.evaluation.probability import Probability, fit_probability, quality
 from coreg_core.kernels.leave_one_out import RIDGES
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
 from coreg_sim.benefit.trial import Federation
 
-LEAST_COMMON = 150  # labelled individuals that the default rules want
+RULES = Rules()  # of a federation
 Z90 = 1.6449
 
 
@@ -39,8 +39,8 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
     }
     if M > 2:
         found["score, one missing"] = memory.changes(memory.scores(missing=True))
-    if len(np.unique(np.concatenate(partition.labelled))) >= LEAST_COMMON:
-        default = Federation(partition, draw, rules=DEFAULT_RULES)
+    if len(np.unique(np.concatenate(partition.labelled))) >= RULES.least_rows:
+        default = Federation(partition, draw, rules=RULES)
         found |= {
             "default score": _against(memory, default.scores()),
             "default joined": _against(memory, default.joined),

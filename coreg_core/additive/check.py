@@ -195,11 +195,11 @@ def site_verdict(
     Parameters
     ----------
     y, error
-        true labels, and the noise with which they were told.
+        true labels, and the noise on the labels that the site sent.
     local
         left-out residuals of the local model.
     score
-        scores of the common labelled rows; None without.
+        scores of the common labelled rows; None without a score.
     share, precision
         weights of the labels of common rows, and of private ones, in the fit.
     lone

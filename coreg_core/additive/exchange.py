@@ -1,16 +1,16 @@
-r"""The exchange of second moments: what one site of a federation computes in each step. Nothing here sends, seals or signs.
+r"""The exchange of second moments: the computations of one site, step by step, without sending, sealing or signing.
 
-| step | a site has received | it answers |
+| step | input | output |
 |---|---|---|
-| `tell` | | `Told`: which common individuals it has labels of, sizes, level and deviation of its labels |
-| `announce` | what all told | its message of cross products |
-| `add` | all messages | its words of the sums, and a share for each other site |
-| `add_private` | the sum of all words, the shares for it | its words of the sums over private rows, if any site has such rows |
-| `parts` | the sum of these words | its parts of the score at the labelled common rows of each other site |
-| `finish` | the sum of the others' parts | nothing: the site has its models and its verdict |
+| `summary` | | `SiteSummary`: labelled common individuals, sizes, level and deviation of the labels |
+| `announce` | all summaries | the site's message of cross products |
+| `add` | all messages | the site's words of the sums, and a share for each other site |
+| `add_private` | the sum of all words, the shares for this site | words of sums over private rows, if a site has such rows |
+| `parts` | the sum of these words | parts of the score at the labelled common rows of each other site |
+| `finish` | the sum of the others' parts | the verdict; the site has its models |
 
-A `Words` is a dictionary of names to words modulo 2⁶⁴. Sums of words are all that leaves the coordinator. With noise 0 the
-result is that of memory within the fixed-point error, given the same features, sizes and labels.
+`Words` maps a name to words modulo 2⁶⁴. A site opens sums of words, and no other site's words. With noise 0 the result equals
+training in memory within the fixed-point error, for the same features, sizes and labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import MOST_FEATURES, MOST_OWN, LocalModel, SiteFeatures, SiteRows, fit_features
 from coreg_core.additive.fit import Fit, fit
 from coreg_core.additive.models import Own, weights
-from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Sums, positive, precision, steadied
+from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Rules, Sums, positive, precision, steadied
 from coreg_core.errors import Refused
 from coreg_core.masking.fixed_point import HEADROOM, WORD
 from coreg_core.numerics.arrays import Arr
@@ -41,21 +41,9 @@ Words: TypeAlias = dict[str, Some]
 Flags: TypeAlias = Bool[np.ndarray, "..."]
 
 
-@dataclass(frozen=True)
-class Rules:
-    """Terms of a plan: labelled rows for each feature; noise on opened entries, for features whose largest row norm is 1; noise
-    on told labels, in left-out deviations of the local model; the fewest labels of a site that sends any, and of all sites."""
-
-    rows_per_feature: int = 10
-    noise: float = 0.01
-    label_noise: float = 0.5
-    least_labels: int = 20
-    least_rows: int = 150
-
-
 @dataclass(frozen=True, eq=False)
-class Told:
-    """What a site tells the members of itself. ``labelled``: a flag for each common individual."""
+class SiteSummary:
+    """What the members learn of one site. ``labelled`` has a flag for each common individual."""
 
     labelled: Flags
     width: int  # columns of W
@@ -66,7 +54,7 @@ class Told:
 
 
 class Terms:
-    """What every site computes alone, and alike, from what all told: rows, sizes, units and exponents.
+    """Rows, sizes, units and exponents. Each site derives the same ones from all summaries.
 
     Raises
     ------
@@ -74,11 +62,11 @@ class Terms:
         A rule is not kept.
     """
 
-    def __init__(self, rules: Rules, told: Sequence[Told]):
-        s, self.n_sites, self.noise = rules.rows_per_feature, len(told), rules.noise
-        flags = np.array([each.labelled for each in told])
-        self.private = np.array([each.private for each in told])
-        while True:  # a site with fewer labels than features sends none, which may change how many features there are
+    def __init__(self, rules: Rules, summaries: Sequence[SiteSummary]):
+        s, self.n_sites, self.noise = rules.rows_per_feature, len(summaries), rules.noise
+        flags = np.array([each.labelled for each in summaries])
+        self.private = np.array([each.private for each in summaries])
+        while True:  # A site with fewer labels than features sends none. This can change the number of features.
             self.n_labelled = int(flags.any(axis=0).sum())
             counted = self.n_labelled or int(self.private.sum())
             most = (cross.MOST_PROJECTED / max(self.n_sites - 1, 1) - 2) / 2
@@ -99,16 +87,16 @@ class Terms:
             )
         if not self.n_labelled and unlabelled < s * d:
             raise Refused(f"{unlabelled} common individuals, where private labels with {d} features need {s * d}.")
-        # The few unlabelled rows would be told by the difference of two sums: they stay out of all of them.
+        # The difference of two sums would disclose a few unlabelled rows, so no sum contains them.
         self.used = flags.any(axis=0) if 0 < unlabelled < s * d else np.ones(flags.shape[1], dtype=bool)
         self.flags, self.rows = flags[:, self.used], int(self.used.sum())
         self.labelled: Flags = np.asarray(self.flags.any(axis=0))
-        self.d = tuple(min(d, each.width) for each in told)
-        self.norms = np.array([each.norm for each in told])
+        self.d = tuple(min(d, each.width) for each in summaries)
+        self.norms = np.array([each.norm for each in summaries])
         self.scale = np.repeat(self.norms, self.d)
         self.n = (self.flags.sum(axis=1) + self.private).astype(float)
-        self.levels = np.array([each.level for each in told])
-        self.within = float(np.maximum(self.n - 1, 0) @ np.array([each.deviation**2 for each in told]))
+        self.levels = np.array([each.level for each in summaries])
+        self.within = float(np.maximum(self.n - 1, 0) @ np.array([each.deviation**2 for each in summaries]))
         self.share = 1.0 / np.maximum(self.flags.sum(axis=0), 1)  # of an individual with labels of several sites
         self.places = cross.exponents(self.rows)
         self.exponent = sum(self.places)
@@ -121,7 +109,7 @@ class Terms:
         return Moments(self.d, C, self.rows, self.n, self.levels, self.within, parts, self.noise)
 
     def labels(self, y: Float64[Arr, " n"], site: int) -> Float64[Arr, " n"]:
-        """As they travel."""
+        """Scaled labels in [−1, 1], as a site sends them."""
         return np.asarray(np.clip((y - self.levels[site]) / (LABEL_UNIT * self.deviation), -1.0, 1.0))
 
     def part(
@@ -133,7 +121,7 @@ class Terms:
         count: float,
         mode: float,
     ) -> Sums:
-        """Sums from opened words; the features were divided by ``scale``. Noise of private rows comes from each that has some."""
+        """Sums from opened words of features divided by ``scale``. Each site with private rows adds noise to their sums."""
         D, M, unit = sum(self.d), self.n_sites, LABEL_UNIT * self.deviation
         o = np.where(n[:, None] > 0, cross.opened(got["o"], exponent), 0.0)
         scalars = _joined(got["scalars"], exponent)
@@ -188,28 +176,28 @@ class SiteExchange:
         self._inner: Flags = inner
         self._sent: Flags = enough[inner.astype(int)]
         self._noisy: Arr = data.y + self._error
-        told: LocalModel | None = self.local
-        if not self._sent.all() or self._error.any():  # features know only labels that are sent
-            features, told, W = fit_features(
+        noisy: LocalModel | None = self.local
+        if not self._sent.all() or self._error.any():  # Features use only labels that the site sends.
+            features, noisy, W = fit_features(
                 data.X, n_common, data.own[self._sent], self._noisy[self._sent], k=k, seed=seed
             )
         self.features: SiteFeatures = features
-        self._W, self._told_left = W, np.zeros(0) if told is None else told.left_out
+        self._W, self._noisy_left_out = W, np.zeros(0) if noisy is None else noisy.left_out
         self._private = W[data.own[self._sent & ~inner]]
 
-    def tell(self) -> Told:
+    def summary(self) -> SiteSummary:
         """The first step."""
         flags, y = np.zeros(self._n_common, dtype=bool), self._noisy[self._sent]
         flags[self._data.own[self._sent & self._inner]] = True
         level, deviation = _two_digits(float(y.mean()), float(y.std(ddof=1))) if len(y) else (0.0, 0.0)
         norm = float(np.linalg.norm(self._W[: self._n_common], axis=1).max())
-        # A power of 2^(1/4), so that the norm tells little of the largest row.
+        # A power of 2^(1/4) discloses little of the largest row.
         norm = 2.0 ** (ceil(4 * log2(norm) - 1e-9) / 4) * (1 + 1e-12) if norm > 0 else 1.0
-        return Told(flags, self._W.shape[1], norm, level, deviation, len(self._private))
+        return SiteSummary(flags, self._W.shape[1], norm, level, deviation, len(self._private))
 
-    def announce(self, told: Sequence[Told], seed: bytes) -> cross.Message:
+    def announce(self, summaries: Sequence[SiteSummary], seed: bytes) -> cross.Message:
         """The second step; ``seed`` is the digest of the attempt's chain. Raises `Refused` by the rules."""
-        self.terms = T = Terms(self._rules, told)
+        self.terms = T = Terms(self._rules, summaries)
         self._common, self._mine = self._W[: self._n_common][T.used], T.flags[self.site]
         self._labels = np.zeros(T.rows)
         if self._mine.any():
@@ -223,9 +211,9 @@ class SiteExchange:
         return message
 
     def add(self, messages: Sequence[cross.Message]) -> tuple[Words, dict[int, UInt64[np.ndarray, "d r"]]]:
-        """The third step: words of P, C, b, o and scalars; and for each other site what completes its own view.
+        """The third step: words of P, C, b, o and scalars, and a share of the further features of each other site.
 
-        Of P and C block (v, u) is Y_vᵀW_u for v > u. All shares of a word are added, then noise, then it is rounded once.
+        Block (v, u) of P and C is Y_vᵀW_u for v > u. A word is the sum of its shares and noise, rounded once.
         """
         T, v, e = self.terms, self.site, self.terms.exponent
         d, D, mine = T.d[v], sum(T.d), T.blocks[v]
@@ -260,7 +248,7 @@ class SiteExchange:
         return words, shares
 
     def add_private(self, total: Mapping[str, Some], shares: Mapping[int, Some]) -> Words | None:
-        """The fourth step: the site opens the sums, and adds its private rows; None if no site has any.
+        """The fourth step: open the sums, and add the site's private rows. The result is None if no site has private rows.
 
         Raises
         ------
@@ -298,8 +286,8 @@ class SiteExchange:
     ) -> dict[int, UInt64[np.ndarray, " q"]]:
         """The fifth step: the fit, and the words of this site's parts of the score at each other site's labelled common rows.
 
-        ``normals``: a standard normal for each common row in use, the same for each individual and model. With two sites no parts
-        leave: one would be the other's alone.
+        ``normals`` has a standard normal for each common row in use, always the same one for an individual and a model. With two
+        sites there are no parts: a sum of one part would disclose it.
         """
         T, v = self.terms, self.site
         if total is not None:
@@ -316,7 +304,7 @@ class SiteExchange:
         self._score_exponent = HEADROOM - ceil(log2(bound))
         part = self._common[:, : T.d[v]] @ beta[T.blocks[v]]
         self._part = part[self._mine]
-        if T.noise:  # an exact score would be an equation of 53 bits on the features
+        if T.noise:  # An exact score would be an equation of 53 bits about the features.
             grain = SCORE_GRAIN * T.deviation
             part = np.rint((part + SCORE_NOISE * T.deviation * normals) / grain) * grain
             part = np.clip(part, -bound / T.n_sites, bound / T.n_sites)
@@ -327,8 +315,7 @@ class SiteExchange:
         """The last step: the verdict by own labels; ``words``: the sum of the others' parts, None if none came."""
         T, data, score = self.terms, self._data, None
         if words is not None:
-            others = np.ldexp(words.view(np.int64).astype(np.float64), -self._score_exponent)
-            score = self.fit.intercept(self.site) + self._part + others
+            score = self.fit.intercept(self.site) + self._part + _value(words, self._score_exponent)
         private = len(self._private) > 0
         return site_verdict(
             self.fit,
@@ -347,7 +334,11 @@ class SiteExchange:
     @cached_property
     def _precision(self) -> float:
         """The weight of a private row; 1 where labels are equal."""
-        return min(precision(self._told_left, self.terms.deviation), MOST_PRECISION) if len(self._told_left) else 1.0
+        return (
+            min(precision(self._noisy_left_out, self.terms.deviation), MOST_PRECISION)
+            if len(self._noisy_left_out)
+            else 1.0
+        )
 
     def _completed(self) -> Float64[Arr, "n D"]:
         """Features of private rows, divided by the norms and by √M, and clipped at norm 1."""
@@ -376,7 +367,7 @@ class SiteExchange:
 
 
 def total(answers: Sequence[Words]) -> Words:
-    """What masks and seal leave of all sites' words: their sum."""
+    """The sum of all sites' words, which the sealed sum opens."""
     return {name: np.asarray(np.sum([each[name] for each in answers], axis=0, dtype=WORD)) for name in answers[0]}
 
 
@@ -389,8 +380,11 @@ def _rounded(P: Some, b: Some, o: Some, scalars: Arr, exponent: int) -> Words:
 
 
 def _joined(halves: Some, exponent: int) -> Arr:
-    whole = halves[0] + (halves[1] << np.uint64(32))
-    return np.asarray(np.ldexp(whole.view(np.int64).astype(np.float64), -exponent))
+    return _value(halves[0] + (halves[1] << np.uint64(32)), exponent)
+
+
+def _value(words: Some, exponent: int) -> Arr:
+    return np.asarray(np.ldexp(words.view(np.int64).astype(np.float64), -exponent))
 
 
 def _word(values: Arr, exponent: int) -> Some:

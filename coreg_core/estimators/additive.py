@@ -1,5 +1,6 @@
 r"""Additive views: sites or views with different columns learn parts that add up, by second moments and in closed form."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -7,11 +8,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.additive.features import SiteRows
+from coreg_core.additive.moments import IN_MEMORY
 from coreg_core.errors import BadData
 from coreg_core.estimators._parameters import COUNT, VIEWS, fit_context, generator
 from coreg_core.estimators._scores import Regressor
 from coreg_core.estimators._views import MultiView, read_mask, warn_of_hidden
-from coreg_core.estimators.additive_training import Rules, Trained, train
+from coreg_core.estimators.additive_training import Trained, train
 from coreg_core.numerics.arrays import Arr, Ints
 
 
@@ -69,7 +71,7 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
             len(places),
             seed=int(generator(self.random_state).integers(2**31 - 1)),
             kernel=self.kernel,  # type: ignore[arg-type]  # one of the two: `_parameter_constraints`
-            rules=Rules(self.rows_per_feature),
+            rules=replace(IN_MEMORY, rows_per_feature=self.rows_per_feature),
             one_owner=one_owner,
         )
         self.labels_ = [site.y for site in sites]

@@ -16,25 +16,22 @@ from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import Kernel, LocalModel, SiteFeatures, SiteRows, fit_features, sizes
 from coreg_core.additive.fit import Fit, fit
 from coreg_core.additive.models import Own, missing_variance, weights
-from coreg_core.additive.moments import NOISE_PRIVATE, Moments, Sums, positive, precision, steadied, sums
+from coreg_core.additive.moments import (
+    IN_MEMORY,
+    NOISE_PRIVATE,
+    Moments,
+    Rules,
+    Sums,
+    positive,
+    precision,
+    steadied,
+    sums,
+)
 from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import one_thread
 
-
-@dataclass(frozen=True)
-class Rules:
-    """``rows_per_feature``: labelled rows for each feature. Of a federation: ``noise`` on opened entries, for features whose
-    largest row norm is 1, and ``label_noise`` on told labels, in left-out deviations of the local model."""
-
-    rows_per_feature: int = 8
-    noise: float = 0.0
-    label_noise: float = 0.0
-
-
 Flags = Bool[np.ndarray, "..."]
-DEFAULT_RULES = Rules(10, 0.01, 0.5)  # of a federation
-MEMORY = Rules()
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +103,7 @@ def train(
     *,
     seed: int = 0,
     kernel: Kernel = "gaussian",
-    rules: Rules = MEMORY,
+    rules: Rules = IN_MEMORY,
     one_owner: bool = False,
 ) -> Trained:
     """Train on the rows of all sites.

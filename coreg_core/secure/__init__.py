@@ -1,1 +1,1 @@
-"""What sites compute on each other's columns without seeing them; the messages are the only thing that leaves a site."""
+"""Computations on the columns of several sites by messages that hide the columns."""

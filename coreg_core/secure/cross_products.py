@@ -5,13 +5,14 @@ r"""Cross products Yᵀ W of two sites' columns from one message of each site, b
     owner of Y   H = [Y; R]ᵀ A                 R uniform in [−2¹⁵, 2¹⁵), p rows                ("projected")
     shares       [Y; R]ᵀ B  and  −H S          their sum is Yᵀ W + [Y; R]ᵀ E  (mod q)
 
-Y and W are integers in fixed point. B serves all other sites, and so does H. A share leaves rounded to its highest 32 bits:
-unrounded ones of a hostile H tell coordinates of E exactly, and then S (tests/attacks). H alone is uniform within 2⁻¹²⁸ by the
-leftover hash lemma, whatever B is, so opened words tell of a column of Y at most their own number of bits. B hides W under LWE
-with 32 bits of hints for each of at most `MOST_PROJECTED` columns: core-SVP 254 for outsiders, 126 for all hints together. For H
-that is chosen after A and B no proof is known. S, E and R are fresh in each attempt: never for the same A a second time.
+Y and W are integers in fixed point. One B serves all other sites, and so does one H. A share is rounded to its highest 32 bits
+before it leaves. Whole shares of a hostile H would disclose coordinates of E exactly, and from them S
+(tests/core/test_cross_products.py). H alone is uniform within 2⁻¹²⁸ by the leftover hash lemma, for any B. So opened words
+disclose at most their own number of bits of a column of Y. B hides W under LWE with 32 bits of hints for each of at most
+`MOST_PROJECTED` columns: core-SVP 254 for outsiders, 126 with all hints. No proof is known for an H that is chosen after A and
+B. S, E and R are fresh in each attempt. Never use them for the same A again.
 
-Every array of the right shape is a valid message: there is no range, key or modulus to prove.
+Every array of the right shape is a valid message: no range, key or modulus needs a proof.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +41,7 @@ RandomBytes = Callable[[int], bytes]
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What a site sends, to all: B for its columns of W, H for its columns of Y."""
+    """A site's message to all others: B for its columns of W, H for its columns of Y."""
 
     encrypted: Words
     projected: Words
@@ -48,7 +49,7 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class Secret:
-    """What stays at the site until the attempt ends."""
+    """The secret of a site for one attempt."""
 
     S: Words
     rows: Int64[Ints, "_ _"]  # [Y; R]
@@ -151,7 +152,7 @@ def _product(small: Int64[Ints, "n a"], wide: UInt64[np.ndarray, "n c"]) -> UInt
     return total
 
 
-# Words are four digits of 16 bits, so that products are those of float64, and exact: sums stay below 2⁵³.
+# Words are split into four digits of 16 bits. Their products in float64 are exact, because sums stay below 2⁵³.
 
 
 def _digits(words: UInt64[np.ndarray, "r c"]) -> Float64[Arr, "4 r c"]:

@@ -1,4 +1,4 @@
-"""The exchange of second moments in one process: each site uses of the others only what it received, and ends as in memory."""
+"""The exchange of second moments in one process. Each site uses only what it received, and gets the result of memory."""
 
 import os
 from dataclasses import replace
@@ -7,11 +7,11 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from coreg_core.additive.exchange import LABEL_UNIT, Rules, SiteExchange, Terms, Told, total
+from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange, SiteSummary, Terms, total
 from coreg_core.additive.features import SiteRows
 from coreg_core.additive.fit import fit
 from coreg_core.additive.models import Own, weights
-from coreg_core.additive.moments import NOISE_PRIVATE, sums
+from coreg_core.additive.moments import NOISE_PRIVATE, Rules, sums
 from coreg_core.errors import Refused
 from coreg_core.secure import cross_products as cross
 
@@ -20,7 +20,7 @@ EXACT = Rules(noise=0.0, label_noise=0.0)
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """A short secret: the sums are the same, and test_cross_products.py has the length that protects."""
+    """A short secret gives the same sums. test_cross_products.py tests the real length."""
     monkeypatch.setattr(cross, "SECRET_ROWS", 64)
     monkeypatch.setattr(cross, "RANDOM_ROWS", 320)
 
@@ -49,9 +49,9 @@ def problem(n_sites, common, labelled, private, seed, rules, twice=15):
 
 
 def exchanged(sites):
-    """The coordinator: it hands on what is told, and adds words."""
-    told = [site.tell() for site in sites]
-    messages = [site.announce(told, bytes(32)) for site in sites]
+    """Relay the summaries and messages, and add the words, as the coordinator does."""
+    summaries = [site.summary() for site in sites]
+    messages = [site.announce(summaries, bytes(32)) for site in sites]
     words, shares = zip(*[site.add(messages) for site in sites], strict=True)
     n = len(sites)
     second = [s.add_private(total(words), {u: shares[u][v] for u in range(n) if u != v}) for v, s in enumerate(sites)]
@@ -136,8 +136,8 @@ def test_under_the_default_rules_a_score_knows_what_no_site_does():
 
 def test_a_changed_sum_that_no_columns_have_is_refused():
     sites, _, _ = problem(3, 300, (90, 60, 40), (0, 0, 0), 2, EXACT)
-    told = [site.tell() for site in sites]
-    messages = [site.announce(told, bytes(32)) for site in sites]
+    summaries = [site.summary() for site in sites]
+    messages = [site.announce(summaries, bytes(32)) for site in sites]
     words, shares = zip(*[site.add(messages) for site in sites], strict=True)
     opened = total(words)
     opened["P"][0] += np.uint64(1 << 20)
@@ -145,28 +145,28 @@ def test_a_changed_sum_that_no_columns_have_is_refused():
         sites[0].add_private(opened, {u: shares[u][0] for u in (1, 2)})
 
 
-def told(labelled, private=0):
-    return Told(labelled, 30, 1.0, 0.0, 1.0, private)
+def summary(labelled, private=0):
+    return SiteSummary(labelled, 30, 1.0, 0.0, 1.0, private)
 
 
 def test_rules_are_refused_with_the_number_that_was_found():
     flags = np.zeros((3, 1000), dtype=bool)
     flags[:, :40] = True
     with pytest.raises(Refused, match="40 labelled individuals of 3 sites allow 4 features"):
-        Terms(Rules(), [told(each) for each in flags])
+        Terms(Rules(), [summary(each) for each in flags])
     flags[:, :100] = True
     with pytest.raises(Refused, match="100 labelled common individuals, where least_rows is 150"):
-        Terms(Rules(), [told(each) for each in flags])
+        Terms(Rules(), [summary(each) for each in flags])
     with pytest.raises(Refused, match="private labels"):
-        Terms(Rules(), [told(each[:40] & False, private=100) for each in flags])
+        Terms(Rules(), [summary(each[:40] & False, private=100) for each in flags])
     flags[:, :200] = True
-    assert Terms(Rules(), [told(each) for each in flags]).d == (20, 20, 20)
+    assert Terms(Rules(), [summary(each) for each in flags]).d == (20, 20, 20)
     flags[2, 12:] = False  # fewer labels than features: it sends none
-    assert Terms(Rules(), [told(each) for each in flags]).n[2] == 0
+    assert Terms(Rules(), [summary(each) for each in flags]).n[2] == 0
 
 
 def test_from_thirty_nine_sites_on_there_are_too_few_features():
     flags = np.ones((39, 2000), dtype=bool)
-    assert Terms(Rules(), [told(each) for each in flags[:38]]).d == (5,) * 38
+    assert Terms(Rules(), [summary(each) for each in flags[:38]]).d == (5,) * 38
     with pytest.raises(Refused, match="39 sites allow 4 features"):
-        Terms(Rules(), [told(each) for each in flags])
+        Terms(Rules(), [summary(each) for each in flags])

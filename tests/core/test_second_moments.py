@@ -16,10 +16,10 @@ from coreg_core.additive.check import blend, gain, left_out_joined, left_out_sco
 from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fit, sizes
 from coreg_core.additive.fit import fit
 from coreg_core.additive.models import Own, missing_variance, weights
-from coreg_core.additive.moments import Moments, Sums, positive, steadied, sums
+from coreg_core.additive.moments import Moments, Rules, Sums, positive, steadied, sums
 from coreg_core.errors import BadData
 from coreg_core.estimators import AdditiveRegressor
-from coreg_core.estimators.additive_training import DEFAULT_RULES, train
+from coreg_core.estimators.additive_training import train
 
 CASES = json.loads((Path(__file__).parent / "second_moments.json").read_text())
 
@@ -313,7 +313,7 @@ def prepared(run, tables):
 
 
 @pytest.mark.parametrize("private", [False, True])
-@pytest.mark.parametrize("rules", [None, DEFAULT_RULES], ids=["memory", "default rules"])
+@pytest.mark.parametrize("rules", [None, Rules()], ids=["memory", "default rules"])
 def test_joining_pays_where_each_site_has_a_part(private, rules):
     sites, n_common, new, truth = federation(n=80, private=private)
     run = train(sites, n_common) if rules is None else train(sites, n_common, rules=rules)
