@@ -43,6 +43,7 @@ def benefit() -> dict[str, str]:
         "shared sets": by_regime(run, "shared set", SHARED_SETS, few | {"sets": "sets"}),
         "verdicts": found(run["verdicts"], {name: words for name, words in SITES.items() if name != "one"}),
         "yes-no": found(run["yes-no"]),
+        "federation": by_labels(),
         "local": by_regime(run, "labels", SITES, {"local": "the local model"}),
     }
 
