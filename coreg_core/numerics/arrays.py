@@ -19,7 +19,7 @@ else:  # jaxtyping reads the class itself, at run time, when the tests execute t
 
 # A block of kernel values is kept near this many bytes: large enough for BLAS-3 to reach its speed, small enough
 # to stay in the outer cache, and independent of m, which bounds memory.
-BLOCK_BYTES = 16 * 2**20
+BLOCK_BYTES = 4 * 2**20
 
 
 def block_rows(row_length: int) -> int:

@@ -1,14 +1,15 @@
 r"""A finite span, factored once: one site's answers by products with one matrix.
 
-RᵀR = ΦᵀΦ + νI,   P = Φ_Z R⁻¹,   PᵀP = V diag(s²) Vᵀ,   β = R⁻ᵀ Φᵀ y
+RᵀR = ΦᵀΦ + νI,   P = Φ_Z R⁻¹,   β = R⁻ᵀ Φᵀ y
 
-a(t, μ) = V diag(1/(1 + μ s²)) Vᵀ(β + μ Pᵀt),   respond(t, μ) = P a,   w = R⁻¹ a,   ‖f‖ = ‖w‖ (docs/research/mathematics.md)
+a(t, μ) = (I + μ PᵀP)⁻¹(β + μ Pᵀt),   respond(t, μ) = P a,   w = R⁻¹ a,   ‖f‖ = ‖w‖ (docs/research/mathematics.md)
 """
 
 import numpy as np
 from jaxtyping import Float64, Int64
-from scipy.linalg import qr, solve_triangular
+from scipy.linalg import cho_solve, qr, solve_triangular
 
+from coreg_core.agreement.views.function_space import norm_bound, positive_factor
 from coreg_core.agreement.views.view import BoundRule, KernelExpansion, Part, Solution
 from coreg_core.errors import SingularSystem
 from coreg_core.kernels.bases import Basis
@@ -58,8 +59,7 @@ class SpectralView:
             rows = slice(start, start + step)
             np.matmul(basis.kernel(Z[rows], basis.points), onto, out=self.prediction_map[rows])
         self.gram: Arr = self.prediction_map.T @ self.prediction_map
-        values, self._V = np.linalg.eigh(self.gram)
-        self.spectrum: Arr = np.maximum(values, 0.0)  # s²
+        self._factors: dict[float, Arr] = {}
         self.label_coordinates: Arr = on_labels  # β
         self._diagonal = float(basis.kernel.diagonal(Z).max(initial=0.0)) if len(Z) else 0.0
 
@@ -74,12 +74,8 @@ class SpectralView:
         return self.basis.rank
 
     def bound(self, rule: BoundRule = "tight") -> float:
-        """max s², or m κ/ν."""
-        return (
-            float(self.spectrum.max(initial=0.0))
-            if rule == "tight"
-            else self.n_unlabelled * self._diagonal / self.ridge
-        )
+        """The smallest of three norms of PᵀP, or m κ/ν."""
+        return norm_bound(self.gram) if rule == "tight" else self.n_unlabelled * self._diagonal / self.ridge
 
     def _coordinates(
         self, targets: Float64[Arr, "m k"], weights: Float64[Arr, " k"], part: Part
@@ -92,12 +88,24 @@ class SpectralView:
 
     def precision(self, weight: float) -> Float64[Arr, "m m"]:
         """B⁻¹ = I − μ P (I + μ PᵀP)⁻¹ Pᵀ."""
-        half = self.prediction_map @ (self._V * np.sqrt(weight / (1.0 + weight * self.spectrum)))
-        return np.asarray(np.eye(self.n_unlabelled) - half @ half.T)
+        half = solve_triangular(self._factor(weight), self.prediction_map.T, lower=True, check_finite=False)
+        return np.asarray(np.eye(self.n_unlabelled) - weight * (half.T @ half))
+
+    def _factor(self, weight: float) -> Float64[Arr, "r r"]:
+        """The Cholesky factor of I + μ PᵀP, of every weight in use: those of a path."""
+        if weight not in self._factors:
+            matrix = weight * self.gram
+            matrix.flat[:: len(matrix) + 1] += 1.0
+            what = f"I + μPᵀP at μ={weight:g}, ν={self.ridge:g}"
+            self._factors[weight] = positive_factor(matrix.T, what, "lower the coupling, or raise the ridge")[0]
+        return self._factors[weight]
 
     def _shrunk(self, a: Float64[Arr, "r k"], weights: Float64[Arr, " k"] | float) -> Float64[Arr, "r k"]:
         """(I + μ PᵀP)⁻¹ a."""
-        out: Arr = self._V @ ((self._V.T @ a) / (1.0 + self.spectrum[:, None] * weights))
+        out = np.empty_like(a)
+        for weight in np.unique(weights):
+            columns = np.broadcast_to(weights == weight, a.shape[1:])
+            out[:, columns] = cho_solve((self._factor(float(weight)), True), a[:, columns], check_finite=False)
         return out
 
     def respond(
