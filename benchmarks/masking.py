@@ -14,7 +14,6 @@ from coreg_core.kernels.bases import LabelledPoints
 from coreg_core.kernels.functions import Gaussian
 from coreg_core.masking.fixed_point import exponent_for
 from coreg_core.masking.words import Layout, opened, summand
-from coreg_core.numerics.self_test import machine_digest
 from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Agreement, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
@@ -32,7 +31,7 @@ def main() -> None:
     m, M, rng = given.m, given.sites, np.random.default_rng(0)
     names = tuple(f"s{v}" for v in range(M))
     plan = Plan("bench", "bench", Membership(names, M), Agreement(coupling=(0.1,)), privacy=Privacy("secure"))
-    about = {"run": plan.run, "attempt": 0, "plan_digest": plan.digest, "n_unlabelled": m, "machine": machine_digest()}
+    about = {"run": plan.run, "attempt": 0, "plan_digest": plan.digest, "n_unlabelled": m}
     empty = dict.fromkeys(
         ("ids_digest", "data_digest", "key", "session_key", "commitment", "identity", "signature"), ""
     )

@@ -15,7 +15,7 @@ from coreg_core.numerics.arrays import Arr
 from site_agent.data.drift import look
 from site_agent.data.errors import SHOWN, BadTable, Fault
 from site_agent.data.tables import Table
-from site_agent.models.file import SiteModel
+from site_agent.models.file import ModelFile
 from site_agent.models.file import load_model as _load
 
 
@@ -37,7 +37,7 @@ class Model:
     run: str
     columns: tuple[str, ...]
     target: str
-    _model: SiteModel = field(repr=False)  # it holds rows of the site
+    _model: ModelFile = field(repr=False)  # it holds rows of the site
 
     def predict(self, frame: Any) -> Arr:
         """Predict f(x) for each row, in the units of the target, or the probability of a yes/no target, (n,).
@@ -58,14 +58,14 @@ class Model:
             return self._model.predict(self._looked_at(frame))
 
     def interval(self, frame: Any, level: float = 0.9) -> tuple[Arr, Arr]:
-        """Low and high ends, (n,) each, of an interval that covers a share ``level`` of new labels (a run with a forecast).
+        """Low and high ends, (n,) each, of an interval that covers a share ``level`` of new labels (additive objective).
 
         Raises
         ------
         BadData
             as `predict`; or the model has no values for intervals.
         UsageError
-            the labels are too few for the level, or the target is yes/no.
+            the level is not between 0 and 1, or the target is yes/no.
         """
         with _in_terms_of_frames():
             return self._model.interval(self._looked_at(frame), level)

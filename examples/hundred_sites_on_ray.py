@@ -1,9 +1,9 @@
 """Simulate 100 sites on Ray.
 
-Each site has 10 labelled rows, 300 shared rows and five columns of its own. Ray spreads the sites over all cores of this
-machine. The federation learns an additive model. Then the same federation runs in one process. Both end on the same
-bits, so you can develop in one process and scale later. Ray pays with many cores or a cluster; on two cores it is no
-faster. Needs the extra `sim`.
+Each site has 10 labelled rows, 300 shared rows and five columns of its own, which all depend on the same causes of the
+target. Ray spreads the sites over all cores of this machine. The federation trains coRLSR. Then the same federation runs
+in one process. Both end on the same bits, so you can develop in one process and scale later. Ray pays with many cores
+or a cluster; on two cores it is no faster. Needs the extra `sim`.
 
 How to read it: each point is a site. Below the diagonal, the site's own model errs less after joining.
 
@@ -16,11 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from coreg_core.protocol.plan import Additive
-from coreg_federation import simulate
-from coreg_sim.federation.additive import held_out_errors, models_of
+from coreg_core.protocol.plan import Agreement
+from coreg_federation import plan_for, simulate
 from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import plan_for
+from coreg_sim.federation.simulate import held_out_errors
 from coreg_sim.over_ray import OverRay
 from coreg_sim.ray_cluster import connected
 from coreg_wire.terminal.svg import Plot, Series, draw
@@ -32,18 +31,16 @@ if find_spec("ray") is None:
 
 sites = 8 if "--quick" in sys.argv else 100
 problem = generated(n_sites=sites, n_labelled=10, n_unlabelled=300, n_features=5, seed=0)
-plan = plan_for(problem, Additive(landmarks=50, tuning_steps=2, probes=4))
+plan = plan_for(problem, Agreement(form="semi-parametric", bandwidth="loo", ridge="loo", coupling=(1e-4,)))
 
 with connected(instead="run the simulation in one process") as cluster:  # address="auto" joins a cluster that runs
     run = simulate(problem, plan, hosting=OverRay(cluster))
 here = simulate(problem, plan)
-models = models_of(run)
-alone = held_out_errors(problem, [model.alone for model in models])
-joined = held_out_errors(problem, [model.own for model in models])
+(joined, _), (alone, _) = held_out_errors(problem, run.solutions), held_out_errors(problem, run.alone)
 print(
     f"{sites} sites on {cluster.cpus} cores: {run.outcome.name}; {run.seconds:.1f} s on Ray, {here.seconds:.1f} s in one process"
 )
-print("same bits on Ray and in one process:", np.array_equal(run.results[0].point, here.results[0].point))
+print("same bits on Ray and in one process:", np.array_equal(run.predictions, here.predictions))
 print(f"mean error: {np.mean(alone):.3f} alone, {np.mean(joined):.3f} joined; ", end="")
 print(f"{np.mean(np.array(joined) < np.array(alone)):.0%} of the sites gain")
 points = Series("site", tuple(alone), tuple(joined))

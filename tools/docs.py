@@ -61,7 +61,6 @@ UNSAID = {
     "on_dropout": "the federation's",
     "max_rejoins": "the federation's",
     "sites": "the federation's",
-    "grouped_at_least": "none",
     "peers": "none",
     "ids_secret": "none",
     "state": "IDENTITY/service",
@@ -222,17 +221,12 @@ def stops() -> str:
 def diabetes() -> str:
     """The demonstration's table over many draws (benchmarks/diabetes.py), with as many labels at each site."""
     draws = json.loads((ROOT / "examples" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
-    names = {
-        "mean": "mean of labels",
-        "alone": "local model",
-        "joined": "joined model",
-        "checked": "checked scores",
-    }
+    names = {"mean": "mean of labels", "local": "local model", "joined": "joined model", "score": "score"}
     rows = []
-    for site, row in draws["deals"]["50 each"].items():
-        changes = {c: 100 * (row[c] / row["alone"] - 1) for c in ("joined", "checked")}
+    for site, row in draws["deals"]["60 each"].items():
+        changes = {c: 100 * (row[c] / row["local"] - 1) for c in ("joined", "score")}
         cells = [f"{row[c]:.1f} ({change:+.1f} %)" for c, change in changes.items()]
-        rows.append(f"| {site} | {row['mean']:.1f} | {row['alone']:.1f} | {' | '.join(cells)} |")
+        rows.append(f"| {site} | {row['mean']:.1f} | {row['local']:.1f} | {' | '.join(cells)} |")
     return table(f"| site | {' | '.join(names.values())} |", rows)
 
 
@@ -324,19 +318,12 @@ def alignment() -> str:
 
 def answers() -> str:
     """The words of the ledger for each kind of answer (site_agent/ledger/disclosures.py)."""
-    rows = [("additive", words) for words in (disclosures.AFFINE, disclosures.LINEAR, *disclosures.ADDITIVE.values())]
-    rows += [("agreement", words) for words in disclosures.RESPONSES.values()]
-    alignment = ("publish", "pass", "take", "canaries", "tally")
-    rows += [
-        ("alignment" if kind in alignment else "agreement", words)
-        for kind, words in disclosures.OTHERS.items()
-        if kind != "score"
+    rows = [
+        f"| {objective} | {kind} | {words} |"
+        for objective, phrases in disclosures.PHRASES.items()
+        for kind, (words, _) in phrases.items()
     ]
-    scoring = disclosures.OTHERS["score"]
-    rows = [("scoring" if words == scoring else objective, words) for objective, words in rows]
-    return table(
-        "| objective | what an answer discloses |", [f"| {objective} | {words} |" for objective, words in rows]
-    )
+    return table("| objective | question | what an answer discloses |", rows)
 
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {

@@ -208,7 +208,7 @@ def demonstration() -> Plot:
     """The demonstration's errors by the number of labels, the mean of the sites (benchmarks/diabetes.py)."""
     draws = json.loads((ROOT / "examples" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
     names = {
-        "alone": "local model", "agreement": "agreement (coRLSR)", "joined": "joined model", "checked": "checked scores",
+        "local": "local model", "agreement": "agreement (coRLSR)", "joined": "joined model", "score": "score",
         "pooled": "pooled data",
     }  # fmt: skip
     curve = {float(n): sites.values() for n, sites in draws["curve"].items()}

@@ -7,7 +7,7 @@ import numpy as np
 
 HARM = 0.02
 COLUMNS = (
-    "local", "score", "joined", "default score", "default joined", "score, one missing", "default score, one missing",
+    "score", "joined", "default score", "default joined", "score, one missing", "default score, one missing",
     "private score", "private joined", "pooled",
 )  # fmt: skip
 Records = Mapping[str, Sequence[Mapping[str, Any]]]  # of one regime: data set → sites

@@ -1,7 +1,6 @@
 """One federation of the study: what each site gains, in memory and with the noise of a federation's default rules.
 
-Changes are of the root mean squared error against the site's local model; of the local model, against that of release 0.3
-(Gaussian kernel ridge, width and ridge by leave-one-out).
+Changes are of the root mean squared error against the site's local model in memory.
 """
 
 from typing import Any
@@ -10,16 +9,13 @@ import numpy as np
 
 from benchmarks.benefit.partition import Partition
 from benchmarks.papers.jobs import JSON
-from coreg_core.additive.model.features import Standardiser, candidates
-from coreg_core.additive.model.local_fit import fit_alone
-from coreg_core.additive.moments import Rules
+from coreg_core.additive.terms import Additive
 from coreg_core.evaluation.probability import Probability, fit_probability, quality
-from coreg_core.kernels.leave_one_out import RIDGES
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
 from coreg_sim.benefit.trial import Federation
 
-RULES = Rules()  # of a federation
+RULES = Additive()  # of a federation
 Z90 = 1.6449
 
 
@@ -33,8 +29,8 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
         "score": memory.changes(memory.scores()),
         "score as it is": memory.changes(memory.scores(checked=False)),
         "joined": memory.changes(memory.joined),
-        "private score": _against(memory, private.scores()),
-        "private joined": _against(memory, private.joined),
+        "private score": memory.changes(private.scores()),
+        "private joined": memory.changes(private.joined),
         "pooled": memory.changes(np.tile(memory.pooled, (M, 1))),
     }
     if M > 2:
@@ -42,17 +38,15 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
     if len(np.unique(np.concatenate(partition.labelled))) >= RULES.least_rows:
         default = Federation(partition, draw, rules=RULES)
         found |= {
-            "default score": _against(memory, default.scores()),
-            "default joined": _against(memory, default.joined),
+            "default score": memory.changes(default.scores()),
+            "default joined": memory.changes(default.joined),
         }
         if M > 2:
-            found["default score, one missing"] = _against(memory, default.scores(missing=True))
-    before = release_0_3(partition, draw)
+            found["default score, one missing"] = memory.changes(default.scores(missing=True))
     records: list[dict[str, Any]] = []
     for v, (y, honest) in enumerate(zip(partition.labels, partition.honest, strict=True)):
         record: dict[str, Any] = {"labels": len(y), "honest": honest}
         record["change"] = {name: float(each[v]) for name, each in found.items()}
-        record["change"]["local"] = _change(memory.local[v], before[v], partition.y_test[v])
         verdict = memory.trained.sites[v].verdict
         record["recommended"] = verdict.recommended
         record["forecast"] = {name: each.change for name, each in verdict.gains.items()}
@@ -66,30 +60,6 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
             record["yes_no"] = _yes_no(memory, v)
         records.append(record)
     return records
-
-
-def _against(memory: Federation, predictions: Arr) -> Arr:
-    """Against the local model in memory, so that all columns of the report have one baseline."""
-    return memory.changes(predictions)
-
-
-def _change(predicted: Arr, baseline: Arr, truth: Arr) -> float:
-    own, other = (float(np.mean((truth - each) ** 2)) for each in (predicted, baseline))
-    return float(np.clip(np.sqrt(own / other) - 1.0, -0.9, 2.0)) if other > 0.0 else 0.0
-
-
-def release_0_3(partition: Partition, seed: int) -> list[Arr]:
-    """The local models of release 0.3 on the test rows; the mean label at a site with fewer than three."""
-    out = []
-    for X, rows, y in zip(partition.columns, partition.labelled, partition.labels, strict=True):
-        standard = Standardiser.of(X[rows], X[partition.shared])
-        made = candidates(standard(X[rows]), standard(X[partition.shared]), seed=seed)
-        fit = fit_alone([each.labelled for each in made], y, RIDGES)
-        if fit is None:
-            out.append(np.full(len(partition.test), float(np.concatenate(partition.labels).mean())))
-        else:
-            out.append(fit.intercept + made[fit.candidate].features(standard(X[partition.test])) @ fit.w)
-    return out
 
 
 def _yes_no(federation: Federation, v: int) -> dict[str, list[float]]:

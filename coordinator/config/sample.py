@@ -19,19 +19,18 @@ sites = ["site-a", "site-b", "site-c"]
 
 [model]
 # "additive": the score of an instance is a sum of one part of each site. It pays where sites have different columns of the same
-# instances (docs/research/benefit.md). The policy preset "partners" allows it.
+# instances (docs/research/benefit.md).
 objective = "additive"
-# Forecast by cross-validation what joining brings each site. It costs one more solve, with a column for each of 5 folds.
-forecast = true
-# Who knows the labelled individuals: "private": only the site with the label. "common": all sites. Then scores can be checked
-# (docs/how-to/score-together.md), members can estimate these labels, and every policy needs common_rows = true.
-# rows = "private"
-# The policy preset "strict" refuses this plan. It needs forecast = false and these two keys:
-# tuning_steps = 0
-# probes = 1
+# Ten labelled rows for each feature of a site, and noise on what is opened: a larger value discloses less.
+# rows_per_feature = 10
+# noise = 0.01
+# label_noise = 0.5
+# Fewest labels of a site that sends any, and of all sites together.
+# least_labels = 20
+# least_rows = 150
+# The policy preset "strict" needs 20, 0.1, 1.0, 50 and 500.
 
 # The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together.
-# Both policy presets allow it.
 # objective = "agreement"
 # "exact" (up to about 10 000 shared instances), "semi-parametric" (up to millions) or "linear".
 # form = "exact"

@@ -179,11 +179,11 @@ def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
     return len(kinds) == 1
 
 
-_Kind: TypeAlias = tuple[int, str, str]  # number and digest of the shared instances, and how the machine rounds
+_Kind: TypeAlias = tuple[int, str]  # number and digest of the shared instances
 
 
 def _kind(offer: Offer) -> _Kind:
-    return offer.n_unlabelled, offer.ids_digest, offer.machine
+    return offer.n_unlabelled, offer.ids_digest
 
 
 def _kinds(offers: Mapping[str, Offer]) -> dict[_Kind, list[str]]:
@@ -195,24 +195,18 @@ def _kinds(offers: Mapping[str, Offer]) -> dict[_Kind, list[str]]:
 
 
 def _difference(kinds: Mapping[_Kind, list[str]]) -> str:
-    """How shared instances or arithmetic of these sites differ, and what to do."""
-    numbers, digests, _ = (len(set(values)) for values in zip(*kinds, strict=True))
+    """How shared instances of these sites differ, and what to do."""
     at = {kind: ", ".join(sites) for kind, sites in kinds.items()}
-    if numbers > 1:
+    if len({number for number, _ in kinds}) > 1:
         what = "; ".join(f"{kind[0]} at {names}" for kind, names in at.items())
         todo = (
             "If an alignment found the ids, each site names its list (--shared FILE, or `shared` in agent.toml). Otherwise "
             "compare the id columns."
         )
         what = f"the sites list different numbers of shared instances: {what}. All sites must list the same. {todo}"
-    elif digests > 1:
+    else:
         digest = "; ".join(f"{kind[1][:12]} at {names}" for kind, names in at.items())
         what = f"the ids of the {min(kinds)[0]} shared instances differ (digests: {digest}). Compare the id columns."
-    else:
-        machines = "; ".join(at.values())
-        what = (
-            f"the machines of the sites round differently (alike: {machines}). Use the same release of coreg and numpy."
-        )
     return f"{what} Then reload or restart the agent that was wrong."
 
 

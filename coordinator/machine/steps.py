@@ -106,21 +106,25 @@ def _disagreement(answers: list[Answer]) -> str | None:
         return f"the sites do not agree whether the run has ended: {', '.join(f'{s}: {e or chr(45)}' for s, e in ends.items())}."
     if ends and (end := next(iter(ends.values()))) and end not in Outcome.__members__:
         return f"unknown outcome {end[:40]!r}."
-    lengths = {answer.head.site: len(answer.words.values) for answer in answers if answer.words is not None}
-    if len(set(lengths.values())) > 1:
-        return f"answers of different lengths: {', '.join(f'{s}: {n} words' for s, n in lengths.items())}."
+    added = {
+        answer.head.site: len(answer.words.values) - answer.passed for answer in answers if answer.words is not None
+    }
+    if len(set(added.values())) > 1 or min(added.values(), default=0) < 0:
+        return f"answers of different lengths: {', '.join(f'{s}: {n} words' for s, n in added.items())}."
     return None
 
 
 def _next(update: RunUpdate, answers: list[Answer], report: Report) -> dict[str, Step]:
-    """The next step of each site: the parts that other sites encrypted for it, and the sum."""
-    rows = [answer.words.values for answer in answers if answer.words is not None]
+    """The next step of each site: the parts that other sites encrypted for it, the sum, and the words of each site beyond it."""
+    rows = [(answer.words.values, answer.passed) for answer in answers if answer.words is not None]
     words: Words | None = None
     if rows:
-        total = rows[0].copy()
-        for row in rows[1:]:
+        apart = [(row[: len(row) - passed], row[len(row) - passed :]) for row, passed in rows]
+        total = apart[0][0].copy()
+        for row, _ in apart[1:]:
             np.add(total, row, out=total)
-        words = Words(total)
+        passed_on = [row for _, row in apart if len(row)]
+        words = Words(np.concatenate([total, *passed_on]) if passed_on else total)
     parts: dict[str, list[Part]] = {site: [] for site in update.recorded.participants}
     for answer in answers:
         sender = answer.head.site

@@ -21,7 +21,7 @@ from coordinator.machine.notices import (
 from coordinator.machine.wording import message_for
 from coordinator.observers.lines import HEADINGS, PLAIN, Phases, cells, row
 from coreg_core.protocol.outcomes import told
-from coreg_core.protocol.plan import Additive, Agreement, Plan
+from coreg_core.protocol.plan import Agreement, Plan
 
 # `finished` shows the end with its figures. The others repeat a notice of the run.
 _UNSHOWN = (RunEnded, RunStarted, SessionOpened, SessionEnded, Stopped)
@@ -89,7 +89,7 @@ class Plain:
 class ProgressBar(Plain):
     """One bar with round, residual and time left, below the other lines.
 
-    Its length is the fall of the gap (agreement) or of the residual (additive), in powers of ten, to the plan's tolerance.
+    Its length is the fall of the gap (agreement), in powers of ten, to the plan's tolerance.
     """
 
     def __init__(self, plan: Plan, console: Console | None = None):
@@ -97,8 +97,6 @@ class ProgressBar(Plain):
         match plan.objective:
             case Agreement():
                 self._figure, tolerance = "gap", plan.iteration.tolerance
-            case Additive() as terms:
-                self._figure, tolerance = "residual", terms.final_tolerance
             case _:
                 self._figure, tolerance = "residual", 1.0
         self._decades = -math.log10(tolerance) if 0.0 < tolerance < 1.0 else None

@@ -26,7 +26,9 @@ from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import MOST_FEATURES, MOST_OWN, LocalModel, SiteFeatures, SiteRows, fit_features
 from coreg_core.additive.fit import Fit, fit
 from coreg_core.additive.models import Own, weights
-from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Rules, Sums, positive, precision, steadied
+from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Sums, positive, precision, steadied
+from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.terms import Additive
 from coreg_core.errors import Refused
 from coreg_core.masking.fixed_point import HEADROOM, WORD
 from coreg_core.numerics.arrays import Arr
@@ -62,7 +64,7 @@ class Terms:
         A rule is not kept.
     """
 
-    def __init__(self, rules: Rules, summaries: Sequence[SiteSummary]):
+    def __init__(self, rules: Additive, summaries: Sequence[SiteSummary]):
         s, self.n_sites, self.noise = rules.rows_per_feature, len(summaries), rules.noise
         flags = np.array([each.labelled for each in summaries])
         self.private = np.array([each.private for each in summaries])
@@ -76,6 +78,10 @@ class Terms:
                 break
             flags = flags & ~few[:, None]
         unlabelled = int((~flags.any(axis=0)).sum())
+        if not counted:
+            raise Refused(
+                f"no site has {rules.least_labels} labels of shared individuals (least_labels), or so many private ones."
+            )
         if d < LEAST_FEATURES:
             raise Refused(
                 f"{counted} labelled individuals of {self.n_sites} sites allow {d} features a site, where {LEAST_FEATURES} are "
@@ -155,7 +161,7 @@ class SiteExchange:
         self,
         site: int,
         n_sites: int,
-        rules: Rules,
+        rules: Additive,
         data: SiteRows,
         n_common: int,
         *,
@@ -165,7 +171,7 @@ class SiteExchange:
     ):
         self.site, self._rules, self._data, self._n_common, self._random = site, rules, data, n_common, random_bytes
         k = int(min(MOST_OWN, n_common / rules.rows_per_feature, cross.MOST_ENCRYPTED / max(n_sites - 1, 1)))
-        features, self.local, W = fit_features(data.X, n_common, data.own, data.y, k=k, seed=seed)
+        features, self.local, W = fit_features(data.X, n_common, data.own, data.y, k=k, seed=seed, kernel=rules.kernel)
         spread = float(np.std(data.y)) if len(data.y) else 0.0
         if self.local is not None:
             spread = float(np.sqrt(np.mean(self.local.left_out**2)))
@@ -179,9 +185,16 @@ class SiteExchange:
         noisy: LocalModel | None = self.local
         if not self._sent.all() or self._error.any():  # Features use only labels that the site sends.
             features, noisy, W = fit_features(
-                data.X, n_common, data.own[self._sent], self._noisy[self._sent], k=k, seed=seed
+                data.X,
+                n_common,
+                data.own[self._sent],
+                self._noisy[self._sent],
+                k=k,
+                seed=seed,
+                kernel=rules.kernel,
             )
         self.features: SiteFeatures = features
+        self._kept: dict[int, Some] = {}
         self._W, self._noisy_left_out = W, np.zeros(0) if noisy is None else noisy.left_out
         self._private = W[data.own[self._sent & ~inner]]
 
@@ -197,6 +210,13 @@ class SiteExchange:
 
     def announce(self, summaries: Sequence[SiteSummary], seed: bytes) -> cross.Message:
         """The second step; ``seed`` is the digest of the attempt's chain. Raises `Refused` by the rules."""
+        X, Y = self.meet(summaries)
+        e, f = self.terms.places
+        self._secret, message = cross.announce(seed, cross.fixed(X, e), cross.fixed(Y, f), self._random)
+        return message
+
+    def meet(self, summaries: Sequence[SiteSummary]) -> tuple[Arr, Arr]:
+        """The columns W and Y of this site's messages, by what all sites told."""
         self.terms = T = Terms(self._rules, summaries)
         self._common, self._mine = self._W[: self._n_common][T.used], T.flags[self.site]
         self._labels = np.zeros(T.rows)
@@ -205,10 +225,7 @@ class SiteExchange:
         X, phi = self._common / T.norms[self.site], self._common[:, : T.d[self.site]] / T.norms[self.site]
         Y = np.column_stack([phi * T.labelled[:, None], phi, T.share * self._labels, (T.share * self._mine)])
         self._exact = Y.T @ X
-        self._secret, message = cross.announce(
-            seed, cross.fixed(X, T.places[0]), cross.fixed(Y, T.places[1]), self._random
-        )
-        return message
+        return X, Y
 
     def add(self, messages: Sequence[cross.Message]) -> tuple[Words, dict[int, UInt64[np.ndarray, "d r"]]]:
         """The third step: words of P, C, b, o and scalars, and a share of the further features of each other site.
@@ -220,7 +237,7 @@ class SiteExchange:
         P, C, b, o = (np.zeros(shape, dtype=WORD) for shape in ((D, D), (D, D), (D,), (T.n_sites, D)))
         P[mine, mine], C[mine, mine] = _word(self._exact[:d, :d], e), _word(self._exact[d : 2 * d, :d], e)
         b[mine], o[v, mine] = _word(self._exact[2 * d, :d], e), _word(self._exact[2 * d + 1, :d], e)
-        shares, self._kept = {}, {}
+        shares = {}
         for u, message in enumerate(messages):
             if u == v:
                 continue
@@ -250,6 +267,8 @@ class SiteExchange:
     def add_private(self, total: Mapping[str, Some], shares: Mapping[int, Some]) -> Words | None:
         """The fourth step: open the sums, and add the site's private rows. The result is None if no site has private rows.
 
+        The shares may be `further` of an earlier process.
+
         Raises
         ------
         Refused
@@ -266,7 +285,7 @@ class SiteExchange:
         self._C_Wx = np.zeros((self._common.shape[1], D))
         self._C_Wx[:d] = self._C[T.blocks[v]]
         for u, share in shares.items():
-            further = cross.opened(share + self._kept[u], T.exponent).T
+            further = cross.opened(share + self._kept.get(u, np.uint64(0)), T.exponent).T
             self._C_Wx[d:, T.blocks[u]] = further * T.norms[u] * T.norms[v] / T.rows
         self._C_Wx[:, T.blocks[v]] = self._C_WW[:, :d]
         if not T.private.any():
@@ -280,6 +299,10 @@ class SiteExchange:
             o = o + T.noise * (T.private > 0)[:, None] * self._normal(o.shape)
         e = T.private_exponent
         return _rounded(_word(p, e), _word(b, e), _word(o, e), scalars, e)
+
+    def further(self, shares: Mapping[int, Some]) -> dict[int, Some]:
+        """The words of its further features' moments with each other site."""
+        return {u: share + self._kept[u] for u, share in shares.items()}
 
     def parts(
         self, total: Mapping[str, Some] | None, normals: Float64[Arr, " r"]
@@ -316,7 +339,6 @@ class SiteExchange:
         T, data, score = self.terms, self._data, None
         if words is not None:
             score = self.fit.intercept(self.site) + self._part + _value(words, self._score_exponent)
-        private = len(self._private) > 0
         return site_verdict(
             self.fit,
             self.own,
@@ -327,9 +349,18 @@ class SiteExchange:
             local=None if self.local is None else self.local.left_out,
             score=score,
             share=T.share[self._mine] if self._mine.any() else 0.0,
-            precision=self._precision if private else 0.0,
-            lone=1.0 / self._precision if private and not T.n_labelled else None,
+            precision=self._precision if len(self._private) else 0.0,
+            lone=self._lone,
         )
+
+    def model(self, found: Verdict) -> SiteModel:
+        """The site's models, with its verdict."""
+        return SiteModel.of(self.fit, self.own, self.features, self.local, found, self._lone)
+
+    @property
+    def _lone(self) -> float | None:
+        """The inverse precision of private rows, where there are no other labels."""
+        return 1.0 / self._precision if len(self._private) and not self.terms.n_labelled else None
 
     @cached_property
     def _precision(self) -> float:

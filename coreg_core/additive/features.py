@@ -7,14 +7,13 @@ is among the first. Source: Schölkopf et al. (1998) for kernel PCA, Williams an
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from coreg_core.additive.terms import Kernel
 from coreg_core.numerics.arrays import Arr, Ints, block_rows
 
-Kernel: TypeAlias = Literal["gaussian", "linear"]
 RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
 WIDTHS, NARROW = (
     (6.0, 1.0),

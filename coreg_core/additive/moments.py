@@ -27,32 +27,6 @@ PRIVATE_LABELS = 5.0  # labels' worth of the prior of a private row's noise
 SHIFT = 0.7  # of the fit's ridge against the noise of opened sums
 
 
-@dataclass(frozen=True)
-class Rules:
-    """Terms of a training; the defaults are those of a federation.
-
-    Parameters
-    ----------
-    rows_per_feature
-        labelled rows for each feature.
-    noise
-        deviation of the noise on opened entries, for features whose largest row norm is 1.
-    label_noise
-        deviation of the noise on disclosed labels, in left-out errors of the local model (root mean square).
-    least_labels, least_rows
-        fewest labels of a site that sends any, and of all sites together. Training in memory has no such limit.
-    """
-
-    rows_per_feature: int = 10
-    noise: float = 0.01
-    label_noise: float = 0.5
-    least_labels: int = 20
-    least_rows: int = 150
-
-
-IN_MEMORY = Rules(rows_per_feature=8, noise=0.0, label_noise=0.0)
-
-
 @dataclass(frozen=True, eq=False)
 class Sums:
     """Over labels with one noise variance: u a label's owner, w its weight; an individual's weights add up to 1.

@@ -125,7 +125,8 @@ def powered(x: float) -> float:
 
 def largest(total: float) -> float:
     """At least the largest and at most M^⅛ times the largest of the x whose `powered` values have this sum."""
-    return float(total ** (1.0 / 8.0)) * (1.0 + 1e-12)  # rounding of the powers, of their sum and of the root
+    root = math.sqrt(math.sqrt(math.sqrt(total)))  # the same bits on every machine, unlike a power
+    return root * (1.0 + 1e-12)  # rounding of the powers, of their sum and of the roots
 
 
 def consensus_factors(weight: float, bounds: Float64[Arr, " M"], stays: float | None = None) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import exponent_for
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
-from coreg_core.numerics.reproducible import column_norms
+from coreg_core.numerics.sums import norms
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Iteration
 
@@ -90,7 +90,7 @@ class AgreementComputation:
         query: Query = state.schedule.query(state.inner)
         own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
-        bounds = [b + norm for b, norm in zip(own, column_norms(query.targets).tolist(), strict=True)]
+        bounds = [b + norm for b, norm in zip(own, norms(query.targets).tolist(), strict=True)]
         return Round(
             Ask("respond", columns, query.targets, query.part),
             Layout(self.n_unlabelled, len(columns), 0),

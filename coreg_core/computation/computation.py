@@ -5,7 +5,7 @@
         asked = computation.round(state)                            # the question to the sites
         state = computation.step(state, asked, values, scalars)     # the sum of their answers
 
-Every site takes these steps by itself and ends on the same bits (`coreg_core.numerics.reproducible`).
+Every site takes these steps by itself and ends on the same bits (`coreg_core.numerics.sums`).
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -69,8 +69,8 @@ def computation_of(plan: Plan, n_sites: int, n_unlabelled: int) -> Computation:
     match plan.objective:
         case Agreement() as terms:
             return AgreementComputation(terms, plan.iteration, n_sites, n_unlabelled)
-        case Additive() as terms:
-            return AdditiveComputation(terms, n_sites, n_unlabelled)
+        case Additive():
+            return AdditiveComputation(n_sites)
         case Alignment() as terms:
             return AlignmentComputation(terms, n_sites)
         case _:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.numerics.arrays import Arr
-from coreg_core.numerics.reproducible import column_norms
+from coreg_core.numerics.sums import norms
 
 SLACK = 1e-6  # relative: far above the rounding of an honest answer
 SOME_SITE = "the sum of the answers {}: some site sends false answers, and a sum does not show which one."
@@ -24,6 +24,6 @@ def scalar_fault(scalars: Sequence[float], *, negative: bool = False) -> str | N
 
 def norm_fault(targets: Float64[Arr, "m k"], total: Float64[Arr, "m k"], gain: float) -> str | None:
     """The reason why ``total`` is no sum of linear answers to these columns, of at most ``gain`` times their norms in all."""
-    if (column_norms(total) <= gain * (1.0 + SLACK) * column_norms(targets)).all():  # a NaN is not
+    if (norms(total) <= gain * (1.0 + SLACK) * norms(targets)).all():  # a NaN is not
         return None
     return "is longer than the question allows"

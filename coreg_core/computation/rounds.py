@@ -8,18 +8,32 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.additive.question_types import NOTHING, Question
 from coreg_core.agreement.objective import Column
 from coreg_core.agreement.views import Part
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
 
-Stage: TypeAlias = Literal["sizes", "respond", "score", "publish", "pass", "take", "canaries", "tally"]
+Stage: TypeAlias = Literal[
+    "sizes",
+    "respond",
+    "score",
+    "publish",
+    "pass",
+    "take",
+    "canaries",
+    "tally",
+    "summary",
+    "announce",
+    "sums",
+    "private",
+    "parts",
+]
+NOTHING: Arr = np.zeros((0, 0))
 
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """A question of the agreement, of scoring, or of an alignment, whose ``place`` says what of which list.
+    """A question to all sites; of an alignment ``place`` says what of which list.
 
     | stage | an answer sums to |
     |---|---|
@@ -29,6 +43,7 @@ class Ask:
     | publish | public keys of the sites for an alignment, and their numbers of ids as classes |
     | pass, take | a block of one site's list, sealed for the next site; nothing |
     | canaries, tally | a digest of each site's canaries; cells of a table of fingerprints |
+    | summary, announce, sums, private, parts | the stages of `coreg_core.additive.exchange`; only words of sums are added |
     """
 
     stage: Stage
@@ -45,7 +60,7 @@ class Round:
     ``verified``: heads are compared after it. ``private``: the sum is for the plan's receivers alone.
     """
 
-    question: Ask | Question
+    question: Ask
     layout: Layout
     exponents: tuple[int, ...]
     answering: tuple[int, ...]
@@ -57,15 +72,13 @@ class Round:
     def words(self) -> bytes:
         """Everything except long vectors, in canonical form."""
         asked = self.question
-        kind = asked.stage if isinstance(asked, Ask) else asked.ask.name
         columns = [asdict(column) for column in asked.columns]
-        more = list(asked.place) if isinstance(asked, Ask) else [asked.step, [x.hex() for x in asked.scalars]]
         shape = [self.layout.rows, self.layout.columns, self.layout.scalars]
         about = [
-            kind,
+            asked.stage,
             asked.part,
             columns,
-            more,
+            list(asked.place),
             shape,
             list(self.exponents),
             list(self.answering),
@@ -77,7 +90,4 @@ class Round:
     @property
     def vectors(self) -> Iterable[Arr]:
         """The long ones, in rows."""
-        asked = self.question
-        yield np.ascontiguousarray(asked.targets)
-        if isinstance(asked, Question) and asked.aside is not None:
-            yield np.ascontiguousarray(asked.aside)
+        yield np.ascontiguousarray(self.question.targets)

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.additive.features import SiteRows
-from coreg_core.additive.moments import IN_MEMORY
+from coreg_core.additive.terms import IN_MEMORY
 from coreg_core.errors import BadData
 from coreg_core.estimators._parameters import COUNT, VIEWS, fit_context, generator
 from coreg_core.estimators._scores import Regressor
@@ -70,8 +70,7 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
             sites,
             len(places),
             seed=int(generator(self.random_state).integers(2**31 - 1)),
-            kernel=self.kernel,  # type: ignore[arg-type]  # one of the two: `_parameter_constraints`
-            rules=replace(IN_MEMORY, rows_per_feature=self.rows_per_feature),
+            rules=replace(IN_MEMORY, kernel=self.kernel, rows_per_feature=self.rows_per_feature),  # type: ignore[arg-type]
             one_owner=one_owner,
         )
         self.labels_ = [site.y for site in sites]

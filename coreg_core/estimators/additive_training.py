@@ -13,20 +13,19 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from coreg_core.additive.check import Verdict, site_verdict
-from coreg_core.additive.features import Kernel, LocalModel, SiteFeatures, SiteRows, fit_features, sizes
+from coreg_core.additive.features import LocalModel, SiteFeatures, SiteRows, fit_features, sizes
 from coreg_core.additive.fit import Fit, fit
 from coreg_core.additive.models import Own, missing_variance, weights
 from coreg_core.additive.moments import (
-    IN_MEMORY,
     NOISE_PRIVATE,
     Moments,
-    Rules,
     Sums,
     positive,
     precision,
     steadied,
     sums,
 )
+from coreg_core.additive.terms import IN_MEMORY, Additive
 from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import one_thread
@@ -102,8 +101,7 @@ def train(
     n_common: int,
     *,
     seed: int = 0,
-    kernel: Kernel = "gaussian",
-    rules: Rules = IN_MEMORY,
+    rules: Additive = IN_MEMORY,
     one_owner: bool = False,
 ) -> Trained:
     """Train on the rows of all sites.
@@ -116,8 +114,6 @@ def train(
         how many rows all sites have.
     seed
         of the sites' landmarks and forests, and of the noise of the rules.
-    kernel
-        "gaussian" or "linear".
     one_owner
         all sites have the same labels of the same common rows, and each counts once.
 
@@ -138,11 +134,11 @@ def train(
             f"{n_labelled} labels in all sites together ({n_labelled} sample): an additive model needs at least two."
         )
     d, k = sizes(n_labelled, n_common, rules.rows_per_feature)
-    if kernel == "linear":
+    if rules.kernel == "linear":
         d = k = max(site.X.shape[1] for site in sites)
     seeds = np.random.default_rng(seed).integers(2**31, size=M).tolist()
     made = [
-        fit_features(site.X, n_common, site.own, site.y, k=k, seed=s, kernel=kernel)
+        fit_features(site.X, n_common, site.own, site.y, k=k, seed=s, kernel=rules.kernel)
         for site, s in zip(sites, seeds, strict=True)
     ]
     locals_ = [local for _, local, _ in made]
@@ -150,7 +146,7 @@ def train(
     told = [site.y + e for site, e in zip(sites, errors, strict=True)]
     if rules.label_noise:  # features know only labels that are told
         made = [
-            fit_features(site.X, n_common, site.own, y, k=k, seed=s, kernel=kernel)
+            fit_features(site.X, n_common, site.own, y, k=k, seed=s, kernel=rules.kernel)
             for site, y, s in zip(sites, told, seeds, strict=True)
         ]
     W = [rows for _, _, rows in made]
@@ -205,7 +201,7 @@ def _moments(
     known: Flags,
     n_common: int,
     d: int,
-    rules: Rules,
+    rules: Additive,
     rng: np.random.Generator,
     one_owner: bool,
 ) -> tuple[Moments, Arr]:
@@ -243,7 +239,7 @@ def _noise(widths: tuple[int, ...], g: float, rng: np.random.Generator) -> Arr:
     return E
 
 
-def _noisy(part: Sums, m: Moments, scale: Arr, rules: Rules, rng: np.random.Generator) -> Sums:
+def _noisy(part: Sums, m: Moments, scale: Arr, rules: Additive, rng: np.random.Generator) -> Sums:
     """A part as a federation with noise opens it, and takes it into the fit."""
     if not rules.noise:
         return part
@@ -253,7 +249,7 @@ def _noisy(part: Sums, m: Moments, scale: Arr, rules: Rules, rng: np.random.Gene
 
 
 def _own(
-    m: Moments, v: int, Wc: Arr, scale: Arr, W: Sequence[Arr], n_common: int, rules: Rules, rng: np.random.Generator
+    m: Moments, v: int, Wc: Arr, scale: Arr, W: Sequence[Arr], n_common: int, rules: Additive, rng: np.random.Generator
 ) -> Own:
     """The site's view of all features; the moments of its further features are opened to it alone, with noise."""
     Phi = np.concatenate([each[:n_common, :width] for each, width in zip(W, m.d, strict=True)], axis=1)

@@ -1,15 +1,15 @@
 r"""The closed list of messages that can cross a site's boundary: the wire encodes these types and no others.
 
 A run is a log of numbered steps. The coordinator proposes a plan and collects the sites' offers. Then it collects one
-`Answer` from every site, adds the words of those that have any, and sends the result to all as the next `Step`. It does
-not know the meaning of the words. The log of an attempt:
+`Answer` from every site, adds the words of those that have any or puts them one after another, and sends the result to all as
+the next `Step`. It does not know the meaning of the words. The log of an attempt:
 
 | step | carries | a site answers |
 |---|---|---|
 | 0 | every site's offer | this site's contribution to the run key, wrapped for each other site |
 | 1 | the wrapped contributions | a proof that this site has the key |
 | 2 | the proofs | words: the first answer of the computation |
-| 3, … | the sum of the words | the next words; at the end none, and the outcome |
+| 3, … | the sum of the words, or the words of all | the next words; at the end none, and the outcome |
 
 In plaintext there are no keys, and sites answer step 0 with words. Every message is a frozen value. The messages of a
 session (`Hello`, `Leaving`, `Rejected`) name no run; every other message names its run.
@@ -24,7 +24,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Natural, NotNegative, Plan
 from coreg_core.protocol.words import Words
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MOST_SITES = 10_000  # parts, heads and offers of one message
 Large: TypeAlias = Annotated[int, Ge(0)]
 
@@ -69,8 +69,6 @@ class Offer:
         SHA-256 of this site's contribution to the run key.
     resume
         states from which it can resume, the latest last.
-    machine
-        digest of fixed sums that must be equal on every machine.
     release
         of the agent.
     identity
@@ -90,7 +88,6 @@ class Offer:
     session_key: str
     commitment: str
     resume: Annotated[tuple[Resume, ...], Len(0, 8)]
-    machine: str
     release: str
     identity: str
     signature: str
@@ -155,7 +152,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Answer:
-    """One site's answer to one step."""
+    """One site's answer to one step. Its last ``passed`` words go to all, one site's after another's; the others are added."""
 
     run: str
     attempt: Natural
@@ -164,6 +161,7 @@ class Answer:
     report: Report
     parts: Annotated[tuple[Part, ...], Len(0, MOST_SITES)] = ()
     words: Words | None = None
+    passed: Large = 0
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Le, Len
 
-from coreg_core.additive.model.terms import Additive as Additive
-from coreg_core.additive.model.terms import vectors_of
+from coreg_core.additive.terms import Additive as Additive
 from coreg_core.names import SCALAR_WORDS, TAG_WORDS, ScheduleName
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
@@ -28,6 +27,7 @@ Aggregation: TypeAlias = Literal["secure", "plaintext"]
 
 MOST_COLUMNS = 64
 MOST_SCALARS = 4096  # of one answer
+MOST_ADDITIVE = 38  # sites, so that each can have five features (`coreg_core.secure.cross_products`)
 FEWEST_SEALED, MOST_SEALED = 2, 64  # sites of a plan with keys, which are exchanged in pairs
 _LARGEST = 2**31 - 1  # fits the wire's integers, with margin
 Positive: TypeAlias = Annotated[float, Gt(0)]
@@ -86,8 +86,7 @@ class Alignment:
     ids: IdRule = "folded"
 
 
-# Add another objective here, and in the wire's oneof of the same name. `Additive` is defined in
-# coreg_core/additive/model/terms.py.
+# Add another objective here, and in the wire's oneof of the same name. `Additive` is defined in coreg_core/additive/terms.py.
 Objective: TypeAlias = Agreement | Additive | Scoring | Alignment
 _NAMES: dict[type[Any], str] = {
     Agreement: "agreement",
@@ -167,19 +166,19 @@ class Plan:
         """Whether the coordinator adds masked words."""
         return self.privacy.aggregation == "secure"
 
-    def most_words(self, n_unlabelled: int) -> int:
-        """The most words of an answer in the run, for which its receiver allocates memory."""
+    def most_words(self, n_unlabelled: int, *, of_all: bool = False) -> int:
+        """The most words of an answer in the run, or of a step made of all answers, for which a receiver allocates memory."""
         match self.objective:
             case Agreement(coupling=coupling):
                 plain = n_unlabelled * len(coupling)
-            case Additive():
-                rows, columns = vectors_of(self.objective, n_unlabelled)
-                plain = rows * columns
+            case Additive():  # B of a site, of at most 60 columns, and H; ciphertexts are below a tenth of that
+                plain = (n_unlabelled + 16_384) * 64 + 3328 * 64
             case Alignment():
                 plain = 175_000  # a block of a list, or of the tally
             case _:
                 plain = n_unlabelled
-        return plain + SCALAR_WORDS * MOST_SCALARS + TAG_WORDS
+        joined = len(self.sites) if of_all and isinstance(self.objective, Additive) else 1
+        return joined * (plain + SCALAR_WORDS * MOST_SCALARS + TAG_WORDS)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -237,6 +236,12 @@ def plan_fault(plan: Plan) -> str | None:
         return (
             f"{len(sites)} sites: keys are exchanged in pairs, and sealed sums have at most {MOST_SEALED} sites. Say [privacy] "
             'aggregation = "plaintext", where every site agrees to that.'
+        )
+    if isinstance(plan.objective, Additive) and not plan.masked:
+        return 'aggregation="plaintext": an additive training needs sealed sums.'
+    if isinstance(plan.objective, Additive) and len(sites) > MOST_ADDITIVE:
+        return (
+            f"{len(sites)} sites: an additive training has at most {MOST_ADDITIVE}. More sites can agree (agreement)."
         )
     if isinstance(plan.objective, Scoring):
         return _scoring_fault(plan, plan.objective)

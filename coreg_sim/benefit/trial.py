@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.features import LEAST_LABELS, SiteRows, fit_features
-from coreg_core.additive.moments import IN_MEMORY, Rules
+from coreg_core.additive.terms import IN_MEMORY, Additive
 from coreg_core.estimators.additive_training import Trained, train
 from coreg_core.evaluation.probability import auc
 from coreg_core.numerics.arrays import Arr, Ints
@@ -77,7 +77,7 @@ class Federation:
     """The training of one federation, whose ``seed`` is for landmarks and forests. ``private``: only its own site knows a
     labelled row."""
 
-    def __init__(self, partition: Partition, seed: int, *, rules: Rules = IN_MEMORY, private: bool = False):
+    def __init__(self, partition: Partition, seed: int, *, rules: Additive = IN_MEMORY, private: bool = False):
         self.partition, self.seed, self.rules = partition, seed, rules
         self.mean = float(np.concatenate(partition.labels).mean())
         known = np.zeros(0, dtype=np.int64) if private else np.unique(np.concatenate(partition.labelled))

@@ -15,11 +15,9 @@ from coreg_core.agreement.schedules.schedule import Terms
 from coreg_core.agreement.views import View
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.outcomes import exit_code
-from coreg_core.protocol.plan import Additive, Agreement, Iteration, Plan
+from coreg_core.protocol.plan import Agreement, Iteration, Plan
 from coreg_sim.cli import figures
 from coreg_sim.cli import options as o
-from coreg_sim.federation.problems import Problem
 from coreg_sim.federation.simulate import factored, plan_for, simulate, typical_size
 from coreg_wire.terminal import output
 
@@ -43,17 +41,12 @@ def compare(
     na_values: o.NaValues = None,
     seed: o.Seed = 0,
     threads: o.Threads = 1,
-    objective: o.ObjectiveOption = "agreement",
     on: o.On = "process",
     address: o.Address = None,
     sites_per_actor: o.SitesPerActor = None,
     as_json: o.JsonOption = False,
 ) -> None:
-    """Run each schedule beside the closed form. All solve the same problem. Exit code 3 unless all converge.
-
-    With --objective additive the command compares training by messages with the dense oracle, at the default tolerance and at
-    1e-10.
-    """
+    """Run each schedule of the agreement beside the closed form. All solve the same problem. Exit code 3 unless all converge."""
     problem = o.problem_of(
         o.table_of(data, target, drop, dates, views, positive, categorical, na_values),
         sites,
@@ -63,8 +56,6 @@ def compare(
         seed,
     )
     with o.place(on, address, sites_per_actor) as there:
-        if objective == "additive":
-            raise typer.Exit(_additive(problem, there, threads, as_json=as_json))
         within = prediction_tolerance * typical_size(problem, Agreement())
         iterations = [Iteration(name, tolerance, prediction_tolerance, max_rounds, threads) for name in SCHEDULE_NAMES]
         plans = [plan_for(problem, Agreement(form=form, coupling=(coupling,)), each) for each in iterations]
@@ -74,7 +65,7 @@ def compare(
     views_here = factored(problem.sites, plans[0])
     rows = [
         {
-            **figures.figures(problem, result),
+            **figures.figures(result),
             "true_gap": result.objective - truth.objective,
             "true_error": float(np.linalg.norm(result.predictions - truth.predictions, axis=1).max()),
             "rounds_to_error": rounds_to(within, views_here, result.plan, truth.predictions, result.rounds),
@@ -87,26 +78,6 @@ def compare(
     else:
         _print_table(rows, within, truth.objective, truth.seconds)
     raise typer.Exit(0 if all(r.outcome.good for r in results) else 3)
-
-
-def _additive(problem: Problem, there: o.Place, threads: int, *, as_json: bool) -> int:
-    """Run two tolerances beside the dense oracle, and return the exit code."""
-    rows, code = [], 0
-    for tolerance in (Additive().final_tolerance, 1e-10):
-        plan = plan_for(problem, Additive(final_tolerance=tolerance), Iteration(threads=threads))
-        run = simulate(problem, plan, hosting=there.hosting)
-        rows.append({"final_tolerance": tolerance, **figures.figures(problem, run)})
-        code = max(code, exit_code(run.outcome))
-    if as_json:
-        output.print_json({"additive": rows})
-        return code
-    for found in rows:
-        typer.echo(
-            f"final_tolerance {found['final_tolerance']:g}: {found['stop'].lower()}, {found['rounds']} rounds "
-            f"({figures.rounds(found)}), {found['numbers_sent']:,} numbers sent, {found['seconds']:.2f} s; "
-            f"{figures.against_oracle(found)}"
-        )
-    return code
 
 
 class _NearEnough(Exception):

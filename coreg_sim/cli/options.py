@@ -10,7 +10,7 @@ import typer
 
 from coreg_core.errors import UsageError
 from coreg_core.names import ScheduleName
-from coreg_core.protocol.plan import Aggregation, Agreement, Form, Plan
+from coreg_core.protocol.plan import Additive, Aggregation, Agreement, Form, Plan
 from coreg_sim.federation.problems import Problem, TableSource, from_table, generated
 from coreg_sim.federation.simulate import ClosedForm, Hosting, closed_form, in_process
 
@@ -84,6 +84,17 @@ ObjectiveOption = Annotated[
     Literal["agreement", "additive"],
     typer.Option("--objective", help="additive: the sites learn parts of a sum; or agreement, as in the paper."),
 ]
+KernelOption = Annotated[
+    Literal["gaussian", "linear"], typer.Option("--kernel", help="Of each site's features; linear: the columns.")
+]
+RowsPerFeature = Annotated[
+    int, typer.Option("--rows-per-feature", min=5, max=1000, help="Labelled rows for each feature of a site.")
+]
+Noise = Annotated[float, typer.Option("--noise", min=0, max=1, help="Noise on the opened second moments.")]
+LabelNoise = Annotated[
+    float, typer.Option("--label-noise", min=0, max=10, help="Noise on the labels, in errors of the local model.")
+]
+PrivateRows = Annotated[bool, typer.Option("--private-rows", help="Only its own site knows a labelled row.")]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="BLAS threads.")]
 On = Annotated[
     Literal["process", "ray"], typer.Option("--on", help="Run the sites in this process, or on Ray (extra sim).")
@@ -96,28 +107,38 @@ SitesPerActor = Annotated[
     int | None, typer.Option("--sites-per-actor", min=1, help="Sites in one Ray process [sites divided by cores].")
 ]
 AggregationOption = Annotated[
-    Aggregation,
+    Aggregation | None,
     typer.Option(
         "--aggregation",
-        help="plaintext, or secure (masked). The results are the same to the bit.",
+        help="Of an agreement: plaintext, or secure (masked) with the same results to the bit [plaintext].",
     ),
 ]
 
-DEFAULT_COUPLING = Agreement().coupling[0]
+DEFAULTS, DEFAULT_COUPLING = Additive(), Agreement().coupling[0]
 WITHOUT_RAY = "leave --on ray out"
 
 
 def problem_of(
-    table: TableSource | None, sites: int, labelled: int, unlabelled: int | None, views: str, seed: int
+    table: TableSource | None,
+    sites: int,
+    labelled: int,
+    unlabelled: int | None,
+    views: str,
+    seed: int,
+    *,
+    common: bool = False,
 ) -> Problem:
-    """The sites' data: generated, a table with its columns dealt to the sites in turn, or a table split by a views.toml."""
+    """The sites' data: generated, a table with its columns dealt to the sites in turn, or a table split by a views.toml.
+
+    ``common``: all sites know the labelled rows.
+    """
     if not views.isdigit():
         from coreg_sim.federation.views_file import partitioned, read_views  # polars takes one second to import
 
-        return partitioned(read_views(Path(views)), labelled, unlabelled, seed)
+        return partitioned(read_views(Path(views)), labelled, unlabelled, seed, common=common)
     if table is None:
-        return generated(sites, labelled, unlabelled or 500, int(views), seed)
-    return from_table(table, sites, labelled, unlabelled, seed)
+        return generated(sites, labelled, unlabelled or 500, int(views), seed, common=common)
+    return from_table(table, sites, labelled, unlabelled, seed, common=common)
 
 
 def table_of(

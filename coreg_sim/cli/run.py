@@ -14,7 +14,10 @@ from coreg_sim.cli import options as o
 from coreg_sim.federation.simulate import Steps, plan_for, simulate
 from coreg_wire.terminal import output
 
-OF_THE_AGREEMENT = ("coupling", "schedule", "form", "tolerance", "prediction_tolerance", "max_rounds")
+OPTIONS = {
+    "agreement": ("coupling", "schedule", "form", "tolerance", "prediction_tolerance", "max_rounds", "aggregation"),
+    "additive": ("kernel", "rows_per_feature", "noise", "label_noise", "private_rows"),
+}
 
 
 class _Printing(Steps):
@@ -62,23 +65,31 @@ def run(
     seed: o.Seed = 0,
     threads: o.Threads = 1,
     objective: o.ObjectiveOption = "additive",
-    aggregation: o.AggregationOption = "plaintext",
+    kernel: o.KernelOption = o.DEFAULTS.kernel,
+    rows_per_feature: o.RowsPerFeature = o.DEFAULTS.rows_per_feature,
+    noise: o.Noise = o.DEFAULTS.noise,
+    label_noise: o.LabelNoise = o.DEFAULTS.label_noise,
+    private_rows: o.PrivateRows = False,
+    aggregation: o.AggregationOption = None,
     on: o.On = "process",
     address: o.Address = None,
     sites_per_actor: o.SitesPerActor = None,
     as_json: o.JsonOption = False,
 ) -> None:
-    """Simulate one federation and print each round. Exit code 3 if it does not converge.
+    """Simulate one federation, and print each step and the sites' errors on held-out rows. Exit code 3 if it does not converge.
 
-    Coupling, schedule, form, tolerances and max-rounds are options of the agreement (--objective agreement).
+    Coupling, schedule, form, tolerances, max-rounds and aggregation are options of --objective agreement. Kernel,
+    rows-per-feature, noises and private-rows are options of --objective additive.
     """
-    given = [
-        name for name in OF_THE_AGREEMENT if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    ]
-    if not views.isdigit() and getattr(context.get_parameter_source("sites"), "name", "") == "COMMANDLINE":
+
+    def given(name: str) -> bool:
+        return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+
+    if not views.isdigit() and given("sites"):
         raise UsageError(f"--sites: {views} names the sites. Leave the option out.")
-    if objective == "additive" and given:
-        raise UsageError(f"--{given[0].replace('_', '-')} is an option of the agreement. Add --objective agreement.")
+    for other in OPTIONS.keys() - {objective}:
+        for name in filter(given, OPTIONS[other]):
+            raise UsageError(f"--{name.replace('_', '-')} needs --objective {other}.")
     problem = o.problem_of(
         o.table_of(data, target, drop, dates, views, positive, categorical, na_values),
         sites,
@@ -86,17 +97,19 @@ def run(
         unlabelled,
         views,
         seed,
+        common=objective == "additive" and not private_rows,
     )
     if objective == "additive":
-        plan = plan_for(problem, Additive(), Iteration(threads=threads), aggregation=aggregation)
+        terms = Additive(kernel, rows_per_feature=rows_per_feature, noise=noise, label_noise=label_noise)
+        plan = plan_for(problem, terms, Iteration(threads=threads))
     else:
         iteration = Iteration(schedule, tolerance, prediction_tolerance, max_rounds, threads)
         plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)), iteration, aggregation=aggregation)
     if (fault := plan_fault(plan)) is not None:
-        raise UsageError(f"--aggregation {aggregation}: {fault}")
+        raise UsageError(fault)
     with o.place(on, address, sites_per_actor) as there:
         result = simulate(problem, plan, _Printing(as_json=as_json), there.hosting)
-    found = {**figures.figures(problem, result), **figures.errors(problem, result)}
+    found = {**figures.figures(result), **figures.errors(problem, result)}
     if as_json:
         output.print_json({"event": "finished", **found})
     else:

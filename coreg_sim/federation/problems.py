@@ -71,11 +71,18 @@ class TableSource:
 
 
 def generated(
-    n_sites: int, n_labelled: int, n_unlabelled: int, n_features: int, seed: int, n_held_out: int = 200
+    n_sites: int,
+    n_labelled: int,
+    n_unlabelled: int,
+    n_features: int,
+    seed: int,
+    n_held_out: int = 200,
+    *,
+    common: bool = False,
 ) -> Problem:
     r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 + 0.1\,\varepsilon$, h ∈ R³ normal.
 
-    Every site has other features of the same instances, and its own labelled instances.
+    Every site has other features of the same instances, and its own labelled instances. ``common``: these are shared too.
     """
     counts = {"sites": n_sites, "labelled": n_labelled, "unlabelled": n_unlabelled, "views": n_features}
     for name, value in counts.items():
@@ -88,11 +95,15 @@ def generated(
     views = (
         hidden @ rng.normal(size=(3, n_features)) + 0.3 * rng.normal(size=(total, n_features)) for _ in range(n_sites)
     )
-    return _partition(views, n_sites, y, n_labelled, n_unlabelled)
+    return _partition(views, n_sites, y, n_labelled, n_unlabelled, common)
 
 
-def from_table(source: TableSource, n_sites: int, n_labelled: int, n_unlabelled: int | None, seed: int) -> Problem:
+def from_table(
+    source: TableSource, n_sites: int, n_labelled: int, n_unlabelled: int | None, seed: int, *, common: bool = False
+) -> Problem:
     """Partition a table: its columns go to the sites in turn, its rows are drawn as labelled, unlabelled and held-out.
+
+    ``common``: the labelled rows are shared too.
 
     Raises
     ------
@@ -123,16 +134,18 @@ def from_table(source: TableSource, n_sites: int, n_labelled: int, n_unlabelled:
         ).transform(part)[order]
         for part in parts
     )
-    return _partition(views, n_sites, y[order], n_labelled, m)
+    return _partition(views, n_sites, y[order], n_labelled, m, common)
 
 
-def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int) -> Problem:
+def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int, common: bool) -> Problem:
     """Rows in order: m unlabelled, n labelled for each site, the rest held out. One view at a time, to save memory."""
     sites, held_out = {}, []
-    rest = slice(m + n_sites * n, None)
+    known = m + n_sites * n
     width = len(str(n_sites - 1))
     for v, X in enumerate(views):
-        own = slice(m + v * n, m + (v + 1) * n)
-        sites[f"site-{v:0{width}d}"] = PrivateData(X[own].copy(), y[own].copy(), X[:m].copy(), "simulated")
-        held_out.append(X[rest].copy())
-    return Problem(sites, tuple(held_out), y[rest])
+        own = np.arange(m + v * n, m + (v + 1) * n)
+        shared = X[: known if common else m].copy()
+        at = own if common else None
+        sites[f"site-{v:0{width}d}"] = PrivateData(X[own], y[own], shared, "simulated", positions=at)
+        held_out.append(X[known:].copy())
+    return Problem(sites, tuple(held_out), y[known:])

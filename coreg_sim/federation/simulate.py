@@ -22,7 +22,6 @@ from coordinator.machine.state import RunState
 from coordinator.machine.wording import message_for
 from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
-from coreg_core.additive.model.terms import Additive
 from coreg_core.agreement import objective as objectives
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight, disagreement, objective
@@ -33,7 +32,7 @@ from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.messages import PlanRefused, Proposal
 from coreg_core.protocol.outcomes import Outcome, told
-from coreg_core.protocol.plan import Aggregation, Agreement, Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.plan import Additive, Aggregation, Agreement, Iteration, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
 from coreg_sim.federation.problems import Problem
 from site_agent.machine.factoring import units
@@ -120,12 +119,14 @@ def plan_for(
     objective: Agreement | Additive | None = None,
     iteration: Iteration | None = None,
     run: str = "simulation",
-    aggregation: Aggregation = "plaintext",
+    aggregation: Aggregation | None = None,
 ) -> Plan:
     """A plan for the sites of a problem. Defaults are the service's own, except for the number of rounds and the aggregation.
 
-    Aggregation is in plaintext: masks change no bit. With "secure" the work of masking is simulated too.
+    An agreement is aggregated in plaintext: masks change no bit. With "secure" the work of masking is simulated too. An additive
+    training is always "secure".
     """
+    aggregation = aggregation or ("secure" if isinstance(objective, Additive) else "plaintext")
     names = tuple(sorted(problem.sites))
     rounds = iteration or Iteration(max_rounds=10_000)
     members = Membership(names, len(names))
@@ -136,7 +137,7 @@ def plan_for(
 class Simulated:
     """A finished run: each site's result in site order, every step, and the traffic.
 
-    `objective`, `predictions` and `solutions` are of the agreement, and of its plan's first coupling.
+    The properties are of the agreement: `objective`, `predictions` and `solutions` of its plan's first coupling.
     """
 
     plan: Plan

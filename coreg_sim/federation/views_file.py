@@ -73,11 +73,11 @@ def read_views(path: Path) -> ViewsFile:
     return read.model_copy(update={"data": path.parent / read.data})
 
 
-def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: int) -> Problem:
+def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: int, *, common: bool = False) -> Problem:
     """Each site's data, and the held-out rows.
 
     If rows are drawn, each site has ``labelled`` of them. ``unlabelled`` None shares two thirds of the rest, or all shared rows
-    that the file marks.
+    that the file marks. ``common``: all sites' labelled rows are shared too.
 
     Raises
     ------
@@ -97,7 +97,9 @@ def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: i
         own, shared, held_out = _drawn(views, y, labelled, unlabelled, rng)
     else:
         own, shared, held_out = _listed(views, table, y, unlabelled, rng)
-    sites, judged = {}, []
+    if common:
+        shared = np.concatenate([shared, *(own[name] for name in names)])
+    places, sites, judged = {row: place for place, row in enumerate(shared.tolist())}, {}, []
     for name in names:
         its = views.sites[name]
         mine = table.select(its.columns)
@@ -105,7 +107,8 @@ def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: i
             mine.rows(own[name]), mine.rows(shared), categorical=its.categorical, dates=its.dates
         )
         X, Z = encoding.transform(mine.rows(own[name])), encoding.transform(mine.rows(shared))
-        sites[name] = PrivateData(X, y[own[name]], Z, "simulated")
+        at = np.array([places.get(row, -1) for row in own[name].tolist()], dtype=np.int64)
+        sites[name] = PrivateData(X, y[own[name]], Z, "simulated", positions=at)
         judged.append(encoding.transform(mine.rows(held_out)))
     return Problem(sites, tuple(judged), y[held_out])
 

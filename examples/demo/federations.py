@@ -11,19 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.additive_reference.dense_training import train_dense
-from coreg_core.additive.model.terms import Additive
-from coreg_core.additive.site import AdditiveSite
-from coreg_core.estimators import CoRLSR
-from coreg_core.evaluation.recommendation import Choice
+from coreg_core.estimators import AdditiveRegressor, CoRLSR
+from coreg_core.protocol.plan import Additive
 from coreg_sim.federation.simulate import rmse
-from coreg_sim.tables import COUPLING, ID, MODELS, POLICY, TARGET, DemoData, federation_toml
+from coreg_sim.tables import COUPLING, ID, LABELLED, MODELS, POLICY, SITES, TARGET, DemoData, federation_toml
 from examples.demo.processes import enrol, run, together
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.data.tables import read_table
 from site_agent.models.file import load_model
-from site_agent.models.findings import recommended
 
 SCORING = '[study]\nname = "scores"\n\n[model]\nobjective = "scoring"\n'
 
@@ -71,38 +67,39 @@ def score(work: Path, data: DemoData) -> tuple[dict[str, float], float]:
     return errors, seconds
 
 
-def pooled(data: DemoData) -> float:
-    """The error with all rows and columns in one place, for reference: data would have to leave the sites."""
-    everything, terms = data.everything, Additive(tuning_steps=0, landmarks=150)
-    site = AdditiveSite(everything.X, everything.y, everything.Z, terms, name="pooled")
-    train_dense(terms, [site], len(everything.Z))
-    assert site.model is not None
-    assert site.model.alone is not None
-    return rmse(site.model.alone.predict(everything.held_out), data.held_out_y)
-
-
-def judged(
-    work: Path, data: DemoData, scored: dict[str, float]
-) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
-    """Each site's errors on the held-out patients and its forecast, and its report's recommendation."""
-    errors: dict[str, dict[str, float]] = {}
-    advice: dict[str, list[str]] = {}
+def judged(work: Path, data: DemoData, scored: dict[str, float]) -> dict[str, dict[str, Any]]:
+    """Each site's errors on the held-out patients, its forecasts of their change, and its recommendation."""
+    found = {}
     for site in sorted(data.tables):
         table = read_table(data.held_out[site])
-        alone, own = (load_model(work / f"additive-{site}{end}.model") for end in ("-local", ""))
-        assert own.found is not None
+        local, joined = (load_model(work / f"additive-{site}{end}.model") for end in ("-local", ""))
+        assert joined.found is not None
         labels = read_table(data.tables[site]).numbers(TARGET)
-        scored_together = own.found["score"] == Choice.TOGETHER.value  # a site's own cross-validation decides
-        errors[site] = {
-            "rmse_mean": rmse(np.full(len(data.held_out_y), np.nanmean(labels)), data.held_out_y),
-            "rmse_alone": rmse(alone.predict(table), data.held_out_y),
-            "rmse_own": rmse(own.predict(table), data.held_out_y),
-            "rmse_together": scored[site],
-            "rmse_checked": scored[site] if scored_together else rmse(alone.predict(table), data.held_out_y),
-            "forecast": own.found["joined"]["rmse"] / own.found["alone"]["rmse"] - 1.0,
+        found[site] = {
+            "mean": rmse(np.full(len(data.held_out_y), labels.mean()), data.held_out_y),
+            "local": rmse(local.predict(table), data.held_out_y),
+            "joined": rmse(joined.predict(table), data.held_out_y),
+            "score": scored[site],
+            "forecast": {model: joined.found[model]["change"] for model in ("joined", "score")},
+            "recommended": joined.found["recommended"],
         }
-        advice[site] = recommended(own.found)
-    return errors, advice
+    return found
+
+
+def in_memory(data: DemoData) -> tuple[dict[str, dict[str, float]], float]:
+    """Errors of the same training in memory, without noise; and of a local model of all rows and columns in one place."""
+    X, y, new = data.everything.X, data.everything.y, data.everything.held_out
+    views = np.split(np.arange(X.shape[1]), np.cumsum([*map(len, SITES.values())])[:-1])
+    own = np.arange(len(y))[:, None] // LABELLED == np.arange(len(views))
+    model = AdditiveRegressor(views=views, rows_per_feature=Additive().rows_per_feature).fit(X, y, label_mask=own)
+    score = rmse(model.predict(new), data.held_out_y)
+    errors = {
+        site: {"joined": rmse(predicted, data.held_out_y), "score": score}
+        for site, predicted in zip(SITES, model.predict_views(new), strict=True)
+    }
+    pooled = AdditiveRegressor().fit(X, y).trained_.sites[0].local
+    assert pooled is not None
+    return errors, rmse(pooled.predict(new), data.held_out_y)
 
 
 def stored(work: Path, name: str) -> dict[str, Any]:

@@ -153,17 +153,17 @@ def report(
 ) -> None:
     """Show whether joining pays for this site. It compares the errors on the site's own left-out labels.
 
-    A run has findings if its plan had a path of couplings (agreement) or forecast = true (additive). Each run is compared
-    with its own local model. The errors are from nested folds: neither the model nor a choice about it saw these labels.
+    A run has findings if its objective was additive, or if its plan had a path of couplings (agreement). Each run is compared
+    with its own local model. The errors are at labels that neither the model nor a choice about it saw.
     """
-    from site_agent.models.findings import forecasts, recommended
+    from site_agent.models.findings import recommended
     from site_agent.models.findings import report as reported
 
     runs = reported(model)
     if as_json:
         found = [
             {"run": each.run, "model": str(each.model), "target": each.target, **each.found}
-            | {"recommendation": recommended(each.found), "forecasts": forecasts(each.found)}
+            | {"recommendation": recommended(each.found)}
             for each in runs
         ]
         print_json({"event": "report", "runs": found})

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coreg_core.errors import StorageError, UsageError
-from coreg_core.protocol.plan import Additive, Plan
 from coreg_wire.files.files import write_whole
 from site_agent.data.aligned import SharedIds
-from site_agent.data.errors import Faults, some
+from site_agent.data.errors import Faults
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables, own_name
@@ -28,25 +27,6 @@ class Prepared:
     def labelled_and_shared(self) -> list[str]:
         """The ids of labelled rows that are shared too."""
         return sorted({*self.table.labelled_ids} & {*self.table.unlabelled_ids})
-
-    def common_fault(self, plan: Plan, inputs: Inputs) -> str | None:
-        """For this site's operator: why a plan with common rows cannot use the table. It names ids, so it stays here."""
-        common = isinstance(plan.objective, Additive) and plan.objective.rows == "common"
-        return self.unshared(inputs) if common else None
-
-    def unshared(self, inputs: Inputs) -> str | None:
-        """The labelled instances that are not shared, with what to do for a study with common rows."""
-        if self.data.positions is not None or not len(self.data.y):
-            return None
-        apart = sorted({*self.table.labelled_ids} - {*self.table.unlabelled_ids})
-        shared = len(self.table.unlabelled_ids)
-        todo = "Align the ids again, of tables that have these rows at every site, or empty their target."
-        if inputs.shared is None:
-            todo = 'If the sites have aligned their ids, name the alignment (shared = "STUDY" in agent.toml, or --shared FILE).'
-        return (
-            f"{inputs.table}: {len(apart)} of {len({*self.table.labelled_ids})} labelled instances are not among the {shared} "
-            f'shared ones: {some(apart)}. A study with rows = "common" needs all of them there. {todo}'
-        )
 
 
 def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:

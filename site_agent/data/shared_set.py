@@ -28,7 +28,7 @@ class SiteTable:
     """A site's labelled rows with their targets, and the shared unlabelled rows, sorted by id.
 
     ``doubts`` are notes that need an answer.
-    ``positions`` are the indices of the labelled rows among the shared ones; None unless all labelled rows are shared.
+    ``positions`` are the indices of the labelled rows among the shared ones, -1 of rows that are not shared.
     """
 
     labelled: Table
@@ -258,11 +258,10 @@ def _repeated(ids: Sequence[str], lines: Ints) -> dict[str, tuple[int, ...]]:
     return {text: tuple(found) for text, found in where.items() if len(found) > 1}
 
 
-def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints | None:
-    """The index of each own id among the shared ones; None if one is not shared, or there are no own ids."""
+def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints:
+    """The index of each own id among the shared ones; -1 if it is not shared."""
     where = {text: i for i, text in enumerate(shared)}
-    found = [where.get(text, -1) for text in own]
-    return np.array(found, dtype=np.int64) if found and min(found) >= 0 else None
+    return np.array([where.get(text, -1) for text in own], dtype=np.int64)
 
 
 def _with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete: bool) -> Table:

@@ -298,6 +298,34 @@ class AttemptSeal:
         assert key is not None, "a receiver seals"
         _add_stream(words, _expanded(key, "seal", context, 48), negative=negative)
 
+    def close(self, context: bytes, text: bytes, receiver: str = "") -> bytes:
+        """See `Seal.close`: AES-256-GCM under a key for this context, sender and receiver."""
+        return self._text_cipher(context, self.site, receiver).encrypt(_NONCE, text, context)
+
+    def open_text(self, context: bytes, sealed: bytes, sender: str, *, to_all: bool) -> bytes:
+        """See `Seal.open_text`."""
+        try:
+            return self._text_cipher(context, sender, "" if to_all else self.site).decrypt(_NONCE, sealed, context)
+        except InvalidTag:
+            raise BadData(
+                f"what {sender} sealed for this step cannot be opened: it was changed in transit, or the coordinator told the "
+                "sites different things before. It is not used."
+            ) from None
+
+    def _text_cipher(self, context: bytes, sender: str, receiver: str) -> AESGCM:
+        peer = receiver if sender == self.site else sender
+        secret = self.secrets[peer] if receiver else self.key
+        return AESGCM(_expanded(secret, "text", context + f"{sender}\0{receiver}".encode()))
+
+    def blind(self, context: bytes, words: Words, senders: tuple[str, ...], receiver: str) -> Words:
+        """See `Seal.blind`."""
+        out = words.copy()
+        for peer in senders:
+            if peer != self.site:
+                about = context + "\0".join((receiver, *senders)).encode()
+                _add_stream(out, _expanded(self.secrets[peer], "blind", about, 48), negative=self.site > peer)
+        return out
+
     def digest(self, about: bytes, vectors: Iterable[Arr]) -> str:
         """HMAC of the words, and of each vector's Poly1305 under a key for these words: eight times as fast as SHA-256."""
         code = hmac.new(_expanded(self.key, "state"), about, hashlib.sha256)

@@ -34,18 +34,16 @@ def entry_for(message: FromSite, told: Told | None) -> dict[str, Any]:
     if isinstance(message, Answer) and told is not None and message.words is not None:
         asked = told.asked
         entry |= {
-            "numbers": asked.layout.plain + asked.layout.scalars,
+            "numbers": asked.layout.plain + asked.layout.scalars or len(message.words.values),
             "words": len(message.words.values),
             "sha256": message.words.digest,
             "sent": "sealed" if told.sealed else "in clear",
             "question": disclosures.kind_of(asked),
-            "what": disclosures.words(asked, told.residuals),
+            "what": disclosures.words(asked),
             "labels": disclosures.labels_in(asked),
             "participants": list(told.sites) if told.sealed else [],
             "may_change": told.may_change,
         }
-        if told.fresh:
-            entry["groups"] = [list(group) for group in told.fresh]
     return entry
 
 

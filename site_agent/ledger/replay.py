@@ -1,14 +1,11 @@
 """The site's memory of its answers, rebuilt from the ledger's entries after a restart.
 
-It holds the number of answers to each plan on a set of instances, over all runs; the sites that answers were summed with;
-the disclosed groups of labels.
+It holds the number of answers to each plan on a set of instances, over all runs; the sites that answers were summed with.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coreg_core.additive.model.grouping import Group
 from coreg_core.errors import StorageError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -28,7 +25,6 @@ class Memory:
     def __init__(self) -> None:
         self._terms: dict[str, Terms] = {}  # of each run, as accepted last; the latest at the end
         self._answered: dict[Terms, int] = {}
-        self._groups: set[Group] = set()
         self._summed: dict[str, set[SummedWith]] = {}
         self._fetched: dict[str, Outcome] = {}  # runs whose end was received and confirmed
 
@@ -36,7 +32,6 @@ class Memory:
         kind, run = entry.get("kind"), str(entry.get("run"))
         if kind == "Fetched" and (outcome := Outcome.__members__.get(str(entry.get("outcome")))):
             _keep(self._fetched, run, outcome)
-        self._groups.update(tuple(group) for group in entry.get("groups", ()))
         if kind == "Offer":
             _keep(self._terms, run, (str(entry.get("plan")), str(entry.get("instances", entry.get("ids_digest")))))
         elif kind == "Answer" and entry.get("numbers") and (terms := self._terms.get(run)) is not None:
@@ -47,15 +42,11 @@ class Memory:
 
     def recall(self, plan: Plan, instances: str) -> Remembered:
         """The records of this plan on these instances."""
-        return Remembered(self._answered.get((plan.digest, instances), 0), frozenset(self._groups))
+        return Remembered(self._answered.get((plan.digest, instances), 0))
 
     def fetched(self, run: str) -> Outcome | None:
         """The outcome of a run whose end this site received and confirmed."""
         return self._fetched.get(run)
-
-    def untold(self, groups: Iterable[Group]) -> tuple[Group, ...]:
-        """The groups that were not disclosed before."""
-        return tuple(group for group in groups if group not in self._groups)
 
     def summed_with(self, instances: str) -> frozenset[SummedWith]:
         """Every set of sites that an answer on these instances was summed with, in any run of any plan."""

@@ -25,6 +25,7 @@ from site_agent.ledger.entries import Disclosed, countersigned, entry_for
 from site_agent.ledger.files import read_lines
 from site_agent.ledger.operators import OperatorRecords
 from site_agent.ledger.replay import remember
+from site_agent.ledger.row_sets import RowSetFiles
 from site_agent.ledger.signing import HeadSigner
 from site_agent.machine.differencing import Promises, SummedWith
 from site_agent.machine.memory import Remembered, Told
@@ -65,6 +66,7 @@ class Ledger:
         self.sent: dict[str, Disclosed] = {}
         self.label_bearing = Disclosed(0, 0)  # vectors that depend on labels
         self.operators = operators_of(path, disk)
+        self.row_sets = RowSetFiles(path.with_suffix(".rows"), disk)
         self.promises = Promises()  # sets of sites reserved by open runs of this process
         self._known_as: dict[str, str] = {}
         self._signed: dict[str, Fetched] = {}  # sent heads without a countersignature, by run
@@ -120,8 +122,6 @@ class Ledger:
                     del self._signed[next(iter(self._signed))]
             elif isinstance(message, Offer) and message.ids_digest in self._known_as:
                 beside = {"instances": self._known_as[message.ids_digest]}
-            if told is not None and told.fresh:
-                told = replace(told, fresh=self._memory.untold(told.fresh))
             if outcome is not None:
                 beside["outcome"] = outcome.name
             entry = entry_for(message, told) | beside

@@ -1,38 +1,92 @@
-r"""A site's part in a training of the additive objective: an engine that answers, and its findings at the end.
+"""A site's part in an exchange of second moments (`coreg_core.additive.exchange`): the stages as bytes and words, and the models.
 
-The engine keeps factors and a few numbers between questions; both follow from the site's rows and the questions before.
+| stage | every site tells | to |
+|---|---|---|
+| summary | its `SiteSummary` | all members, under the group key |
+| announce | B and H of `coreg_core.secure.cross_products` | all |
+| sums | words of the moments; a share of the further features of each other site | the sum; that site, under the pair's key |
+| private | words over private rows, if a site has some | the sum |
+| parts | its parts of the score at the other sites' labelled common rows | each of them, blinded with the other senders |
 """
 
 import hashlib
 import hmac
-from collections.abc import Callable
-from dataclasses import replace
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from math import prod
 
 import numpy as np
+from jaxtyping import Bool, UInt64
 
-from coreg_core.additive.model.blend import Blend
-from coreg_core.additive.model.grouping import Group, ResidualPolicy, require_same_groups
-from coreg_core.additive.model.terms import Additive
-from coreg_core.additive.question_rules import position_after
-from coreg_core.additive.question_types import Answer, Ask, Column, Operator, Question
-from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.site_state import SiteMemory
-from coreg_core.computation.additive import AdditiveComputation, Forecasting, State, forecast_sentence
+from coreg_core.additive.exchange import SiteExchange, SiteSummary, Terms, Words
+from coreg_core.additive.features import MOST_OWN, SiteRows
+from coreg_core.additive.terms import Additive
+from coreg_core.computation.additive import AdditiveComputation, ExchangeStage, ExchangeState
 from coreg_core.computation.rounds import Round
-from coreg_core.errors import BadData, CoregError, Refused
-from coreg_core.evaluation.losses import estimate
-from coreg_core.evaluation.probability import LEAST_TO_CALIBRATE, Probability, can_calibrate, fit_probability
-from coreg_core.evaluation.recommendation import Choice, judge
-from coreg_core.numerics.arrays import Arr
+from coreg_core.errors import BadData, CoregError
+from coreg_core.evaluation.probability import Probability, fit_probability
+from coreg_core.masking.fixed_point import WORD
+from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_core.secure import cross_products as cross
 from site_agent.machine.factoring import data_digest
 from site_agent.machine.memory import Judged, SiteResult
+from site_agent.machine.row_sets import RowRules, RowSet, row_set
 from site_agent.machine.site_data import PrivateData
+
+_NUMBERS = struct.Struct("<IIddd")  # width, private rows, norm, level, deviation
+Row = UInt64[np.ndarray, " w"]
+
+
+@dataclass(frozen=True, eq=False)
+class Telling:
+    """One stage's answer: words of a sum, words for all, a text for all members, and texts for each other site (by position).
+
+    ``blinded``: the texts for each are words, to be blinded with the other senders.
+    """
+
+    summed: Row | None = None
+    shown: Row | None = None
+    to_all: bytes | None = None
+    to_each: Mapping[int, bytes] = field(default_factory=dict)
+    blinded: bool = False
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Of one site's answer: words for all, bytes for all members, bytes for each other site."""
+
+    shown: int = 0
+    to_all: int | None = None
+    to_each: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """All answers of a stage: the opened sum, and what each site showed, told all members, and told this site alone."""
+
+    total: Row | None
+    shown: Sequence[Row]
+    to_all: Sequence[bytes]
+    to_me: Mapping[int, bytes]
+
+
+@dataclass(frozen=True)
+class Next:
+    """The next stage: the words that are added in it, and each site's lengths."""
+
+    stage: ExchangeStage
+    added: int = 0
+    lengths: tuple[Lengths, ...] = ()
 
 
 class AdditiveJob:
-    """`site_agent.machine.job.Job`. This run discloses means over ``groups`` of labels; earlier runs disclosed ``told``.
+    """`site_agent.machine.job.Job`, but that the replica steps it stage by stage.
 
     Raises
     ------
@@ -40,7 +94,7 @@ class AdditiveJob:
         these rows do not allow the plan. The coordinator receives the message, so it names no datum.
     """
 
-    resumes = True
+    resumes = False
 
     def __init__(
         self,
@@ -49,184 +103,321 @@ class AdditiveJob:
         name: str,
         data: PrivateData,
         pin_threads: Callable[[int], int],
-        policy: ResidualPolicy | None = None,
-        told: frozenset[Group] = frozenset(),
-        *,
-        tells_forecast: bool = True,
+        rules: RowRules | None = None,
+        random_bytes: cross.RandomBytes = os.urandom,
     ):
         pin_threads(plan.iteration.threads)
-        self.plan, self.terms, self.name, self.data = plan, terms, name, data
+        self.plan, self.terms, self.name, self.data, self._random = plan, terms, name, data, random_bytes
         data.require(plan)
         if (fault := task_fault(terms, data)) is not None:
             raise BadData(fault)
         self.n_unlabelled, self.ids_digest = data.n_shared, data.ids_digest
         self.data_digest = data_digest(data, plan.run)
-        self._policy, self._tells_forecast = policy or ResidualPolicy(), tells_forecast
-        try:
-            self.begin(plan.sites)
-            self.groups = self.engine.groups(data.row_keys) if data.row_keys else ()
-            require_same_groups(self.groups, told, name)
-        except MemoryError:
-            raise BadData(f"not enough memory for {terms.landmarks} landmarks and {data.n_shared} instances.") from None
-        except CoregError:
-            raise
-        except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
-            raise BadData(f'these rows cannot be prepared under kernel = "{terms.kernel}" ({error}).') from None
+        self._rows, order = _site_rows(data)
+        if not (np.isfinite(self._rows.X).all() and np.isfinite(self._rows.y).all()):
+            raise BadData("features or label column are too large for float64. Scale them.")
+        keys = data.row_keys or tuple(f"{i} {y!r}" for i, y in enumerate(data.y.tolist()))
+        self._rules = rules or RowRules()
+        names = [keys[i].encode() for i in order.tolist()]
+        self._private_names = names[len(names) - (len(self._rows.X) - self.n_unlabelled) :]
+        self._label_normals = _normals([self._secret(b"label noise", name) for name in names])
+        self._exchange: SiteExchange | None = None
+        self._judged: Judged | None = None
+        self._kept: dict[str, Arr | Row] = {}
+
+    def _secret(self, use: bytes, *about: bytes) -> bytes:
+        """Of this site's secret, for one use and context."""
+        text = b"".join(len(part).to_bytes(8, "little") + part for part in (use, *about))
+        return hmac.new(self.data.salt, text, hashlib.sha256).digest()
 
     def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:  # noqa: ARG002
-        """Make a new engine, before its first question."""
-        data = self.data
-        with np.errstate(all="ignore"):
-            self.engine = AdditiveSite(
-                data.X,
-                data.y,
-                data.Z,
+        """The features, and fresh secrets, of a new attempt. The same rows have the same features."""
+        seed = self._secret(b"features", self._rows.X.tobytes(), self._rows.own.tobytes(), self._rows.y.tobytes())
+        with _as_bad_data(self.n_unlabelled):
+            self._exchange = SiteExchange(
+                sites.index(self.name),
+                len(sites),
                 self.terms,
-                name=self.name,
-                positions=data.positions,
-                policy=self._policy,
-                probe_secret=_probe_secret(data, self.terms),
-                weights=data.weights,
+                self._rows,
+                self.data.n_shared,
+                seed=int.from_bytes(seed[:4], "little"),
+                label_normals=self._label_normals,
+                random_bytes=self._random,
             )
+        self._judged, self._kept = None, {}
+
+    def _row_set(self, flags: Bool[np.ndarray, "m s"]) -> RowSet:
+        """Labelled common rows with each site's statement, and this site's private ones."""
+        told = [row.tobytes() if row.any() else b"" for row in flags] + [b"private"] * len(self._private_names)
+        names = [name.encode() for name in self.data.ids] or [b"%d" % i for i in range(self.n_unlabelled)]
+        labels = dict(zip(self._rows.own.tolist(), self._rows.y.tolist(), strict=True))
+        return row_set(self._secret(b"rows"), [*names, *self._private_names], labels, told)
+
+    @property
+    def exchange(self) -> SiteExchange:
+        """This attempt's."""
+        assert self._exchange is not None, "begun"
+        return self._exchange
 
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
-        """See `Job.answer`."""
-        question = asked.question
-        if not isinstance(question, Question):
-            raise Refused("a question of the agreement.")
-        try:
-            with np.errstate(all="ignore"):
-                found = self._told(question)
-        except np.linalg.LinAlgError as error:
-            raise BadData(f"cannot be computed ({error}).") from None
-        except MemoryError:
-            raise BadData(f"not enough memory to answer with {self.n_unlabelled} instances.") from None
-        if not (np.isfinite(found.scalars).all() and np.isfinite(found.vectors).all()):
-            raise BadData("its own answer is not finite: features or label column are too large. Scale them.")
-        self._position = position_after(self.terms, question)
-        return found.vectors, tuple(found.scalars.tolist())
+        """Not used: `tell` answers."""
+        raise NotImplementedError
 
-    def _told(self, question: Question) -> Answer:
-        """The engine's answer. To FORECAST it adds the model that serves this site, or zeros if the policy withholds that.
+    # --- stages ---------------------------------------------------------------------------------------------------
+
+    def first(self, n_sites: int) -> Next:
+        """The first stage."""
+        return Next("summary", 0, (Lengths(to_all=_flag_bytes(self.n_unlabelled) + _NUMBERS.size),) * n_sites)
+
+    def tell(self, stage: ExchangeStage, chain: bytes) -> Telling:
+        """This site's answer in the open stage; ``chain`` is the digest of everything that all sites heard.
 
         Raises
         ------
-        BadData
-            this site's operator exceeds the plan's bound. Checked before any answer uses it.
+        CoregError
+            these rows do not allow an answer; the message names no datum.
         """
-        if question.ask is Ask.FIXED_POINT and self.engine.stretch(question) > self.terms.operator_norm_bound:
-            raise BadData(
-                "the operator norm of this site's part exceeds the plan's "
-                f"operator_norm_bound = {self.terms.operator_norm_bound:g}. The federation's operator can raise the bound; "
-                "the sums then lose digits."
-            )
-        answer = self.engine.answer(question)
-        if question.ask is not Ask.FORECAST:
-            return answer
-        served = np.zeros(3)
-        if (found := self.engine.left_out) is not None and len(found.rows):
-            verdict = judge(found, self.engine.n_labelled)
-            together = verdict.score is Choice.TOGETHER
-            served[2 if together else 1 if verdict.own is Choice.JOINED else 0] = 1.0
-        told = np.concatenate([answer.scalars, served])
-        return Answer(answer.vectors, told if self._tells_forecast else np.zeros_like(told))
+        made = self.exchange
+        with _as_bad_data(self.n_unlabelled):
+            match stage:
+                case "summary":
+                    return Telling(to_all=_packed(made.summary()))
+                case "announce":
+                    message = made.announce(self._summaries, hashlib.sha256(b"coreg A" + chain).digest())
+                    return Telling(shown=np.concatenate([message.encrypted.ravel(), message.projected.ravel()]))
+                case "sums":
+                    self._rules.open(self._opened_rows, self.plan.run)
+                    words, shares = made.add(self._messages)
+                    return Telling(_flat(words), to_each={u: _low(share) for u, share in shares.items()})
+                case "private":
+                    assert self._private is not None
+                    return Telling(_flat(self._private))
+                case _:
+                    return Telling(to_each={u: part.tobytes() for u, part in self._parts.items()}, blinded=True)
+
+    def hear(self, stage: ExchangeStage, heard: Heard, chain: bytes) -> Next:
+        """The next stage, after all answers of this one.
+
+        Raises
+        ------
+        CoregError
+            a rule forbids to go on, or what was heard cannot be.
+        """
+        with _as_bad_data(self.n_unlabelled):
+            match stage:
+                case "summary":
+                    return self._summed_up(heard.to_all)
+                case "announce":
+                    return self._announced(heard.shown)
+                case "sums":
+                    return self._opened(heard, chain)
+                case "private":
+                    assert heard.total is not None
+                    self._kept["private"] = heard.total
+                    shapes = _private_shapes(sum(self.exchange.terms.d), len(self._summaries))
+                    return self._fitted(_named(heard.total, shapes), chain)
+                case _:
+                    parts = [np.frombuffer(text, WORD) for text in heard.to_me.values()]
+                    return self._ended(np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None)
+
+    def _summed_up(self, texts: Sequence[bytes]) -> Next:
+        self._summaries = [_unpacked(text, self.n_unlabelled) for text in texts]
+        self._kept["summaries"] = np.array([np.frombuffer(text, np.uint8) for text in texts])
+        T = Terms(self.terms, self._summaries)
+        flags = np.zeros((self.n_unlabelled, len(texts)), dtype=bool)
+        flags[T.used] = T.flags.T
+        self._opened_rows = replace(self._row_set(flags), features=max(T.d))
+        counted = T.n_labelled or int(T.private.sum())
+        self._rules.require(self._opened_rows, self.terms.rows_per_feature, counted)
+        shapes = [_message_shapes(T, self._summaries, v) for v in range(len(texts))]
+        return Next("announce", 0, tuple(Lengths(a[0] * a[1] + b[0] * b[1]) for a, b in shapes))
+
+    def _announced(self, rows: Sequence[Row]) -> Next:
+        T, self._messages = self.exchange.terms, []
+        for v, row in enumerate(rows):
+            encrypted, projected = _message_shapes(T, self._summaries, v)
+            end = encrypted[0] * encrypted[1]
+            self._messages.append(cross.Message(row[:end].reshape(encrypted), row[end:].reshape(projected)))
+        D, M, widths = sum(T.d), len(rows), [each.width for each in self._summaries]
+        shares = [{u: 4 * T.d[v] * (widths[u] - T.d[u]) for u in range(M) if u != v} for v in range(M)]
+        added = _size(_sum_shapes(D, M))
+        return Next("sums", added, tuple(Lengths(to_each=each) for each in shares))
+
+    def _opened(self, heard: Heard, chain: bytes) -> Next:
+        made, M = self.exchange, len(self._summaries)
+        T, D = made.terms, sum(made.terms.d)
+        further = self._summaries[made.site].width - T.d[made.site]
+        shares = {
+            u: np.frombuffer(text, "<u4").astype(WORD).reshape(T.d[u], further) for u, text in heard.to_me.items()
+        }
+        assert heard.total is not None
+        self._kept |= {"total": heard.total} | {f"further-{u}": each for u, each in made.further(shares).items()}
+        self._private = made.add_private(_named(heard.total, _sum_shapes(D, M)), shares)
+        if self._private is None:
+            return self._fitted(None, chain)
+        return Next("private", _size(_private_shapes(D, M)), (Lengths(),) * M)
+
+    def _fitted(self, total: Words | None, chain: bytes) -> Next:
+        """The models; ``chain`` is their name: the same sums have the same noise on scores."""
+        T, M = self.exchange.terms, len(self._summaries)
+        self._kept["chain"] = np.frombuffer(chain, np.uint8)
+        secret = self._secret(b"score noise", chain, self.ids_digest.encode())
+        self._parts = self.exchange.parts(total, np.random.default_rng(list(secret)).normal(size=T.rows))
+        rows = [8 * int(flags.sum()) if M > 2 else 0 for flags in T.flags]
+        lengths = [{u: rows[u] for u in range(M) if u != v and rows[u]} for v in range(M)]
+        return Next("parts", 0, tuple(Lengths(to_each=each) for each in lengths))
+
+    def _ended(self, parts: Row | None) -> Next:
+        if parts is not None:
+            self._kept["parts"] = parts
+        self._judged = Judged(self.exchange.finish(parts), self._rows.y)
+        return Next("end")
 
     # --- the end --------------------------------------------------------------------------------------------------
 
+    @property
+    def record(self) -> Row:
+        """What this site opened, from which another process of it makes the same models."""
+        text = BytesIO()
+        np.savez(text, **self._kept)  # type: ignore[arg-type]
+        data = text.getvalue()
+        return np.frombuffer(len(data).to_bytes(8, "little") + data.ljust(-(-len(data) // 8) * 8, b"\0"), WORD)
+
+    def recall(self, record: Row) -> None:
+        """The end of an exchange from its record, after `begin`."""
+        with np.load(BytesIO(record[1:].tobytes()[: int(record[0])]), allow_pickle=False) as file:
+            kept = dict(file)
+        summaries = [_unpacked(text.tobytes(), self.n_unlabelled) for text in kept["summaries"]]
+        self._summaries, M = summaries, len(summaries)
+        with _as_bad_data(self.n_unlabelled):
+            self.exchange.meet(summaries)
+            further = {int(name[8:]): words for name, words in kept.items() if name.startswith("further-")}
+            D = sum(self.exchange.terms.d)
+            self.exchange.add_private(_named(kept["total"], _sum_shapes(D, M)), further)
+            private = kept.get("private")
+            self._fitted(None if private is None else _named(private, _private_shapes(D, M)), kept["chain"].tobytes())
+            self._ended(kept.get("parts"))
+
     def result(
         self,
-        computation: AdditiveComputation,
-        state: State,
+        computation: AdditiveComputation,  # noqa: ARG002
+        state: ExchangeState,  # noqa: ARG002
         position: int,  # noqa: ARG002
         outcome: Outcome,
         reason: str,
     ) -> SiteResult:
-        """The site's model, where the training has ended."""
-        result = SiteResult(outcome, reason, self.plan)
-        if (point := computation.point(state)) is None:
-            return result
-        forecast = state.sums if isinstance(state, Forecasting) else np.zeros(0)
-        last = Operator(noise=self._position.noise, prior=self._position.prior)
-        asked = Question(Ask.MODEL, point, (Column(operator=last),), "affine", self.terms.tuning_steps)
-        self.engine.answer(asked)
-        return replace(
-            result,
-            additive=self.engine.model,
-            findings=(*self._findings(last), *([forecast_sentence(forecast)] if len(forecast) else [])),
-            point=point,
-            kept=SiteMemory.of(self.engine, self._position),
-            judged=self._judged(forecast, last),
-            probabilities=self._probabilities(),
+        """The site's models and its verdict, where the exchange has ended."""
+        if (judged := self._judged) is None:
+            return SiteResult(outcome, reason, self.plan)
+        T = self.exchange.terms
+        told = f"{T.n_labelled} labelled shared individuals, {int(T.private.sum())} private ones; features of a site: {max(T.d)}"
+        return SiteResult(
+            outcome,
+            reason,
+            self.plan,
+            additive=self.exchange.model(judged.verdict),
+            findings=(told,),
+            judged=judged,
+            probabilities=self._probabilities(judged),
         )
 
-    def _probabilities(self) -> tuple[Probability, ...]:
-        """Of the own model and of the local one, by own labels left out in turn; () for a regression."""
-        model = self.engine.model
-        if self.terms.task == "regression" or model is None:
+    def _probabilities(self, judged: Judged) -> tuple[Probability, ...]:
+        """Of the joined model, of the score and of the local model, by own labels left out in turn; () for a regression."""
+        if self.terms.task == "regression":
             return ()
-        own, alone = model.left_out
-        labels = self.data.y[: len(own)]  # none with fewer labels than a model alone needs
-        return fit_probability(own, labels), fit_probability(alone, labels)
-
-    def _judged(self, forecast: Arr, last: Operator) -> Judged:
-        """The folds' findings at this site and over the federation. An agent that restarted since has only the latter."""
-        engine = self.engine
-        federation = float("nan")
-        if len(forecast) > 2 and forecast[2] and forecast[1] > 0.0:
-            federation = float(np.sqrt(forecast[0] / forecast[1]) - 1.0)
-        r2 = None if engine.smoother is None else engine.smoother.r2
-        spread = engine.spread(last, self.terms.tuning_steps) if engine.n_labelled else None
-        verdict = judge(engine.left_out, engine.n_labelled, federation)
-        y = self.data.y
-        baseline = None if verdict.alone is None else estimate((y - y.mean()) * (len(y) / (len(y) - 1)))
-        return Judged(verdict, engine.left_out, spread, r2, federation, baseline)
-
-    def _findings(self, last: Operator) -> tuple[str, ...]:
-        """Findings of the training for the site's operator, as sentences."""
-        engine = self.engine
-        start, end = engine.hypers[0], engine.hypers[-1].times(last.noise, last.prior)
-        told = [
-            f"own part: prior variance {end.prior:.3g} (at the start {start.prior:.3g}), "
-            "in units of the federation's label variance"
-        ]
-        if engine.n_labelled:
-            told.insert(
-                0,
-                f"label noise of this site: {end.noise:.3g} of the federation's label variance "
-                f"(alone, by leave-one-out: {start.noise:.3g}); near 1 or above, its labels carry almost no information",
-            )
-        if engine.model is not None and engine.model.alone is not None:
-            told.insert(0, _of_blend(engine.model.blend))
-        if self.terms.task == "classification" and not can_calibrate(self.data.y):
-            told.insert(
-                0,
-                f"probabilities are hardly calibrated: this takes {LEAST_TO_CALIBRATE} labels, at least two of each class. With "
-                "fewer, no error of this site's predictions can be judged",
-            )
-        return tuple(told)
+        left = judged.verdict.left_out
+        joined = left.get("joined", np.zeros(0))
+        residuals = (joined, left.get("score", joined), left.get("local", np.zeros(0)))
+        return tuple(fit_probability(judged.labels[: len(r)] - r, judged.labels[: len(r)]) for r in residuals)
 
 
-def _of_blend(blend: Blend) -> str:
-    """How the site's own model came about, and what to check."""
-    if blend.opposed:
-        return (
-            "WARNING: this site's labels fall where the other sites predict larger ones, so its own model is the one that it "
-            "trains alone; check that all sites have the same target, with the same unit and sign"
+@contextmanager
+def _as_bad_data(n_unlabelled: int) -> Iterator[None]:
+    """Faults of the mathematics in terms of the rows, without a datum."""
+    try:
+        yield
+    except MemoryError:
+        raise BadData(f"not enough memory for {n_unlabelled} shared instances.") from None
+    except CoregError:
+        raise
+    except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
+        raise BadData(f"these rows cannot be computed with ({error}).") from None
+
+
+def _site_rows(data: PrivateData) -> tuple[SiteRows, Ints]:
+    """Common rows first, then private labelled ones; and the places of the labels in the data."""
+    positions = np.full(len(data.y), -1) if data.positions is None else data.positions
+    private, common = np.flatnonzero(positions < 0), np.flatnonzero(positions >= 0)
+    common = common[np.argsort(positions[common])]
+    at = positions[common]
+    if len(np.unique(at)) < len(at):
+        raise BadData(
+            "an individual that the sites share has two labelled rows. An additive training needs one row of each."
         )
-    if blend.unexplained:
-        return (
-            "WARNING: neither this site's columns nor the other sites' predictions explain its labels. If they belong to other "
-            "rows, they harm every site; check that each label stands beside its id"
-        )
-    if blend.weight == 0.0:
-        return (
-            "its own model is the one that it trains alone, because rows left out in turn show no gain from joining; "
-            "scoring together is a separate choice"
-        )
-    return (
-        f"joined model: {blend.weight:.0%} learnt together, {1.0 - blend.weight:.0%} local model, chosen by rows left out "
-        "in turn; the first share is at most 80 %"
-    )
+    own: Ints = np.concatenate([at, data.n_shared + np.arange(len(private))]).astype(np.int64)
+    order: Ints = np.concatenate([common, private]).astype(np.int64)
+    return SiteRows(np.concatenate([data.Z, data.X[private]]), own, data.y[order]), order
+
+
+def _normals(secrets: Sequence[bytes]) -> Arr:
+    """A standard normal number of each secret."""
+    halves = b"".join(s[:8] for s in secrets) + b"".join(s[8:16] for s in secrets)
+    return cross.normal((len(secrets),), lambda _: halves)
+
+
+def _flag_bytes(n: int) -> int:
+    return -(-n // 8)
+
+
+def _packed(told: SiteSummary) -> bytes:
+    numbers = _NUMBERS.pack(told.width, told.private, told.norm, told.level, told.deviation)
+    return numbers + np.packbits(told.labelled).tobytes()
+
+
+def _unpacked(text: bytes, n: int) -> SiteSummary:
+    """A member's summary. It can be false, but not malformed.
+
+    Raises
+    ------
+    BadData
+        a number that no site can have.
+    """
+    width, private, norm, level, deviation = _NUMBERS.unpack_from(text)
+    flags = np.unpackbits(np.frombuffer(text, np.uint8, offset=_NUMBERS.size), count=n).astype(bool)
+    if not (1 <= width <= MOST_OWN and np.isfinite([norm, level, deviation]).all() and norm > 0 and deviation >= 0):
+        raise BadData("a site's summary of its rows has a number that no rows have. It is not used.")
+    return SiteSummary(flags, width, norm, level, deviation, private)
+
+
+def _message_shapes(T: Terms, summaries: Sequence[SiteSummary], v: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (T.rows + cross.RANDOM_ROWS, summaries[v].width), (2 * T.d[v] + 2, cross.SECRET_ROWS)
+
+
+def _sum_shapes(D: int, M: int) -> dict[str, tuple[int, ...]]:
+    """Of the words of a sum: triangles of P and C, b, sums by owner, two halves of scalars."""
+    return {"P": (D * (D + 1) // 2,), "b": (D,), "o": (M, D), "scalars": (2, M + 1), "C": (D * (D + 1) // 2,)}
+
+
+def _private_shapes(D: int, M: int) -> dict[str, tuple[int, ...]]:
+    return {"P": (D * (D + 1) // 2,), "b": (D,), "o": (M, D), "scalars": (2, 2 * M + 1)}
+
+
+def _size(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    return sum(map(prod, shapes.values()))
+
+
+def _flat(words: Words) -> Row:
+    return np.concatenate([each.ravel() for each in words.values()])
+
+
+def _low(share: Row) -> bytes:
+    """A rounded share: it has 32 bits."""
+    return bytes(share.astype("<u4").tobytes())
+
+
+def _named(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Words:
+    ends = np.cumsum([prod(shape) for shape in shapes.values()])[:-1].tolist()
+    return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), np.split(row, ends), strict=True)}
 
 
 def task_fault(terms: Additive, data: PrivateData) -> str | None:
@@ -242,13 +433,3 @@ def task_fault(terms: Additive, data: PrivateData) -> str | None:
             "positive value (positive in agent.toml, or --positive)."
         )
     return None
-
-
-def _probe_secret(data: PrivateData, terms: Additive) -> bytes:
-    """One secret for each operator. Averages over runs would cancel fresh signs, and known signs reveal the directions."""
-    if not data.salt:
-        return b""
-    secret = hmac.new(data.salt, b"coreg probe signs" + repr(terms).encode(), hashlib.sha256)
-    for array in data.arrays:
-        secret.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
-    return secret.digest()

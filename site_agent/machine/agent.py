@@ -25,7 +25,7 @@ from coreg_core.protocol.messages import (
     ToSite,
 )
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Additive, Plan
+from coreg_core.protocol.plan import Plan
 from site_agent.machine import notices
 from site_agent.machine.agent_events import (
     Action,
@@ -193,14 +193,7 @@ def _objection(agent: Agent, plan: Plan) -> str | None:
         return (
             f"{agent.begun} consecutive runs began here and did not finish. The site's operator can restart the agent."
         )
-    if _tells_groups(plan) and any(map(_tells_groups, others)):
-        return "a run with grouped residuals is open here. A second one can start when the first has ended."
     return None
-
-
-def _tells_groups(plan: Plan) -> bool:
-    """Such runs go one after another: a label is disclosed in one group only, and the ledger has a run's groups at its end."""
-    return isinstance(plan.objective, Additive) and plan.objective.residuals == "grouped"
 
 
 def _refuse(agent: Agent, plan: Plan, reason: str) -> tuple[Agent, list[Action]]:

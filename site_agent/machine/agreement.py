@@ -9,7 +9,7 @@ from coreg_core.agreement.schedules.schedule import FinalTargets
 from coreg_core.agreement.views import Solution, View
 from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_on
 from coreg_core.computation.agreement import AgreementComputation, AgreementState
-from coreg_core.computation.rounds import Ask, Round
+from coreg_core.computation.rounds import Round
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.kernels.leave_one_out import some_rows
 from coreg_core.numerics.arrays import Arr
@@ -87,8 +87,6 @@ class AgreementJob:
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
         """See `Job.answer`."""
         question = asked.question
-        if not isinstance(question, Ask):
-            raise Refused("a question of the additive objective.")
         weights = np.array([column.weight for column in question.columns])
         match question.stage:
             case "sizes":

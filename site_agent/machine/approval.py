@@ -2,17 +2,11 @@
 
 from dataclasses import dataclass
 
-from coreg_core.additive.model.terms import vectors_of
 from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
 from site_agent.machine.notices import IN_THE_CLEAR
 
 MANY = 100  # answers, beside which a run's some dozens are worth a word
 FLOPS = 5e9  # of one core, in dense linear algebra: the low end of today's machines
-_RESIDUALS = {
-    "grouped": "; means of residuals over groups of labels leave too",
-    "open": "; the residual of every label leaves too, and labels follow from it",
-    "smoothed": "",
-}
 
 
 @dataclass(frozen=True)
@@ -49,9 +43,7 @@ def describe_request(request: Request) -> dict[str, str]:
         "method": _method(plan),
         "sites": others,
         "leaves this machine": _leaves(request),
-        "members can compute": _computable(plan)
-        + f"; about as well as the joined scores predict them: the labels of {request.both} labelled individuals that are shared"
-        * bool(request.both),
+        "members can compute": _computable(request),
         "stays on this machine": "every row, label and id; the numbers that leave are computed from them",
         "answers": _answers(request),
     }
@@ -65,9 +57,12 @@ def describe_request(request: Request) -> dict[str, str]:
 
 
 def _answers(request: Request) -> str:
-    dozens = "; a run usually needs some dozens" * (request.answers >= MANY)
+    usual = "4, or 5 with private rows" if isinstance(request.plan.objective, Additive) else "some dozens"
+    needs = f"; a run usually needs {usual}" * (request.answers >= MANY)
     so_far = f", of which earlier runs had {request.given}" * bool(request.given)
-    return f"at most {request.answers} over all runs of this plan{so_far}{dozens}; at most {_numbers(request)} numbers each"
+    return (
+        f"at most {request.answers} over all runs of this plan{so_far}{needs}; at most {_numbers(request)} numbers each"
+    )
 
 
 def _method(plan: Plan) -> str:
@@ -80,9 +75,8 @@ def _method(plan: Plan) -> str:
             )
         case Additive() as terms:
             return (
-                "additive model: the score of an instance is the sum of one part of each site; "
-                f"{terms.kernel} kernel, {terms.rows} rows, {terms.tuning_steps} tuning steps"
-                f"{', then a forecast of the gain from left-out labels' * terms.forecast}"
+                "additive model: the score of an instance is the sum of one part of each site, from second moments of all sites' "
+                f"features; {terms.kernel} kernel, noise {terms.noise:g}, label noise {terms.label_noise:g}"
             )
         case Alignment() as terms:
             return (
@@ -97,11 +91,11 @@ def _method(plan: Plan) -> str:
 def _leaves(request: Request) -> str:
     plan, beside = request.plan, ""
     match plan.objective:
-        case Additive() as terms:
-            what = f"this site's part of the score at the shared instances{_RESIDUALS[terms.residuals]}"
+        case Additive():
+            what = "second moments of this site's features and labels, with noise"
             beside = (
-                "; also the number and the sum of its labels, the predictions of its own model"
-                f"{', squared errors on its left-out labels' * (terms.forecast or terms.rows == 'common')}"
+                "; to the members: which of these instances it has labels of, level and deviation of these labels; to each other "
+                "site alone: parts of the score at that site's labelled instances"
             )
         case Agreement():
             what = "this site's predictions for the shared instances"
@@ -121,26 +115,34 @@ def _leaves(request: Request) -> str:
     )
 
 
-def _computable(plan: Plan) -> str:
+def _computable(request: Request) -> str:
     """What the plan's sums allow a member to derive; the policy decides whether this site takes part."""
-    match plan.objective:
+    match request.plan.objective:
         case Alignment():
             return "how many sites have each id that they list themselves"
-        case Agreement(coupling=(_,)) | Additive(tuning_steps=0, forecast=False, rows="private"):
-            return "the sums; by algebra, nothing of a single site"
+        case Additive():
+            return (
+                f"which instances this site has labels of ({request.both}); a part of each label and row; one that lies, or all "
+                "others together, much of the rows and the noisy labels (docs/concepts/threat-model.md)"
+            )
         case Scoring():
             return "the sum of the parts, which is the score"
-        case _:
-            return "this site's predictions for the shared instances, by combining sums of several steps"
+        case Agreement(coupling=couplings):
+            found = (
+                "the sums; by algebra, nothing of a single site"
+                if len(couplings) == 1
+                else "this site's predictions for the shared instances, by combining sums of several steps"
+            )
+            beside = "; about as well as the joined scores predict them: the labels of"
+            return found + f"{beside} {request.both} labelled individuals that are shared" * bool(request.both)
 
 
 def _numbers(request: Request) -> int:
     match request.plan.objective:
         case Agreement(coupling=coupling):
             return request.shared * len(coupling)
-        case Additive() as terms:
-            rows, columns = vectors_of(terms, request.shared)
-            return rows * columns
+        case Additive():
+            return request.plan.most_words(request.shared)
         case Scoring():
             return request.shared
         case Alignment(max_ids=most):

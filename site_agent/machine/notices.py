@@ -169,8 +169,8 @@ def _objective(plan: Plan) -> str:
             return f"{terms.form}, {terms.kernel} kernel, coupling {couplings}, {rounds}"
         case Additive() as terms:
             return (
-                f"additive objective, {terms.kernel} kernel, {terms.rows} rows, {terms.residuals} residuals, "
-                f"{terms.tuning_steps} tuning steps, at most {terms.max_rounds} rounds a solve"
+                f"additive, {terms.kernel} features, {terms.rows_per_feature} labelled rows for each, noise {terms.noise:g}, "
+                f"noise on labels {terms.label_noise:g}"
             )
         case Alignment() as terms:
             return f"alignment of ids (rule {terms.ids!r}, at most {terms.max_ids} at each site); nothing is trained"

@@ -14,22 +14,37 @@ from typing import Any
 
 import numpy as np
 
+from coreg_core.computation.additive import ExchangeState
 from coreg_core.computation.computation import Computation, computation_of
 from coreg_core.computation.reports import report_of
 from coreg_core.computation.rounds import Round
 from coreg_core.errors import BadData, Refused
+from coreg_core.masking.fixed_point import WORD
 from coreg_core.masking.words import opened, summand
-from coreg_core.numerics.self_test import machine_digest
+from coreg_core.names import TAG_WORDS
 from coreg_core.protocol.messages import Answer, Finished, Head, Offer, Part, Report, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
+from site_agent.machine.additive import AdditiveJob, Heard, Lengths, Next, Row, Telling
 from site_agent.machine.job import Fold, Job, Made, each_by_itself
 from site_agent.machine.rosters import common_position, heads_fault, roster_fault, signed_bytes
 from site_agent.machine.run_keys import Keys, PlaintextSeal, Seal, Secrets, canonical, transcript_of
 from site_agent.machine.run_log import Ended, Kept, RunLog, Sum, Total
 
 NO_VALUES = np.zeros((0, 0))
+SEAL_BYTES = 16  # that a sealed text is longer than the text
+
+
+def _padded(n_bytes: int) -> int:
+    """Bytes of whole words."""
+    return -(-n_bytes // 8) * 8
+
+
+def _words_of(lengths: Lengths) -> int:
+    """Words of one site's answer beyond those that are added."""
+    texts = [*([] if lengths.to_all is None else [lengths.to_all]), *lengths.to_each.values()]
+    return lengths.shown + sum(_padded(n + SEAL_BYTES) for n in texts) // 8
 
 
 class Breach(Refused):
@@ -98,6 +113,8 @@ class Replica:
         self._chain, self._position, self._step = b"", 0, 0
         self._answers: dict[int, Answer] = {}
         self._head: Head | None = None
+        self._following = Next("end")
+        self._telling: Telling | None = None
 
     # --- an attempt begins ----------------------------------------------------------------------------------------
 
@@ -122,7 +139,6 @@ class Replica:
             session_key="",
             commitment="" if self._keys is not None else self._token,
             resume=() if self.kept is None or not self.job.resumes else self.kept.resume,
-            machine=machine_digest(),
             release=self._release,
             identity="",
             signature="",
@@ -202,6 +218,13 @@ class Replica:
         self._position, self.sites = 0, kept.sites
         self.job.begin(kept.sites, kept.key)
         self.state, self.asked = self._folded(self._computation.start, "start")
+        if self._exchange is not None:
+            self._following = self._exchange.first(len(kept.sites))
+            for record in kept.sums:
+                assert record.values is not None
+                self._exchange.recall(record.values[:, 0].view(WORD))
+                self.state, self.asked = ExchangeState("end"), None
+            return
         for total in kept.sums:
             assert self.asked is not None, "a sum follows a question"
             if self._mine(self.asked):
@@ -239,6 +262,11 @@ class Replica:
         every = len(asked.answering) == len(self.sites)
         return self.sites if every else tuple(self.sites[i] for i in asked.answering)
 
+    @property
+    def _exchange(self) -> AdditiveJob | None:
+        """The job, if its stages are more than sums."""
+        return self.job if isinstance(self.job, AdditiveJob) else None
+
     def _mine(self, asked: Round) -> bool:
         return self.name in self._answering(asked)
 
@@ -257,6 +285,9 @@ class Replica:
 
         if step.heads and (fault := self._shared(("heads", head.chain, head.state), compared)) is not None:
             raise Breach(f"sent heads that differ between sites: {fault}")
+        if self._exchange is not None:
+            self._hear(step.step, step.words.values, self._exchange)
+            return
         row, layout = step.words.values, asked.layout
         words = self._seal.open(self._context(head), row, layout.size, self._answering(asked), private=asked.private)
         if words is None:
@@ -270,17 +301,84 @@ class Replica:
         self.kept = self._log.append(self.kept.with_sum(total))
         self._fold_in(total)
 
+    # --- an exchange of second moments ------------------------------------------------------------------------------
+
+    def _hear(self, number: int, row: Row, job: AdditiveJob) -> None:
+        """Read the answers of the open stage of an exchange, and take its next stage."""
+        asked, head, seal, told, stage = self.asked, self._head, self._seal, self._telling, self.state.stage
+        assert asked is not None
+        assert head is not None
+        assert seal is not None
+        assert told is not None
+        context, n = self._context(head), asked.layout.size
+        added, rest = row[: n + TAG_WORDS * bool(n)], row[n + TAG_WORDS * bool(n) :]
+        total = seal.open(context, added, n, self.sites, private=False) if n else None
+        if len(rest) != sum(map(_words_of, self._following.lengths)):
+            raise BadData(f"the answers of stage {stage} have {len(row)} words, which is not their number.")
+        shown, texts, to_me = list[Row](), list[bytes](), dict[int, bytes]()
+        digest = hashlib.sha256(self._chain + canonical(number) + added.tobytes())
+        me = self.sites.index(self.name)
+        for v, (site, lengths) in enumerate(zip(self.sites, self._following.lengths, strict=True)):
+            mine, rest = rest[: _words_of(lengths)], rest[_words_of(lengths) :]
+            public, sealed = mine[: lengths.shown], mine[lengths.shown :].tobytes()
+            if (
+                v == me and told.shown is not None
+            ):  # its own message as it made it: a changed copy of it parts the chains
+                public = told.shown
+            shown.append(public)
+            digest.update(public.data.cast("B") if public.size else b"")
+            if lengths.to_all is not None:
+                text, sealed = sealed[: lengths.to_all + SEAL_BYTES], sealed[_padded(lengths.to_all + SEAL_BYTES) :]
+                own = v == me and told.to_all is not None
+                texts.append(told.to_all if own and told.to_all else seal.open_text(context, text, site, to_all=True))
+                digest.update(texts[-1])
+            for u, size in sorted(lengths.to_each.items()):
+                text, sealed = sealed[: size + SEAL_BYTES], sealed[_padded(size + SEAL_BYTES) :]
+                if u == me:
+                    to_me[v] = seal.open_text(context, text, site, to_all=False)
+        self._chain = digest.digest()
+        self._position += 1
+        self._following = job.hear(stage, Heard(total, shown, texts, to_me), self._chain)
+        self.state = ExchangeState(self._following.stage, self._following.added, self.state.done + 1)
+        self.asked = None if self.state.stage == "end" else self.computation.round(self.state)
+        if self.asked is None:  # written before the answer leaves: another process can make the models
+            assert self.kept is not None
+            self.kept = self._log.append(self.kept.with_sum(Sum(job.record.view(np.float64)[:, None], ())))
+
+    def _told(self, asked: Round, head: Head, job: AdditiveJob) -> tuple[Words, int]:
+        """The words of this site's answer in the open stage, and how many of the last ones are passed on."""
+        assert self._seal is not None
+        self._may_answer(asked)
+        told, context = job.tell(self.state.stage, self._chain), self._context(head)
+        self._telling, row, sealed = told, list[Row](), list[bytes]()
+        if told.summed is not None:
+            row.append(self._seal.mask(context, told.summed, self.sites, private=False))
+        added = sum(map(len, row))
+        row += [] if told.shown is None else [told.shown]
+        sealed += [] if told.to_all is None else [self._seal.close(context, told.to_all)]
+        for u, text in sorted(told.to_each.items()):
+            if told.blinded:
+                senders = tuple(site for site in self.sites if site != self.sites[u])
+                text = self._seal.blind(context, np.frombuffer(text, WORD), senders, self.sites[u]).tobytes()
+            sealed.append(self._seal.close(context, text, self.sites[u]))
+        row.append(np.frombuffer(b"".join(text.ljust(_padded(len(text)), b"\0") for text in sealed), WORD))
+        return Words(np.concatenate(row)), sum(map(len, row)) - added
+
     # --- answers --------------------------------------------------------------------------------------------------
 
     def _next(self) -> Answer:
         """The answer to the open question; at the end, the outcome."""
         report = self._shared("report", self._reported)
         head = self._headed(self._shared("head", self._digest))
-        words = self._words(self.asked, head) if self.asked is not None and self._mine(self.asked) else None
-        answer = self._said(report, words=words, head=head)
+        words, passed = None, 0
+        if self.asked is not None and self._exchange is not None:
+            words, passed = self._told(self.asked, head, self._exchange)
+        elif self.asked is not None and self._mine(self.asked):
+            words = self._words(self.asked, head)
+        answer = self._said(report, words=words, head=head, passed=passed)
         if self.asked is None:
             assert self.kept is not None
-            ended = Ended(answer.head, self._signers, self._position)
+            ended = Ended(answer.head, self._signers, len(self.kept.sums))
             self.kept = replace(self.kept, ended=ended)
             self._log.end(ended)
         return answer
@@ -321,12 +419,13 @@ class Replica:
         parts: tuple[Part, ...] = (),
         words: Words | None = None,
         head: Head | None = None,
+        passed: int = 0,
     ) -> Answer:
         about = canonical([[part.site, part.data] for part in parts], "" if words is None else words.digest)
         head = replace(head or self._headed(""), content=hashlib.sha256(about).hexdigest())
         if self._seal is not None:
             head = replace(head, signature=self._seal.sign(signed_bytes(self.plan.run, head)))
-        said = Answer(self.plan.run, self.attempt, self._step, head, report or Report(), parts, words)
+        said = Answer(self.plan.run, self.attempt, self._step, head, report or Report(), parts, words, passed)
         self._head, self.last = head, said.report
         self._answers = {self._step - 1: self._answers[self._step - 1]} if self._step - 1 in self._answers else {}
         self._answers[self._step] = said

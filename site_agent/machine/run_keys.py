@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from coreg_core.errors import Refused
 from coreg_core.masking.words import Words
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Plan
+
+_NO_KEYS = 'aggregation = "plaintext" has no keys: what is for some sites only cannot be sealed.'
 
 
 def canonical(*about: Any) -> bytes:
@@ -62,6 +65,24 @@ class Seal(Protocol):
         BadData
             some site answered another step, or the sum was changed.
         """
+        ...
+
+    def close(self, context: bytes, text: bytes, receiver: str = "") -> bytes:
+        """A text for one other site, or for all members (""); once for each context and receiver."""
+        ...
+
+    def open_text(self, context: bytes, sealed: bytes, sender: str, *, to_all: bool) -> bytes:
+        """A text that another site sealed for this one, or for all members.
+
+        Raises
+        ------
+        BadData
+            it was changed, or the sites heard different things before.
+        """
+        ...
+
+    def blind(self, context: bytes, words: Words, senders: tuple[str, ...], receiver: str) -> Words:
+        """Words for one receiver, blinded so that only the sum over all senders can be read."""
         ...
 
     def digest(self, about: bytes, vectors: Iterable[Arr]) -> str:
@@ -152,3 +173,12 @@ class PlaintextSeal:
 
     def sign(self, said: bytes) -> str:  # noqa: ARG002
         return ""
+
+    def close(self, context: bytes, text: bytes, receiver: str = "") -> bytes:  # noqa: ARG002
+        raise Refused(_NO_KEYS)
+
+    def open_text(self, context: bytes, sealed: bytes, sender: str, *, to_all: bool) -> bytes:  # noqa: ARG002
+        raise Refused(_NO_KEYS)
+
+    def blind(self, context: bytes, words: Words, senders: tuple[str, ...], receiver: str) -> Words:  # noqa: ARG002
+        raise Refused(_NO_KEYS)

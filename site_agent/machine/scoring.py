@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from coreg_core.computation.rounds import Ask, Round
+from coreg_core.computation.rounds import Round
 from coreg_core.computation.scoring import ScoringComputation, ScoringState
 from coreg_core.errors import BadData, Refused
 from coreg_core.numerics.arrays import Arr
@@ -117,7 +117,7 @@ class ScoringJob:
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
         """See `Job.answer`."""
         question = asked.question
-        if not isinstance(question, Ask) or question.stage not in ("sizes", "score"):
+        if question.stage not in ("sizes", "score"):
             raise Refused("a question of a training.")
         if question.stage == "sizes":
             return np.zeros((0, 0)), (float(self._part @ self._part),)

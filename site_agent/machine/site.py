@@ -8,10 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from coreg_core.additive import question_rules as additive_questions
-from coreg_core.additive.model.grouping import ResidualPolicy
-from coreg_core.additive.question_types import Ask as Kind
-from coreg_core.additive.question_types import Question
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import View
 from coreg_core.computation.alignment import AlignmentComputation, most_answers
@@ -42,6 +38,7 @@ from site_agent.machine.factoring import FACTOR_MEMORY
 from site_agent.machine.job import Fold, each_by_itself
 from site_agent.machine.memory import Remembered, SiteResult, Told
 from site_agent.machine.replica import Behind, Breach, Outdated, Replica
+from site_agent.machine.row_sets import RowRules
 from site_agent.machine.run_keys import Keys
 from site_agent.machine.run_log import Kept, Memory, RunLog
 from site_agent.machine.scoring import Batch, ScoringJob
@@ -60,7 +57,7 @@ def max_questions(plan: Plan) -> int:
         case Agreement():
             return 2 * (plan.iteration.max_rounds + 2)  # one a round and two before, and as many again for lost ones
         case Additive():
-            return additive_questions.max_questions(plan.objective)
+            return ATTEMPTS * 5  # stages
         case Scoring():
             return MOST_SCORINGS
         case Alignment(max_ids=most):
@@ -81,10 +78,6 @@ class Rules:
         limits BLAS, and returns the number of threads in force.
     recall
         the ledger's record of this plan on the instances of that digest.
-    residuals
-        the residuals that can be disclosed beyond smoothed ones, under the additive objective.
-    tells_forecast
-        whether the federation's sums include this site's errors on left-out labels, and the model that serves it.
     keys
         for sealed sums; without them the site accepts only plans in plaintext.
     summed_with
@@ -99,14 +92,14 @@ class Rules:
         the sets of sites reserved by open runs; one object for all runs of a process.
     admit
         the reason against an answer to this plan in a sum with these sites. Without one, the call records the set.
+    row_rules
+        on labelled rows whose second moments are opened, with their record.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
     max_questions: Callable[[Plan], int] = max_questions
     pin_threads: Callable[[int], int] = lambda threads: threads
     recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
-    residuals: ResidualPolicy = field(default_factory=ResidualPolicy)
-    tells_forecast: bool = True
     factor_memory: float = FACTOR_MEMORY
     keys: Keys | None = None
     summed_with: Callable[[str], frozenset[SummedWith]] = lambda ids_digest: frozenset()  # noqa: ARG005
@@ -114,6 +107,7 @@ class Rules:
     label_share_max: float = 1.0
     promises: Promises = field(default_factory=Promises)
     admit: Callable[[Plan, tuple[str, ...]], str | None] = lambda plan, sites: None  # noqa: ARG005
+    row_rules: RowRules = field(default_factory=RowRules)
 
 
 class Site:
@@ -181,13 +175,6 @@ class Site:
             return None
         return replica.computation.portion(replica.state)
 
-    @property
-    def r2_without_labels(self) -> float | None:
-        """The r² with which own columns predict the others' score; known before training."""
-        if not isinstance(self._job, AdditiveJob) or self._job.engine.smoother is None:
-            return None
-        return self._job.engine.smoother.r2
-
     def handle(self, message: ToSite) -> list[FromSite]:
         """The answers to one message."""
         self.told = None
@@ -254,8 +241,9 @@ class Site:
                 limits = (rules.factor_memory, rules.label_share_max)
                 return AgreementJob(plan, terms, data, rules.pin_threads, *limits)
             case Additive() as terms, PrivateData() as data:
-                about = (plan, terms, self.name, data, rules.pin_threads, rules.residuals, self._remembered.groups)
-                return AdditiveJob(*about, tells_forecast=rules.tells_forecast)
+                may_change = rules.membership_changes and plan.privacy.membership_changes
+                row_rules = replace(rules.row_rules, may_change=may_change)
+                return AdditiveJob(plan, terms, self.name, data, rules.pin_threads, row_rules)
             case Alignment() as terms, IdList() as ids:
                 return AlignmentJob(plan, terms, self.name, ids)
             case Alignment(), _:
@@ -291,11 +279,6 @@ class Site:
             )
         self._answered += 1
         self.told = Told(asked, self._replica.sites, self.plan.privacy.membership_changes, self.plan.masked)
-        job, question = self._job, asked.question
-        if isinstance(job, AdditiveJob) and isinstance(question, Question):
-            tells = question.ask is Kind.FIXED_POINT and question.part == "affine"
-            fresh = tuple(group for group in job.groups if tells and group not in self._remembered.groups)
-            self.told = replace(self.told, residuals=job.terms.residuals, fresh=fresh)
 
     def _stepped(self, step: Step) -> list[FromSite]:
         if self._replica is None:

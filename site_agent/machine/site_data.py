@@ -8,14 +8,14 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_core.protocol.plan import Additive, Agreement, Plan
+from coreg_core.protocol.plan import Plan
 
 
 @dataclass(frozen=True)
 class PrivateData:
     """The preprocessed labelled rows, the label column in its own units, the unlabelled rows.
 
-    ``positions``: the index of each labelled row among the shared instances, for common rows.
+    ``positions``: the index of each labelled row among the shared instances, -1 if it is none; None: none is.
     ``row_keys``: a name for each label, by which the ledger recognises it (`row_keys`); empty without a ledger.
     ``ids``: of the unlabelled rows, in their order. ``instances``: their name in this site's ledger, which is independent of
     the digest that leaves the site. ``positive``: the value of a yes/no target that ``y`` has as 1; "" for numbers.
@@ -44,14 +44,9 @@ class PrivateData:
         """All numbers that an answer depends on, for digests."""
         return (self.X, self.y, self.Z, *(() if self.weights is None else (self.weights,)))
 
-    def plan_fault(self, plan: Plan) -> str | None:
-        """The reason if the plan's objective takes no weights, and these rows have some."""
-        terms = plan.objective
-        if self.weights is not None and isinstance(terms, Additive) and terms.residuals != "smoothed":
-            return f'this site\'s rows have weights, which need residuals = "smoothed", not "{terms.residuals}".'
-        if self.weights is not None and isinstance(terms, Agreement):
-            return "this site's rows have weights, which only the additive objective takes. Remove `weight`, or change the plan."
-        return None
+    def plan_fault(self, plan: Plan) -> str | None:  # noqa: ARG002
+        """The reason if these rows have weights, which no objective takes."""
+        return None if self.weights is None else "this site's rows have weights, which no objective takes."
 
     def require(self, plan: Plan) -> None:
         """

@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool
 
+from coreg_core.additive.check import Correction
+from coreg_core.additive.site_model import SiteModel
 from coreg_core.evaluation.probability import Probability
 from coreg_core.numerics.arrays import Arr
 from site_agent.data.aligned import SharedIds
@@ -16,22 +18,27 @@ from site_agent.data.drift import look
 from site_agent.data.inputs import Inputs
 from site_agent.data.shared_set import ids_digest, load_batch, own_name
 from site_agent.machine.scoring import Batch
-from site_agent.models.file import SiteModel
+from site_agent.models.file import ModelFile
 from site_agent.models.predictions import write_predictions
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The ids of the scored instances by data set, in the order of the batch."""
+    """The ids of the scored instances by data set, in the order of the batch.
+
+    ``correction``: of an additive score by this site's own labels, with the ``local`` predictions, NaN of missing instances.
+    """
 
     ids: Mapping[str, tuple[str, ...]]
     id_columns: Mapping[str, str]
     notes: tuple[str, ...]
     probability: Probability | None = None
+    correction: Correction | None = None
+    local: Arr | None = None
 
     def write(self, scores: Arr, path_of: "Mapping[str, Path]") -> tuple[Path, ...]:
         """Write ids and scores, one file per data set, in the format of `predict`."""
-        start, written = 0, list[Path]()
+        start, written, scores = 0, list[Path](), self._corrected(scores)
         for name, ids in self.ids.items():
             own, start = scores[start : start + len(ids)], start + len(ids)
             beside = {} if self.probability is None else {"probability": self.probability.of(own)}
@@ -40,8 +47,17 @@ class Scored:
             written.append(path_of[name])
         return tuple(written)
 
+    def _corrected(self, scores: Arr) -> Arr:
+        if self.correction is None:
+            return scores
+        out = self.correction.rescaled(scores).copy()
+        if self.local is not None:
+            known = ~np.isnan(self.local)
+            out[known] = self.correction(scores[known], self.local[known])
+        return out
 
-def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tuple[Batch, Scored]:
+
+def batch_of(model: ModelFile, tables: Mapping[str, Inputs], salt: bytes) -> tuple[Batch, Scored]:
     """This site's part of the score of each instance, table after table.
 
     If all features of an instance are empty, it is missing: all sites list it, but this site has no record of it.
@@ -51,12 +67,13 @@ def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tup
     BadData
         a table cannot be used or lacks a column of the model, or the model has no part for scoring together.
     """
-    parts, missing, notes = list[Arr](), list[Bool[np.ndarray, " m"]](), list[str]()
+    parts, local, missing, notes = list[Arr](), list[Arr](), list[Bool[np.ndarray, " m"]](), list[str]()
     ids, columns, digests = dict[str, tuple[str, ...]](), dict[str, str](), list[str]()
     for name, inputs in tables.items():
-        part, absent, ids[name], keys, told = _of_table(model, inputs)
+        part, alone, absent, ids[name], keys, told = _of_table(model, inputs)
         digests.append(ids_digest(keys))
         parts.append(part)
+        local.append(alone)
         missing.append(absent)
         columns[name] = inputs.id
         notes += told
@@ -75,30 +92,34 @@ def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tup
         instances=own_name(digest, salt),
         ids=tuple(name for each in ids.values() for name in each),
     )
-    return batch, Scored(ids, columns, tuple(notes), model.probability)
+    correction = model.function.correct_score if isinstance(model.function, SiteModel) else None
+    locals_ = None if model.local is None else np.concatenate(local)
+    return batch, Scored(ids, columns, tuple(notes), model.score_probability, correction, locals_)
 
 
 def _of_table(
-    model: SiteModel, inputs: Inputs
-) -> tuple[Arr, Bool[np.ndarray, " m"], tuple[str, ...], tuple[str, ...], list[str]]:
-    """The parts, which instances are missing, their ids as written and as compared, and notes."""
+    model: ModelFile, inputs: Inputs
+) -> tuple[Arr, Arr, Bool[np.ndarray, " m"], tuple[str, ...], tuple[str, ...], list[str]]:
+    """Parts, local predictions (NaN without), which instances are missing, their ids as written and as compared, notes."""
     aligned = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
     table, ids, keys = load_batch(inputs.table, inputs.id, model.preprocessing.na_values, aligned)
     names = model.preprocessing.sources
     table.require(names, "a feature of this model")
     absent = np.asarray(table.frame.select(pl.all_horizontal(pl.col(names).is_null()))[:, 0].to_numpy(), dtype=np.bool_)
     known = np.flatnonzero(~absent)
-    part, notes = np.zeros(len(ids)), list(table.notes)
+    part, local, notes = np.zeros(len(ids)), np.full(len(ids), np.nan), list(table.notes)
     if len(known):
         own = table.rows(known)
         part[known] = model.part(own)
+        if model.local is not None:
+            local[known] = model.local_predictions(own)
         notes += [*model.preprocessing.notes_on(own), *look(model.preprocessing, own).beyond]
     if absent.any():
         first = ", ".join(ids[i] for i in np.flatnonzero(absent)[:5])
         notes.append(
             f"{inputs.table}: no record of {int(absent.sum())} instances ({first} first). All their features are empty"
         )
-    return part, absent, ids, keys, notes
+    return part, local, absent, ids, keys, notes
 
 
 def _digest(digests: Sequence[str]) -> str:

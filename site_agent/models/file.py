@@ -1,29 +1,29 @@
 """The model file: arrays and JSON in one safetensors file (no pickle), with a version and a checksum.
 
-It holds the function, the preprocessing, the units of the target and the plan. The points of a kernel model are rows of the
-site's table. Only a model with form "linear" (weights of features) holds no rows. The file has mode 0600 and a warning if
-it holds rows.
+It holds the function, the preprocessing, the units of the target and the plan. The points of a kernel model and the landmarks of
+an additive one are rows of the site's table. Only a linear model (weights of features) holds no rows. The file has mode 0600 and
+a warning if it holds rows.
 
-The function is one kernel expansion (agreement), or several in standard units plus a constant (additive objective). An
-additive model also keeps the values for joint scoring and intervals (`Joint`, `Intervals`).
+The function is a kernel expansion (agreement), all that a site owns after an additive training, or its local model.
 """
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import NormalDist
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import numpy as np
 import safetensors.numpy
+from jaxtyping import jaxtyped
 from safetensors import SafetensorError, safe_open
 
-from coreg_core.additive.model.expansion import Expansion
-from coreg_core.additive.model.features import Standardiser
-from coreg_core.additive.model.predictive_sd import Spread
+from coreg_core.additive.features import LocalModel
+from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_core.evaluation.intervals import conformal_factor
 from coreg_core.evaluation.probability import Probability
 from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
 from coreg_core.numerics.arrays import Arr
@@ -32,10 +32,10 @@ from site_agent.data.errors import BadTable
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
-FORMAT = "coreg-model/6"
+FORMAT = "coreg-model/7"
 WARNING = (
-    "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the site's "
-    "table: mode 0600, never on a shared volume."
+    "This file holds rows of the site's own data (the points of its kernels). Keep it as private as the site's table: mode 0600, "
+    "never on a shared volume."
 )
 AS_TRAINED = (
     "Correct the cell or leave it empty. Which columns are texts, and which texts mean missing, is as in training."
@@ -44,45 +44,44 @@ LINEAR_WARNING = (
     "This linear model is an expansion over the site's own rows, so the file holds these rows. Keep it as private as the "
     'site\'s table: mode 0600, never on a shared volume. A plan with form = "linear" keeps only weights.'
 )
+Function: TypeAlias = KernelExpansion | SiteModel | LocalModel
+_KINDS: dict[str, type[Function]] = {"agreement": KernelExpansion, "joined": SiteModel, "local": LocalModel}
+_PLAIN = (
+    "target",
+    "shift",
+    "divisor",
+    "site",
+    "run",
+    "stop",
+    "coupling",
+    "plan",
+    "mean_on_shared",
+    "found",
+    "positive",
+)
 
 
 @dataclass(frozen=True)
-class Joint:
-    """A site's part h_v of the joint score (additive objective), and the intercept that all sites know."""
-
-    part: Expansion
-    intercept: float
-
-
-@dataclass(frozen=True, eq=False)
-class Intervals:
-    """A posterior deviation, and the sorted ratios of |y − f| to it at rows that folds left out."""
-
-    spread: Spread
-    ratios: Arr
-
-
-@dataclass(frozen=True)
-class SiteModel:
+class ModelFile:
     """A function of one site, from raw columns to the target's units.
 
     Parameters
     ----------
     shift, divisor
-        the target is function · divisor + shift.
+        the target is function · divisor + shift; 0 and 1 for the additive objective.
     coupling
         λ of the agreement; None for the additive objective.
     mean_on_shared
-        mean prediction on the shared instances, for scoring together.
+        mean of the part on the shared instances, for scoring together.
     found
         the findings of its run on whether joining pays (`findings`).
-    probability
-        from scores to probabilities, for a yes/no target.
+    probability, score_probability
+        from predictions, and from scores made together, to probabilities, for a yes/no target.
     positive
         the value of that target which is 1; "" for a target of numbers.
     """
 
-    function: KernelExpansion | Expansion
+    function: Function
     preprocessing: Preprocessing
     target: str
     shift: float
@@ -93,16 +92,15 @@ class SiteModel:
     coupling: float | None
     plan: dict[str, Any]
     mean_on_shared: float | None = None
-    joint: Joint | None = None
-    intervals: Intervals | None = None
     found: dict[str, Any] | None = None
     probability: Probability | None = None
+    score_probability: Probability | None = None
     positive: str = ""
 
     @property
     def objective(self) -> str:
         """The objective of its training."""
-        return "additive" if isinstance(self.function, Expansion) else "agreement"
+        return "agreement" if isinstance(self.function, KernelExpansion) else "additive"
 
     def _features(self, table: Table) -> Arr:
         """The table as in training. The advice about a fault names no setting: those of the training hold."""
@@ -123,51 +121,60 @@ class SiteModel:
         return scores if self.probability is None else self.probability.of(scores)
 
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
-        """Low and high ends of f(x) ± q d(x), for a share ``coverage`` of new labels; q is from rows that folds left out.
+        """Low and high ends of f(x) ± z d(x), which a share ``coverage`` of new labels is within; d: the model's deviation.
 
         Raises
         ------
         BadData
-            the table lacks a column, or the model has no values for intervals.
+            the table lacks a column, or the model has no deviation.
         UsageError
-            the coverage is not between 0 and 1, or the labels are too few for it.
+            the coverage is not between 0 and 1, or the model predicts a probability.
         """
         if self.probability is not None:
             raise UsageError("intervals are for a target of numbers. This model predicts a probability.")
-        if self.intervals is None:
+        if not isinstance(self.function, SiteModel):
             raise BadData(
-                "this model has no values for intervals. Use the joined model of a run with forecast = true (additive "
-                "objective) and enough labels for folds."
+                "this model has no values for intervals. Use the joined model of a run with the additive objective."
             )
-        ratios = self.intervals.ratios
-        q = conformal_factor(ratios, np.ones(len(ratios)), coverage)
-        half = q * self.intervals.spread.deviations(self._features(table)) * self.divisor
+        if not 0.0 < coverage < 1.0:
+            raise UsageError(f"an interval of {100 * coverage:g} %: needs a percentage between 0 and 100, such as 90.")
+        half = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * self.function.deviations(self._features(table))
         middle = self.predict(table)
         return middle - half, middle + half
 
+    @property
+    def local(self) -> LocalModel | None:
+        """The local model beside an additive one."""
+        return self.function.local if isinstance(self.function, SiteModel) else None
+
+    def local_predictions(self, table: Table) -> Arr:
+        """Of the local model, without probabilities."""
+        assert self.local is not None
+        return self.local.predict(self._features(table))
+
     def part(self, table: Table) -> Arr:
-        """This site's part of the joint score, in the target's units: h_v(x), or f_v(x) under the agreement.
+        """This site's part of the joint score, in the target's units: φ(x)·β, or f(x) under the agreement.
 
         Raises
         ------
         BadData
             the table lacks a column, or the model is the local one, which has no part.
         """
-        if self.objective == "agreement":
-            return self.predict(table)
-        if self.joint is None:
+        if isinstance(self.function, LocalModel):
             raise BadData(
                 "this model has no part for joint scoring, because it is the site's local model. Give the joined model of a run."
             )
-        return self.joint.part.predict(self._features(table)) * self.divisor
+        return (
+            self.function.parts(self._features(table)) if isinstance(self.function, SiteModel) else self.predict(table)
+        )
 
     @property
     def intercept(self) -> float:
-        """The intercept of the joint score, in the target's units."""
-        return 0.0 if self.joint is None else self.joint.intercept * self.divisor + self.shift
+        """What the sum of all parts lacks for the joint score, in the target's units."""
+        return self.function.score_intercept if isinstance(self.function, SiteModel) else 0.0
 
 
-def save_model(path: Path, model: SiteModel) -> None:
+def save_model(path: Path, model: ModelFile) -> None:
     """Write the model file atomically, with mode 0600.
 
     Raises
@@ -175,109 +182,68 @@ def save_model(path: Path, model: SiteModel) -> None:
     StorageError
         the file cannot be written.
     """
-    functions = _functions(model.function)
-    if isinstance(model.function, Expansion):
-        arrays, shape = _arrays_of(model.function), _shape_of(model.function)
-    else:
-        function = model.function
-        arrays = {"points": np.ascontiguousarray(function.points), "coef": np.ascontiguousarray(function.coef)}
-        shape = {"kernel": _kernel_to_json(function.kernel)}
-    records = any(contains_records(f) for f in functions)
+    arrays, function, records = dict[str, Arr](), model.function, contains_records(model.function)
     meta = {
-        **shape,
+        "kind": next(kind for kind, made in _KINDS.items() if isinstance(function, made)),
+        "function": _nested(function, "function", arrays),
         # The ends of a range are cells of rows, so a file without rows must not hold them.
         "preprocessing": (model.preprocessing if records else replace(model.preprocessing, ranges=None)).to_json(),
-        "target": model.target,
-        "shift": model.shift,
-        "scale": model.divisor,
-        "site": model.site,
-        "run": model.run,
-        "stop": model.stop,
-        "coupling": model.coupling,
-        "plan": model.plan,
+        "probability": _nested(model.probability, "", arrays),
+        "score_probability": _nested(model.score_probability, "", arrays),
         "contains_records": records,
+        **{name: getattr(model, name) for name in _PLAIN},
     }
-    if model.found is not None:
-        meta["found"] = model.found
-    if model.probability is not None:
-        meta |= {"probability": asdict(model.probability), "positive": model.positive}
-    if model.mean_on_shared is not None:
-        meta["mean_on_shared"] = model.mean_on_shared
-    if model.joint is not None:
-        arrays |= _arrays_of(model.joint.part, "joint.")
-        meta["joint"] = {**_shape_of(model.joint.part), "intercept": model.joint.intercept}
-    if model.intervals is not None:
-        spread = model.intervals.spread
-        arrays |= {
-            "spread.mean": spread.standardiser.mean,
-            "spread.deviation": spread.standardiser.deviation,
-            "spread.points": spread.points,
-            "spread.map": spread.map,
-            "spread.shift": spread.shift,
-            "ratios": model.intervals.ratios,
-        }
-        meta["spread"] = {"kernel": _kernel_to_json(spread.kernel), "noise": spread.noise, "factor": spread.factor}
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps(meta, sort_keys=True)
     header = {"format": FORMAT, "model": text, "sha256": _checksum(arrays, text)}
-    if meta["contains_records"]:
-        header["warning"] = LINEAR_WARNING if all(isinstance(f.kernel, Linear) for f in functions) else WARNING
+    if records:
+        linear = isinstance(function, KernelExpansion) and isinstance(function.kernel, Linear)
+        header["warning"] = LINEAR_WARNING if linear else WARNING
     write_whole(path, safetensors.numpy.save(arrays, metadata=header), mode=0o600)
 
 
-def _functions(function: KernelExpansion | Expansion) -> tuple[KernelExpansion, ...]:
-    return function.functions if isinstance(function, Expansion) else (function,)
+def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
+    """JSON of dataclasses within dataclasses. An array goes into ``arrays``, once for all fields that have it."""
+    if isinstance(value, np.ndarray):
+        known = next((known for known, array in arrays.items() if array is value), name)
+        arrays[known] = value
+        return known
+    if isinstance(value, Gaussian | Laplacian | Polynomial | Linear):
+        return {"name": type(value).__name__.lower(), **asdict(value)}
+    if is_dataclass(value):
+        return {f.name: _nested(getattr(value, f.name), f"{name}.{f.name}", arrays) for f in fields(value)}
+    return value
 
 
-def _arrays_of(function: Expansion, prefix: str = "") -> dict[str, Arr]:
-    arrays = {f"{prefix}mean": function.standardiser.mean, f"{prefix}deviation": function.standardiser.deviation}
-    for j, part in enumerate(function.functions):
-        arrays |= {f"{prefix}points.{j}": part.points, f"{prefix}coef.{j}": part.coef}
-    return arrays
+def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
+    """The value of that type which `_nested` turned into JSON. The types of the fields decide what is made, and not the file."""
+    if get_origin(hint) is UnionType:
+        [hint] = (each for each in get_args(hint) if each is not NoneType)
+        return None if value is None else _of_nested(hint, value, arrays)
+    if hint is Kernel:
+        return make_kernel(**value)
+    if isinstance(hint, type) and is_dataclass(hint):
+        types = get_type_hints(hint)
+        with jaxtyped("context"):  # lengths agree within a class
+            return hint(**{f.name: _of_nested(types[f.name], value[f.name], arrays) for f in fields(hint)})
+    found = float(value) if hint is float else arrays[value]
+    if not isinstance(found, hint):
+        raise TypeError(f"{value} is not {hint}")
+    return found
 
 
-def _shape_of(function: Expansion) -> dict[str, Any]:
-    kernels = [_kernel_to_json(part.kernel) for part in function.functions]
-    return {"objective": "additive", "kernels": kernels, "constant": function.constant}
-
-
-def _function_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> KernelExpansion | Expansion:
-    if "kernels" not in meta:
-        return KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"])
-    return _expansion_of(meta, arrays)
-
-
-def _expansion_of(meta: dict[str, Any], arrays: dict[str, Arr], prefix: str = "") -> Expansion:
-    parts = tuple(
-        KernelExpansion(make_kernel(**kernel), arrays[f"{prefix}points.{j}"], arrays[f"{prefix}coef.{j}"])
-        for j, kernel in enumerate(meta["kernels"])
-    )
-    return Expansion(Standardiser(arrays[f"{prefix}mean"], arrays[f"{prefix}deviation"]), meta["constant"], parts)
-
-
-def _joint_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> Joint | None:
-    if "joint" not in meta:
-        return None
-    return Joint(_expansion_of(meta["joint"], arrays, "joint."), meta["joint"]["intercept"])
-
-
-def _intervals_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> Intervals | None:
-    if "spread" not in meta:
-        return None
-    said = meta["spread"]
-    standardiser = Standardiser(arrays["spread.mean"], arrays["spread.deviation"])
-    points, mapped, shift = arrays["spread.points"], arrays["spread.map"], arrays["spread.shift"]
-    spread = Spread(standardiser, make_kernel(**said["kernel"]), points, mapped, shift, said["noise"], said["factor"])
-    return Intervals(spread, arrays["ratios"])
-
-
-def contains_records(function: KernelExpansion) -> bool:
+def contains_records(function: Function) -> bool:
     """Whether the points are rows of a table, and not unit vectors under the linear kernel (weights)."""
-    points = function.points
-    return not (isinstance(function.kernel, Linear) and np.array_equal(points, np.eye(points.shape[1])))
+    match function:
+        case KernelExpansion(kernel=kernel, points=points):
+            return not (isinstance(kernel, Linear) and np.array_equal(points, np.eye(points.shape[1])))
+        case SiteModel(features=features):
+            return bool(features.basis.width)
+        case LocalModel(basis=basis):
+            return bool(basis.width)
 
 
-def load_model(path: Path) -> SiteModel:
+def load_model(path: Path) -> ModelFile:
     """Read a model file and check its checksum.
 
     Raises
@@ -312,30 +278,15 @@ def load_model(path: Path) -> SiteModel:
         raise BadData(f"{path}: the checksum is wrong, so the file is damaged or was changed. Use another copy.")
     try:
         meta = json.loads(text)
-        return SiteModel(
-            function=_function_of(meta, arrays),
+        return ModelFile(
+            function=_of_nested(_KINDS[meta["kind"]], meta["function"], arrays),
             preprocessing=Preprocessing.from_json(meta["preprocessing"]),
-            divisor=meta["scale"],
-            mean_on_shared=meta.get("mean_on_shared"),
-            found=meta.get("found"),
-            probability=Probability(**meta["probability"]) if "probability" in meta else None,
-            positive=meta.get("positive", ""),
-            joint=_joint_of(meta, arrays),
-            intervals=_intervals_of(meta, arrays),
-            **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},
+            probability=_of_nested(Probability | None, meta["probability"], arrays),
+            score_probability=_of_nested(Probability | None, meta["score_probability"], arrays),
+            **{name: meta[name] for name in _PLAIN},
         )
     except (KeyError, TypeError, ValueError) as error:  # the checksum is right, so another program wrote the file
         raise BadData(f"{path}: another program wrote this model ({error!r}). Train the model again.") from None
-
-
-def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:
-    match kernel:
-        case Gaussian() | Laplacian() | Polynomial():
-            return {"name": type(kernel).__name__.lower(), **asdict(kernel)}
-        case Linear():
-            return {"name": "linear"}
-        case _:
-            raise TypeError(f"{kernel!r} has no form in a model file")
 
 
 def _checksum(arrays: dict[str, Arr], text: str) -> str:

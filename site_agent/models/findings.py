@@ -10,53 +10,52 @@ from math import floor, isfinite, log10
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from coreg_core.additive.check import gain
 from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.errors import BadData, UsageError
-from coreg_core.evaluation.losses import Estimate, estimate, paired
-from coreg_core.evaluation.probability import auc
-from coreg_core.evaluation.recommendation import LEAST_LABELS, Choice, Told, keeps_joined
+from coreg_core.evaluation.losses import estimate, paired
+from coreg_core.evaluation.probability import LEAST_TO_CALIBRATE, auc, can_calibrate
+from coreg_core.numerics.arrays import Arr
 from site_agent.machine.memory import Judged, SiteResult
 from site_agent.models.file import load_model
 
 Found: TypeAlias = dict[str, Any]
 ROWS = {
     "mean": "mean of labels",
-    "alone": "local model",
+    "local": "local model",
     "agreement": "joined, own λ",
     "joined": "joined model",
-    "together": "scored together",
+    "score": "scored together",
 }
 FEW = 20  # labels; with fewer, left-out errors are chance
 CLEAR = 0.01  # a smaller change of the error is no reason for a model
 LOCAL_CHOSEN = "Your labels chose λ = 0; both files are equal: they make the same predictions."
+USE = {
+    "local": "stay alone",
+    "joined": "keep the joined model",
+    "score": "score together the instances that all sites know (a scoring study of the coordinator's operator, or "
+    "`coreg-agent score`)",
+}
 
 
-def of_training(judged: Judged, labels: int, *, classes: bool = False) -> Found:
+def of_training(judged: Judged, *, classes: bool = False) -> Found:
     """Findings of an additive training; ``classes``: of a yes/no target."""
-    verdict, rows = judged.verdict, judged.left_out
-    areas = {}
-    if classes and rows is not None:
-        scores = {"alone": rows.alone, "joined": rows.own, "together": rows.together}
-        areas = {key: _known(auc(each, rows.labels)) for key, each in scores.items() if isfinite(each.sum())}
-    looked = verdict.alone is not None or verdict.told is not Told.NOTHING  # without folds there is no recommendation
-    return {
-        "labels": labels,
-        "mean": _plain(judged.baseline),
-        "alone": _plain(verdict.alone),
-        "joined": _plain(verdict.joined),
-        "together": _plain(verdict.together),
-        "own": verdict.own.value if looked else None,
-        "score": verdict.score.value if looked else None,
-        "told": verdict.told.value,
-        "forecast": _known(verdict.forecast),
-        "federation": _known(judged.federation),
-        "r2": judged.r2,
-        **({"auc": areas} if areas else {}),
-    }
+    verdict, y, left = judged.verdict, judged.labels, judged.verdict.left_out
+    found: Found = {"labels": len(y), "recommended": verdict.recommended, "slope": verdict.slope}
+    if left:
+        found["mean"] = _errors((y - y.mean()) * (len(y) / (len(y) - 1)))
+    for key, residuals in left.items():
+        found[key] = _errors(residuals, None if key == "local" else left["local"])
+    if classes:
+        found["calibrated"] = can_calibrate(y)
+        found["auc"] = {key: _known(auc(y[: len(r)] - r, y[: len(r)])) for key, r in left.items()}
+    return found
 
 
 def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) -> Found:
     """Findings of a path of λ that contains 0: the site's own choice beside the site alone.
+
+    The joined model is kept unless its nested loss exceeds the local one's by more than a standard error of the difference.
 
     Parameters
     ----------
@@ -65,23 +64,23 @@ def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) ->
     divisor
         from the run's units to those of the target.
     """
-    alone = choice.left_out[couplings.index(0.0)]
-    found: Found = {
-        "labels": len(alone),
-        "alone": _plain(estimate(alone * divisor)),
-        "chosen": couplings[choice.chosen],
-    }
+    local = choice.left_out[couplings.index(0.0)]
+    found: Found = {"labels": len(local), "local": _errors(local * divisor), "chosen": couplings[choice.chosen]}
     if choice.nested is None:
         return found
-    kept = Choice.JOINED if keeps_joined(paired(choice.nested, alone)) else Choice.ALONE
-    return {**found, "agreement": _plain(estimate(choice.nested * divisor)), "own": kept.value}
+    beside = paired(choice.nested, local)
+    kept = "local" if beside.difference > beside.standard_error else "joined"
+    return {**found, "agreement": _errors(choice.nested * divisor, local * divisor), "recommended": kept}
 
 
-def _plain(found: Estimate | None) -> dict[str, float] | None:
-    if found is None or found.rows == 0:
-        return None
-    se = found.standard_error
-    return {"rmse": found.rmse, "se": se if isfinite(se) else 0.0, "rows": found.rows}
+def _errors(residuals: Arr, local: Arr | None = None) -> dict[str, float]:
+    """The error with its standard error, and its relative change against the local model on the same rows."""
+    found = estimate(residuals)
+    out = {"rmse": found.rmse, "se": _known(found.standard_error) or 0.0, "rows": found.rows}
+    if local is None:
+        return out
+    beside = gain(local[: len(residuals)], residuals)
+    return {**out, "change": beside.change, "change_se": _known(beside.standard_error) or 0.0}
 
 
 def _known(value: float) -> float | None:
@@ -94,20 +93,14 @@ def chose_local(found: Mapping[str, Any]) -> bool:
 
 
 def table(found: Mapping[str, Any]) -> list[tuple[str, float, float, float | None]]:
-    """(name, error, standard error, relative change against alone) of each error in the findings.
+    """(name, error, standard error, relative change against the local model) of each error in the findings.
 
     Where the labels chose λ = 0, "agreement" is left out: it is the error of the choice, and the kept model is the local one.
     """
-    alone = found.get("alone")
     return [
-        (
-            ROWS[key],
-            found[key]["rmse"],
-            found[key]["se"],
-            found[key]["rmse"] / alone["rmse"] - 1.0 if alone and key != "alone" and alone["rmse"] > 0.0 else None,
-        )
-        for key in ROWS
-        if found.get(key) and not (key == "agreement" and chose_local(found))
+        (name, found[key]["rmse"], found[key]["se"], found[key].get("change"))
+        for key, name in ROWS.items()
+        if key in found and not (key == "agreement" and chose_local(found))
     ]
 
 
@@ -122,7 +115,7 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     if not rows:
         return []
     of = f"the score for {target}, which is 0 or 1," if found.get("auc") else f"{target}, in units of {target},"
-    left_out = max(int(found[key]["rows"]) for key in ROWS if found.get(key))
+    left_out = max(int(found[key]["rows"]) for key in ROWS if key in found)
     longest = max((error + se for _, error, se, _ in rows), default=1.0) or 1.0
     digits = decimals(longest)
     out = [
@@ -140,11 +133,6 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     return out
 
 
-def without_labels(r2: float) -> str:
-    """The forecast before any training, from no label."""
-    return f"before training, from no label: this site's columns predict the other sites' score with r² = {r2:.2f}."
-
-
 def aligned(result: SiteResult) -> list[str]:
     """What this site learnt of an alignment."""
     if result.aligned is None:
@@ -157,82 +145,59 @@ def aligned(result: SiteResult) -> list[str]:
 
 
 def told(found: Mapping[str, Any], target: str) -> list[str]:
-    """What the report prints: the recommendation, the errors on left-out labels, and the forecasts."""
-    return [*recommended(found), *lines(found, target), *forecasts(found)]
-
-
-def forecasts(found: Mapping[str, Any]) -> list[str]:
-    """The change of the error that was expected before and after the training."""
-    out: list[str] = []
-    if (r2 := found.get("r2")) is not None:
-        out.append(without_labels(r2))
-    labels, forecast = found.get("labels", 0), found.get("forecast")
-    if found.get("told") == Told.FEDERATION.value and forecast is not None:
-        out.append(
-            f"forecast of the federation, from the labels of all sites: {100 * forecast:+.1f} % error by learning together "
-            f"(this site has {labels} labels; a forecast of its own needs {LEAST_LABELS})."
-        )
-    return out
-
-
-def _joined_change(found: Mapping[str, Any]) -> str:
-    """The joined model's error on left-out labels, against the local model's."""
-    alone, joined = found["alone"]["rmse"], (found.get("joined") or found["agreement"])["rmse"]
-    change = joined / alone - 1.0 if alone > 0.0 else 0.0
-    return f"{100 * abs(change):.1f} % {'larger' if change > 0.0 else 'smaller'}"
-
-
-def _own_model(found: Mapping[str, Any]) -> str:
-    """Which of its two models a site keeps for predictions alone, and why."""
-    alone, labels = found["own"] == Choice.ALONE.value, found.get("labels", FEW)
-    if not alone and found.get("joined") is None and found.get("agreement") is None:
-        return "keep the joined model. This site has too few labels for a test."
-    change = _joined_change(found)
-    if not alone and labels < FEW:
-        return (
-            f"{labels} labels are too few to tell. On left-out labels the joined model's error is {change}, which can be chance. "
-            "The joined model is the default."
-        )
-    if float(change.partition(" ")[0]) < 100 * CLEAR:
-        return f"no clear difference. On left-out labels the joined model's error is {change}; either model serves."
-    if alone:
-        return (
-            f"stay alone. On left-out labels the joined model's error is {change}, more than one standard error of the paired "
-            "difference."
-        )
-    beside = ""
-    if change.endswith("larger"):
-        beside = ", which is within one standard error: joined models are better on average, so they are the default"
-    elif labels < LEAST_LABELS:
-        beside = f". With {labels} labels this can be chance"
-    return f"keep the joined model. On left-out labels its error is {change}{beside}."
+    """What the report prints: the recommendation, and the errors on left-out labels."""
+    return [*recommended(found), *lines(found, target)]
 
 
 def recommended(found: Mapping[str, Any]) -> list[str]:
-    """The recommendation; none where no forecast was made."""
+    """The recommendation and warnings; nothing where no model was judged."""
     if chose_local(found):
         return [LOCAL_CHOSEN]
-    if found.get("own") is None:
-        return (
-            ["the run had no forecast, so there is no recommendation. Set [model] forecast = true."]
-            if "r2" in found
-            else []
-        )
-    errors = [found[key]["rmse"] for key in ("alone", "joined", "together") if found.get(key)]
-    if found.get("mean") and errors and min(errors) > (1.0 - CLEAR) * found["mean"]["rmse"]:
+    if "recommended" not in found:
+        return []
+    errors = [found[key]["rmse"] for key in ("local", "joined", "score") if key in found]
+    if "mean" in found and min(errors) > (1.0 - CLEAR) * found["mean"]["rmse"]:
         return [
             "recommendation: none yet. On left-out labels no model is clearly better than the mean of the labels, which can be "
-            "chance with few labels. Use more labels before you rely on a model. All models are saved."
+            "chance with few labels. Use more labels before you rely on a model. All models are saved.",
+            *_warnings(found),
         ]
-    out = [f"recommendation: {_own_model(found)} The local model is saved too."]
-    if found.get("together") is not None:
-        if found.get("score") == Choice.TOGETHER.value:
-            out.append(
-                "score together the instances that all sites know (a scoring study of the coordinator's operator, or "
-                "`coreg-agent score`): the error on left-out labels is smaller."
-            )
-        else:
-            out.append("do not score together: the error on left-out labels is not smaller than alone.")
+    saved = " The local model is saved too." * ("local" in found)
+    return [f"recommendation: {_advice(found)}{saved}", *_warnings(found)]
+
+
+def _advice(found: Mapping[str, Any]) -> str:
+    """Which model to use, and why."""
+    choice, labels = found["recommended"], found["labels"]
+    key = "agreement" if "agreement" in found else "joined" if choice == "local" else choice
+    if key not in found:
+        return f"{USE[choice]}. The labels of this site are too few for a test, or all equal."
+    change = found[key]["change"]
+    what = {"score": "the score's error is"}.get(key, "the joined model's error is")
+    told = f"On left-out labels {what} {100 * abs(change):.1f} % {'larger' if change > 0.0 else 'smaller'}"
+    if abs(change) < CLEAR:
+        return f"no clear difference. {told}; either model serves."
+    if change > 0.0 and choice != "local":
+        told += ", which is within one standard error: joined models are better on average, so they are the default"
+    elif labels < FEW or not abs(change) > found[key]["change_se"]:
+        told += f". With {labels} labels this can be chance"
+    if choice == "score":
+        told += f". For other instances {USE['joined' if found['joined']['change'] < 0.0 else 'local']}"
+    return f"{USE[choice]}. {told}."
+
+
+def _warnings(found: Mapping[str, Any]) -> list[str]:
+    """Of labels that move otherwise than the federation's predictions, and of probabilities from too few labels."""
+    out, slope = list[str](), found.get("slope", 1.0)
+    if slope != 1.0:
+        moves = f"change by {slope:.2g} where predictions with the other sites change by 1. Check their unit"
+        if slope == 0.0:
+            moves = "fall where predictions with the other sites rise. Check their sign"
+        out.append(f"warning: this site's labels {moves}. One in twenty sites without a fault gets this warning.")
+    if not found.get("calibrated", True):
+        out.append(
+            f"warning: probabilities are hardly calibrated. This takes {LEAST_TO_CALIBRATE} labels, at least two of each class."
+        )
     return out
 
 
@@ -257,7 +222,7 @@ def report(models: Sequence[Path]) -> list[RunFindings]:
     Raises
     ------
     BadData
-        no model has findings: its run had neither a path of λ nor a forecast.
+        no model has findings: it is a local model, or its run had a single λ.
     UsageError
         the models are of different sites.
     """
@@ -271,6 +236,6 @@ def report(models: Sequence[Path]) -> list[RunFindings]:
     if not runs:
         raise BadData(
             f"{', '.join(map(str, models))}: no report is in there. A local model has none: give the joined model of the "
-            "same run (model.coreg). It has a report if the run had forecast = true (additive objective) or a path of couplings."
+            "same run (model.coreg). It has a report if the run had the additive objective or a path of couplings."
         )
     return list(runs.values())

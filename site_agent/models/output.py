@@ -12,7 +12,7 @@ from site_agent.data.aligned import SharedIds
 from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import SiteResult
 from site_agent.models.batch import Scored
-from site_agent.models.file import SiteModel
+from site_agent.models.file import ModelFile
 from site_agent.models.writer import Models
 
 Note = Callable[[str], None]  # receives a finding about this site's data
@@ -26,7 +26,7 @@ class Results(Protocol):
 
     def has(self, plan: Plan) -> bool: ...
 
-    def model_of(self, run: str) -> SiteModel: ...
+    def model_of(self, run: str) -> ModelFile: ...
 
     def put_models(
         self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Note
@@ -45,7 +45,7 @@ class OneRun:
     output: Path
     site: str = ""
     local_model: Path | None = None
-    model: SiteModel | None = None  # to score with
+    model: ModelFile | None = None  # to score with
 
     @property
     def aligns(self) -> bool:
@@ -54,7 +54,7 @@ class OneRun:
     def has(self, plan: Plan) -> bool:  # noqa: ARG002
         return False
 
-    def model_of(self, run: str) -> SiteModel:
+    def model_of(self, run: str) -> ModelFile:
         if self.model is None or self.model.run != run:
             given = f"this agent was started for {self.kind}"
             given += "" if self.model is None else f" with a model of run {self.model.run}"

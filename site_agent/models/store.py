@@ -19,7 +19,7 @@ from site_agent.data.aligned import FILE, SharedIds
 from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import SiteResult
 from site_agent.models.batch import Scored
-from site_agent.models.file import SiteModel, load_model
+from site_agent.models.file import ModelFile, load_model
 from site_agent.models.output import Note
 from site_agent.models.writer import Models
 
@@ -56,7 +56,7 @@ class ModelStore:
         except (OSError, ValueError, LookupError, TypeError):
             return False
 
-    def model_of(self, run: str) -> SiteModel:
+    def model_of(self, run: str) -> ModelFile:
         """The model of a run, for scoring.
 
         Raises

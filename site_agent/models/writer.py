@@ -6,21 +6,18 @@ If a model of an earlier run has the same file name, it is renamed with the name
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from coreg_core.additive.model.expansion import Expansion
-from coreg_core.additive.model.expansion import SiteModel as AdditiveModels
-from coreg_core.agreement.views import KernelExpansion, Solution
+from coreg_core.additive.site_model import SiteModel
+from coreg_core.agreement.views import Solution
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation.losses import estimate
-from coreg_core.evaluation.probability import Probability
 from site_agent.data.prepare import Prepared
-from site_agent.machine.memory import Judged, SiteResult
+from site_agent.machine.memory import SiteResult
 from site_agent.models import findings
-from site_agent.models.file import Intervals, Joint, SiteModel, load_model, save_model
+from site_agent.models.file import Function, ModelFile, load_model, save_model
 
 _TRIAL = 65_536  # bytes that `check_output` writes, to find a full disk before the run
 
@@ -85,34 +82,38 @@ class Models:
     ) -> Path:
         mean = float(solution.prediction.mean()) * result.divisor + result.shift if len(solution.prediction) else None
         return self._save(
-            path, result, solution.function, coupling, note, Kept(mean_on_shared=mean, found=_of_path(result))
+            path, result, solution.function, note, coupling=coupling, mean_on_shared=mean, found=_of_path(result)
         )
 
-    def _write_additive(
-        self, result: SiteResult, models: AdditiveModels, note: Callable[[str], None]
-    ) -> tuple[Path, ...]:
+    def _write_additive(self, result: SiteResult, model: SiteModel, note: Callable[[str], None]) -> tuple[Path, ...]:
         for finding in result.findings:
             note(finding)
-        kept, judged = Kept(mean_on_shared=0.0, joint=Joint(models.part, models.intercept)), result.judged
-        if judged is not None:  # mean_on_shared is 0, as a part is centred over the shared instances
-            found = findings.of_training(judged, judged.verdict.labels, classes=bool(result.probabilities))
+        found = None
+        if result.judged is not None:
+            found = findings.of_training(result.judged, classes=bool(result.probabilities))
             for text in findings.told(found, self.target):
                 note(text)
-            kept = replace(kept, found=found, intervals=_intervals(judged))
-        own, alone = result.probabilities or (None, None)
-        paths = [self._save(self.output, result, models.own, None, note, replace(kept, probability=own))]
-        if models.alone is not None:
-            paths.append(self._save(self.local_path, result, models.alone, None, note, Kept(probability=alone)))
+        joined, score, local = result.probabilities or (None, None, None)
+        kept: dict[str, Any] = {
+            "mean_on_shared": 0.0,
+            "found": found,
+            "probability": joined,
+            "score_probability": score,
+        }
+        paths = [self._save(self.output, result, model, note, **kept)]  # parts are centred over the shared instances
+        if model.local is not None:
+            paths.append(self._save(self.local_path, result, model.local, note, probability=local))
         return tuple(paths)
 
     def _save(
         self,
         path: Path,
         result: SiteResult,
-        function: KernelExpansion | Expansion,
-        coupling: float | None,
+        function: Function,
         note: Callable[[str], None],
-        kept: "Kept",
+        *,
+        coupling: float | None = None,
+        **kept: Any,
     ) -> Path:
         assert result.plan is not None
         run = result.plan.run
@@ -123,7 +124,7 @@ class Models:
             elsewhere = free_name(path, run)
             note(f"{path} is not a model of coreg and is not changed. The model is saved as {elsewhere}")
             path = elsewhere
-        model = SiteModel(
+        model = ModelFile(
             function=function,
             preprocessing=self.prepared.preprocessing,
             target=self.target,
@@ -134,34 +135,11 @@ class Models:
             stop=result.outcome.name,
             coupling=coupling,
             plan=result.plan.to_dict(),
-            mean_on_shared=kept.mean_on_shared,
-            joint=kept.joint,
-            intervals=kept.intervals,
-            found=kept.found,
-            probability=kept.probability,
             positive=self.prepared.data.positive,
+            **kept,
         )
         save_model(path, model)
         return path
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Additional contents of a model file: for scoring together, intervals, and the report."""
-
-    mean_on_shared: float | None = None
-    joint: Joint | None = None
-    intervals: Intervals | None = None
-    found: findings.Found | None = None
-    probability: Probability | None = None
-
-
-def _intervals(judged: Judged) -> Intervals | None:
-    """Ratios of errors to posterior deviations at rows that folds left out; None without folds."""
-    rows = judged.left_out
-    if judged.spread is None or rows is None or not len(rows.rows):
-        return None
-    return Intervals(judged.spread, np.sort(np.abs(rows.labels - rows.own) / rows.deviation))
 
 
 def _of_path(result: SiteResult) -> findings.Found | None:

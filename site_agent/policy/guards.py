@@ -21,6 +21,7 @@ from site_agent.machine.differencing import SummedWith
 from site_agent.machine.factoring import many_labels
 from site_agent.machine.leverage import share_of_one_label
 from site_agent.machine.operators import Operator, operator_of
+from site_agent.machine.row_sets import RowRules
 from site_agent.machine.run_keys import Keys
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Rules
@@ -46,25 +47,28 @@ def rules_of(
         return " And ".join(reason for reason in found if reason is not None) or None
 
     def admit(plan: Plan, sites: tuple[str, ...]) -> str | None:
-        if data is None or isinstance(data, IdList) or policy.members_may_learn == "operators":
+        if data is None or isinstance(data, IdList) or not _keeps_one_operator(policy, plan):
             return None
         return ledger.operators.admit(operator_of(plan, data, sites), plan.run)
 
     return Rules(
-        objection,
-        policy.questions,
-        pin_threads,
-        ledger.recall,
-        policy.residuals,
-        policy.disclose_forecast,
-        policy.factor_memory,
-        keys,
-        ledger.summed_with,
-        policy.membership_changes,
-        policy.label_share_max,
-        ledger.promises,
-        admit,
+        objection=objection,
+        max_questions=policy.questions,
+        pin_threads=pin_threads,
+        recall=ledger.recall,
+        factor_memory=policy.factor_memory,
+        keys=keys,
+        summed_with=ledger.summed_with,
+        membership_changes=policy.membership_changes,
+        label_share_max=policy.label_share_max,
+        promises=ledger.promises,
+        admit=admit,
+        row_rules=RowRules(ledger.row_sets, policy.openings),
     )
+
+
+def _keeps_one_operator(policy: Policy, plan: Plan) -> bool:
+    return policy.members_may_learn == "sums" and not isinstance(plan.objective, Additive)
 
 
 def against_ledger(
@@ -89,7 +93,7 @@ def against_ledger(
         return None
     consents = policy.membership_changes and plan.privacy.membership_changes
     reason = differencing.objection(frozenset(plan.sites), summed, consents=consents)
-    if reason is None and policy.members_may_learn == "sums" and not isinstance(data, IdList):
+    if reason is None and _keeps_one_operator(policy, plan) and not isinstance(data, IdList):
         reason = operators(operator_of(plan, data, plan.sites))
     return reason
 
@@ -126,18 +130,17 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     if isinstance(plan.objective, Additive):
         faults.append(task_fault(plan.objective, data))
     reasons += [fault for fault in faults if fault is not None]
-    if not isinstance(plan.objective, Scoring | Alignment):
+    if isinstance(plan.objective, Agreement):
         here = scaled(plan.objective, data)
         told += [
             f"{what} is {value:.3g} times {unit}"
             for what, value, unit in (
                 ("its bandwidth", here.bandwidth, "the median distance of these labelled rows"),
                 ("its ridge", here.ridge, "the kernel's mean over them"),
-                ("its largest ridge", here.of_all, "the kernel's sum over them"),
+                ("its ridge", here.of_all, "the kernel's sum over them"),
             )
             if value is not None
         ]
-    if isinstance(plan.objective, Agreement):
         try:
             share = _share(plan, plan.objective, policy, data)
         except CoregError as error:

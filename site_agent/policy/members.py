@@ -1,8 +1,8 @@
 """Checks of members_may_learn = "sums": one operator for each set of instances.
 
 Every member reads the sums. The sums of one operator cannot be separated into sites by linear algebra; those of two can
-(docs/research/mathematics.md, "What sums tell"). Therefore a site refuses a second operator: another coupling, a fold, a tuning
-step, another set of sites.
+(docs/research/mathematics.md, "What sums tell"). Therefore a site refuses a second operator: another coupling, another set of
+sites.
 """
 
 import numpy as np
@@ -16,14 +16,16 @@ _KEY = ' (this policy has members_may_learn = "sums"; with "operators" another m
 
 
 def against_one_operator(plan: Plan, data: PrivateData | None) -> list[str]:
-    """Every reason against the plan. The first one names the key of the policy, for all of them."""
-    least, sites = plan.membership.min_sites, len(plan.sites)
-    own = list[tuple[bool, str]]()
+    """Every reason against the plan. The first one names the key of the policy, for all of them.
+
+    An additive training has no response operator: the policy's other keys limit what it discloses.
+    """
+    least, sites, own = plan.membership.min_sites, len(plan.sites), list[tuple[bool, str]]()
     match plan.objective:
         case Agreement() as terms:
             own = _of_agreement(plan, terms, data)
-        case Additive() as terms:
-            own = _of_additive(terms)
+        case Additive():
+            pass
         case Alignment():
             return []
         case Scoring(batches=batches):
@@ -31,12 +33,12 @@ def against_one_operator(plan: Plan, data: PrivateData | None) -> list[str]:
     checks = [
         (sites < FEWEST, f"{sites} sites are fewer than {FEWEST}: each could compute the other's part of the sum"),
         (
-            least < sites or plan.membership.on_dropout == "continue",
+            not isinstance(plan.objective, Additive) and (least < sites or plan.membership.on_dropout == "continue"),
             f"min_sites = {least} of {sites} would allow sums over another set of sites, which is a second response operator",
         ),
         (
             plan.privacy.membership_changes,
-            "membership_changes = true would allow sums over another set of sites, which is a second response operator",
+            "membership_changes = true would allow sums over another set of sites, whose differences reveal single answers",
         ),
         *own,
     ]
@@ -66,16 +68,4 @@ def _of_agreement(plan: Plan, terms: Agreement, data: PrivateData | None) -> lis
             f"max_rounds = {plan.iteration.max_rounds} answers of a linear form are as many as this site has columns, which "
             "reveals its whole response operator",
         ),
-    ]
-
-
-def _of_additive(terms: Additive) -> list[tuple[bool, str]]:
-    learn = "would tell members more about each site; the study needs"
-    return [
-        (terms.tuning_steps > 0, f"tuning_steps = {terms.tuning_steps} {learn} tuning_steps = 0"),
-        (terms.probes > 1, f"probes = {terms.probes} {learn} probes = 1"),
-        (terms.forecast, f"forecast = true trains again for each fold, which {learn} forecast = false"),
-        (terms.rows == "common", f'rows = "common" trains again for each fold, which {learn} rows = "private"'),
-        (terms.residuals != "smoothed", f'residuals = {toml(terms.residuals)} {learn} residuals = "smoothed"'),
-        (terms.kernel == "linear", f'kernel = "linear" {learn} another kernel'),
     ]

@@ -7,10 +7,9 @@ site's rows.
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from coreg_core.additive.model.grouping import ResidualPolicy
-from coreg_core.additive.model.terms import Targets
 from coreg_core.names import ScheduleName
 from coreg_core.protocol.plan import (
     Additive,
@@ -30,9 +29,15 @@ from site_agent.policy.members import against_one_operator
 from site_agent.policy.units import kernel_of, scaled
 
 _DEFAULTS = " This policy has only default values. If the site has a policy.toml, give it with --policy."
-_TELLS = {
-    "polynomial": ": its models pass through the labels, because no rule's ridge grows with its diagonal",
-    "linear": ": as many answers as there are features reveal the shared rows up to a linear map",
+_LINEAR = ": as many answers as there are features reveal the shared rows up to a linear map"
+COUNTED = 0.1  # least noise on sums of a site whose entries are counts
+# Limits of an additive plan: what a smaller value would disclose.
+_DISCLOSES = {
+    "rows_per_feature": "members would learn more of each label and row",
+    "noise": "members could compute yes/no labels and columns",
+    "label_noise": "a lying member, or members together, could read labels",
+    "least_labels": "sums would disclose rows of a site with few labels",
+    "least_rows": "members could compute yes/no labels and columns of few rows",
 }
 
 
@@ -59,8 +64,6 @@ class Policy(BaseModel):
     schedules: tuple[ScheduleName, ...] = Field(
         default=("conjugate-gradients", "block-coordinate-descent"), min_length=1, strict=False
     )
-    # targets: of the additive objective.
-    targets: tuple[Targets, ...] = Field(default=("federation", "raw"), min_length=1, strict=False)
     # Limits in units of this site's labelled rows (site_agent/policy/units.py). bandwidth: times their median distance.
     bandwidth_min: float = Field(default=0.5, gt=0)
     bandwidth_max: float = Field(default=10.0, gt=0)
@@ -81,18 +84,22 @@ class Policy(BaseModel):
     ids_secret: str | None = Field(default=None, min_length=16)
     # Allow sums over other sets of sites; single answers follow from their differences. Plan and every site must allow it.
     membership_changes: bool = False
-    # The additive objective discloses more than predictions (docs/concepts/threat-model.md), so it must be listed.
+    # The additive objective discloses second moments (docs/concepts/threat-model.md), so it must be listed.
     objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1, strict=False)
-    # Allow labelled instances among the shared ids; ...
-    common_rows: bool = False
-    # ... means over groups of at least so many labels (3 or more; absent: none); ...
-    grouped_at_least: int | None = Field(default=None, ge=3)
-    # ... and single labels.
-    open_residuals: bool = False
-    # Send squared errors on left-out labels, joined and alone, and the better model, as parts of the federation's sums.
-    disclose_forecast: bool = True
+    # The least values of the additive plan's terms of these names.
+    rows_per_feature: int = Field(default=10, ge=5)
+    noise: float = Field(default=0.01, ge=0)
+    label_noise: float = Field(default=0.5, ge=0)
+    least_labels: int = Field(default=20, ge=3)
+    least_rows: int = Field(default=150, ge=10)
+    # Additive trainings that can open sums of one set of rows, over all runs: averages remove noise.
+    openings: int = Field(default=3, ge=1)
+    # With fewer columns, or with yes/no columns only, this site's sums are counts, and need more noise.
+    least_columns: int = Field(default=2, ge=1)
     # Allow joint scoring: this site's part of each score leaves encrypted, and the receivers of the plan read the sum.
     scoring: bool = False
+    # ... also of two sites, where each can compute the other's part.
+    scores_of_two: bool = False
     # Allow alignments of ids: this site learns which of its ids all sites have, and the others learn it of theirs; ...
     alignment: bool = False
     # ... of plans that let each site list at most so many ids. A site can insert ids to test whether others have them.
@@ -124,11 +131,6 @@ class Policy(BaseModel):
         """The policy with this site's own key among the pins, which can lack it or have an earlier one. Without pins as it is."""
         return self.model_copy(update={"peers": {**self.peers, name: fingerprint}}) if self.peers else self
 
-    @property
-    def residuals(self) -> ResidualPolicy:
-        """Residuals that are allowed beyond smoothed ones."""
-        return ResidualPolicy(self.grouped_at_least, self.open_residuals)
-
     def objection(self, plan: Plan, data: PrivateData | None = None) -> str | None:
         """Every reason against the plan, or None; several are numbered. Without ``data``, only the plan's terms are checked."""
         reasons = self.objections(plan, data)
@@ -139,32 +141,34 @@ class Policy(BaseModel):
 
     def objections(self, plan: Plan, data: PrivateData | None = None) -> list[str]:
         """Each reason: the plan's value, the policy's key, and what would be disclosed."""
+        name, max_rounds = self.objectives[0], 1
         match plan.objective:
             case Agreement() as terms:
-                name, max_rounds, own = "agreement", plan.iteration.max_rounds, self._agreement(plan, terms)
+                name, max_rounds = "agreement", plan.iteration.max_rounds
+                own = self._agreement(plan, terms) + ([] if data is None else self._of_scale(terms, data))
             case Additive() as terms:
-                name, max_rounds, own = "additive", terms.max_rounds, self._additive(terms)
+                name, own = "additive", self._additive(terms, data)
             case Scoring() as terms:
-                name, max_rounds, own = (
-                    terms.trained,
-                    1,
-                    [
-                        (
-                            not self.scoring,
-                            "scoring together is not allowed (scoring = false; to consent, set scoring = true and reload)",
-                        )
-                    ],
-                )
+                name, own = terms.trained, self._scoring(plan)
             case Alignment() as terms:
-                name, max_rounds, own = self.objectives[0], 1, self._alignment(terms)
+                own = self._alignment(terms)
             case _:
                 assert_never(plan.objective)
         checks = [*self._of_every_plan(plan, max_rounds, name), *self._of_sums(plan), *own]
         one_operator = against_one_operator(plan, data) if plan.masked and self.members_may_learn == "sums" else []
-        if not isinstance(plan.objective, Scoring | Alignment):
-            checks += self._of_functions(plan.objective)
-            checks += [] if data is None else self._of_scale(plan.objective, data)
         return [*one_operator, *(text for is_broken, text in checks if is_broken)]
+
+    def _scoring(self, plan: Plan) -> list[tuple[bool, str]]:
+        return [
+            (
+                not self.scoring,
+                "scoring together is not allowed (scoring = false; to consent, set scoring = true and reload)",
+            ),
+            (
+                len(plan.sites) < 3 and not self.scores_of_two,
+                f"{len(plan.sites)} sites would let each compute the other's part of a score (scores_of_two = false)",
+            ),
+        ]
 
     def _alignment(self, terms: Alignment) -> list[tuple[bool, str]]:
         return [
@@ -220,16 +224,10 @@ class Policy(BaseModel):
             ),
         ]
 
-    def _of_functions(self, terms: Agreement | Additive) -> list[tuple[bool, str]]:
-        kernel = kernel_of(terms)
-        return [
-            (
-                kernel not in self.kernels,
-                f"kernel = {toml(kernel)} is not in kernels = {toml(self.kernels)}{_TELLS.get(kernel, '')}",
-            ),
-        ]
+    def _of_kernel(self, kernel: str, tells: str = "") -> tuple[bool, str]:
+        return (kernel not in self.kernels, f"kernel = {toml(kernel)} is not in kernels = {toml(self.kernels)}{tells}")
 
-    def _of_scale(self, terms: Agreement | Additive, data: PrivateData) -> list[tuple[bool, str]]:
+    def _of_scale(self, terms: Agreement, data: PrivateData) -> list[tuple[bool, str]]:
         """The plan's numbers in units of this site's rows. The texts leave the site, so they hold no figure of the rows."""
         here = scaled(terms, data)
         bandwidth, ridge = f"bandwidth = {toml(terms.bandwidth)}", f"ridge = {toml(terms.ridge)}"
@@ -257,35 +255,33 @@ class Policy(BaseModel):
             ),
         ]
 
-    def _additive(self, terms: Additive) -> list[tuple[bool, str]]:
-        grouped = terms.residuals == "grouped"
-        least = self.grouped_at_least
+    def _additive(self, terms: Additive, data: PrivateData | None) -> list[tuple[bool, str]]:
+        counts = data is not None and (data.Z.shape[1] < self.least_columns or _has_two_values(data))
+        limits = {key: (getattr(terms, key), getattr(self, key)) for key in _DISCLOSES}
         return [
-            (
-                terms.targets not in self.targets,
-                f"targets = {toml(terms.targets)} is not in targets = {toml(self.targets)}",
+            self._of_kernel(terms.kernel),
+            *(
+                (
+                    found < least,
+                    f"{key} = {found:g} is below {key} = {least:g}: {_DISCLOSES[key]}. The study can have {key} = {least:g}, or "
+                    "this site a smaller limit",
+                )
+                for key, (found, least) in limits.items()
             ),
             (
-                terms.rows == "common" and not self.common_rows,
-                'rows = "common" would disclose labelled instances among the shared ids (common_rows = false)'
-                # Under "sums" the key alone does not suffice: the study needs private rows.
-                + ". To allow it, set common_rows = true in policy.toml and reload"
-                * (self.members_may_learn != "sums"),
-            ),
-            (
-                terms.residuals == "open" and not self.open_residuals,
-                'residuals = "open" would reveal every label (open_residuals = false)',
-            ),
-            (
-                grouped and (least is None or terms.group_size < least),
-                f'residuals = "grouped" would reveal means of {terms.group_size} labels (grouped_at_least = {least or "absent"})',
+                counts and terms.noise < COUNTED,
+                f"noise = {terms.noise:g} is below {COUNTED:g}: this site has fewer columns than least_columns = "
+                f"{self.least_columns}, or yes/no columns only, and its sums would be counts. The study can have "
+                f"noise = {COUNTED:g}",
             ),
         ]
 
     def _agreement(self, plan: Plan, terms: Agreement) -> list[tuple[bool, str]]:
         couplings, schedule = plan.couplings, plan.iteration.name
         coupled = [c for c in couplings if not self.coupling_min <= c <= self.coupling_max]
+        kernel = kernel_of(terms)
         return [
+            self._of_kernel(kernel, _LINEAR if kernel == "linear" else ""),
             (terms.form not in self.forms, f"form = {toml(terms.form)} is not in forms = {toml(self.forms)}"),
             (schedule not in self.schedules, f'schedule "{schedule}" is not in schedules = {toml(self.schedules)}'),
             (
@@ -301,6 +297,12 @@ class Policy(BaseModel):
     def questions(self, plan: Plan) -> int:
         """The most answers to a plan on one set of instances, over all its runs."""
         return self.max_questions or max_questions(plan)
+
+
+def _has_two_values(data: PrivateData) -> bool:
+    """Whether no column has more than two values."""
+    pairs = zip(data.X.T, data.Z.T, strict=True)
+    return all(len(np.unique(np.concatenate(pair))) <= 2 for pair in pairs)
 
 
 def read_policy(path: Path | None) -> Policy:

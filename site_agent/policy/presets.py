@@ -35,17 +35,25 @@ models = "models"  # folder of the models; they hold labelled rows
 _CHOSEN: dict[Preset, str] = {
     "strict": """\
 # The policy of this site. The agent refuses every plan against it.
-# Preset "strict": members of a run read its sums and nothing else. One set of instances has one response operator
-# (docs/concepts/glossary.md), so no algebra can separate the sums into single sites. This excludes paths of couplings,
-# tuning, forecasts and changes of membership.
+# Preset "strict", of the agreement: members of a run read its sums and nothing else. One set of instances has one response
+# operator (docs/concepts/glossary.md), so no algebra can separate the sums into single sites. This excludes paths of couplings
+# and changes of membership.
 members_may_learn = "sums"
 aggregation = "secure"
 objectives = ["agreement", "additive"]
+# Of the additive objective: more rows and more noise than the defaults.
+rows_per_feature = 20
+noise = 0.1
+label_noise = 1.0
+least_labels = 50
+least_rows = 500
+openings = 1
+least_columns = 3
 """,
     "partners": """\
 # The policy of this site. The agent refuses every plan against it.
-# Preset "partners": members of a run read its sums and are trusted. A member could compute this site's predictions on the
-# shared instances, and how they react to a target. It could not compute labels of other rows or features.
+# Preset "partners": members of a run read its sums and are trusted. In an agreement a member could compute this site's
+# predictions on the shared instances, and how they react to a target. It could not compute labels of other rows or features.
 members_may_learn = "operators"
 aggregation = "secure"
 objectives = ["agreement", "additive"]
@@ -64,7 +72,6 @@ max_threads = 64
 forms = ["exact", "semi-parametric", "linear"]
 kernels = ["gaussian", "laplacian", "linear"]
 schedules = ["conjugate-gradients", "block-coordinate-descent"]
-targets = ["federation", "raw"]
 bandwidth_min = 0.5  # times the median distance of this site's labelled rows
 bandwidth_max = 10.0
 ridge_min = 0.01  # times the mean of the kernel over the labelled rows
@@ -74,9 +81,14 @@ membership_changes = false  # true: on the same individuals sites can be added, 
 scoring = false  # true: score together; one number for each shared instance leaves
 alignment = false  # true: all sites find the ids that they share; each learns it of its own ids
 max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
-common_rows = false  # true: studies with rows = "common"; members can then estimate labels of this site
-open_residuals = false
-disclose_forecast = true  # false: this site's errors on left-out labels stay here
+scores_of_two = false  # true: scores of two sites, where each can compute the other's part
+rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows for each feature
+noise = 0.01  # least noise on opened entries, for features whose largest row norm is 1
+label_noise = 0.5  # least noise on labels, in left-out errors of the local model
+least_labels = 20  # fewest labels of a site that sends any
+least_rows = 150  # fewest labelled individuals of all sites
+openings = 3  # most trainings that open sums of the same rows
+least_columns = 2  # a site with fewer needs noise = 0.1
 """
 
 
@@ -86,8 +98,7 @@ def files_of(preset: Preset, policy: str, *, service: bool = False) -> tuple[str
     keys = {line.partition(" ")[0] for line in chosen.splitlines()}
     others = "".join(f"# {line}\n" for line in _DEFAULTS.splitlines() if line.partition(" ")[0] not in keys)
     own = (
-        '# ids_secret = "at least 16 characters, the same at every site and unknown to the coordinator"\n'
-        "# grouped_at_least = 3\n\n"
+        '# ids_secret = "at least 16 characters, the same at every site and unknown to the coordinator"\n\n'
         "# `coreg-agent peers --pin --write policy.toml NAME.pem …` adds the section [peers]. Keep it last.\n"
     )
     quoted = '"' + policy.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -107,17 +107,12 @@ def check(
             )
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
-        allowed = written()
-        common = allowed is not None and allowed.common_rows
-        if inputs.shared is not None and common and (fault := prepared.unshared(inputs)) is not None:
-            note(fault, True, {"check": "table", "warning": True})
         if both := prepared.labelled_and_shared:
             text = (
-                f"{len(both)} labelled instances are shared too: {some(both)}. Other members can estimate these labels about as "
-                "well as the joined scores predict them. If that matters, leave them out of the shared ids; only a study with "
-                'rows = "common" needs them'
+                f"{len(both)} labelled instances are shared too: {some(both)}. An additive training learns most from such "
+                "labels. In a study of the agreement other members can estimate them"
             )
-            note(f"{called}: {text}", True, {"check": "table", "warning": True})
+            note(f"{called}: {text}", True, {"check": "table", "warning": False})
         if inputs.shared is None and (aligned := results.alignment_of(name)) is not None:
             study = aligned.rpartition("/")[2]
             text = f'{aligned} has aligned ids, and this data set does not use them. Add shared = "{study}" and reload the agent'
@@ -237,13 +232,11 @@ def check(
         judged = rehearse(
             planned, name, with_own_key(read_policy(settings.policy), checked), prepared.data, settings.ledger_path
         )
-        its = next(settings.data[data] for data, each in found.items() if each is prepared)
-        reasons = [*judged.reasons, *filter(None, [prepared.common_fault(planned, its)])]
         for text in judged.told:
             note(f"plan: {text}", True, fields)
-        for reason in reasons:
+        for reason in judged.reasons:
             note(f"plan: {reason}", False, fields)
-        if reasons:
+        if judged.reasons:
             code = code or Refused.exit_code
         else:
             note("plan: this site would take part in it", True, fields)

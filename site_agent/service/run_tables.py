@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from coreg_core.errors import BadData, CoregError, UsageError
+from coreg_core.errors import CoregError, UsageError
 from coreg_core.protocol.plan import Alignment, Plan, Scoring
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import owner_hint
@@ -76,21 +76,6 @@ class RunTables:
         if policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, policy.ids_secret))
         return prepared, data, None
-
-    def require_common(self, plan: Plan, prepared: Prepared | None, results: Results) -> None:
-        """Check that a plan that the policy allows can have common rows; else the coordinator could test it of any table.
-
-        Raises
-        ------
-        Unusable
-            labelled instances are not among the shared ones.
-        """
-        if prepared is None or (fault := prepared.common_fault(plan, self.inputs(plan))) is None:
-            return
-        if not results.aligns:  # an agent of one run has no `status`
-            self._notify(notices.finding(fault))
-        with self._reading(self.data_sets.choose(plan.data)):
-            raise BadData(fault)
 
     def _prepared(self, name: str, *, ahead: bool = False) -> Prepared:
         with self._reading(name, ahead=ahead):

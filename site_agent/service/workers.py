@@ -98,7 +98,7 @@ class RunWorkers:
         worker = self._workers.get(run)
         if worker is None or worker.site.plan is None:
             return None
-        return worker.site.plan.most_words(worker.site.n_unlabelled)
+        return worker.site.plan.most_words(worker.site.n_unlabelled, of_all=True)
 
     # --- plans ----------------------------------------------------------------------------------------------------
 
@@ -109,8 +109,6 @@ class RunWorkers:
                 return Judged(plan.run, None, fetched=True)
             prepared, data, _ = self.tables.read(plan, self.policy, self.results)
             reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
-            if reason is None:
-                self.tables.require_common(plan, prepared, self.results)
             labelled, shared = (len(data.X), data.n_shared) if isinstance(data, PrivateData) else (0, len(data.Z))
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
             given = self.ledger.recall(plan, data.ids_digest).answered
@@ -148,8 +146,6 @@ class RunWorkers:
                 return Fetched(plan.run)
             prepared, data, scored = self.tables.read(plan, self.policy, self.results)
             rules = rules_of(self.policy, self.ledger, self.keys, data)
-            if rules.objection(plan) is None:  # the site refuses the plan otherwise
-                self.tables.require_common(plan, prepared, self.results)
         except (CoregError, Unusable) as error:
             return PlanRefused(plan.run, str(error))
         target = "" if prepared is None else self.tables.inputs(plan).target or ""
@@ -179,7 +175,7 @@ class RunWorkers:
     def _answered(self, message: RunMessage, *, listening: bool) -> tuple[list[bytes], Worked]:
         worker = self._workers[message.run]
         site = worker.site
-        before, r2 = site.progress, site.r2_without_labels
+        before = site.progress
         phase = "" if site.asked is None else site.asked.phase
         answers = site.handle(message)
         if site.breach is not None:
@@ -202,8 +198,6 @@ class RunWorkers:
                 self._notify(notices.progressed(message.run, progress, phase))
             if (portion := site.portion) is not None:
                 self._notify(notices.aligned_so_far(message.run, portion))
-            if r2 is None and (found := site.r2_without_labels) is not None:
-                self._notify(notices.finding(findings.without_labels(found)))
         if isinstance(message, Proposal):
             [answer] = answers
             return frames, self._proposed(message, answer)

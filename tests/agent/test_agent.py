@@ -6,7 +6,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from machine.additive_tiny import additive_plan
 from machine.tiny import make_plan
 
 from coreg_core.errors import BadData, LeftBehind, Refused
@@ -86,7 +85,6 @@ def after(*events, **agent):
 
 PLANNED = [PLAN, Worked(PLAN, accepted=True)]  # accepted and idle
 ASKED = [PLAN, Judged("r", None)]  # put to the operator
-GROUPED = [Proposal(run, 0, additive_plan(run=run, residuals="grouped", rows="common")) for run in ("r", "s")]
 ASKS = {"ask_first": True}
 ONCE = {"once": True}
 BROKE = "exit Refused: the coordinator broke the protocol: it "
@@ -123,8 +121,6 @@ CASES = {
     "an agent of one run refuses another": (
         [*PLANNED, proposal("s")], ONCE, "notify plan; notify refused; say PlanRefused; forget"),
     "two runs at once are worked on": ([*PLANNED, proposal("s")], {}, "notify plan; work on Proposal"),
-    "of runs that tell groups of labels one is under way": (
-        GROUPED, {}, "notify plan; notify refused; say PlanRefused; forget"),
     "after many begun runs none begins": ([PLAN], {"begun": MAX_BEGUN}, "notify plan; notify refused; say PlanRefused; forget"),
     # --- consent
     "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; judge"),

@@ -13,7 +13,7 @@ from coreg_core.errors import BadData
 from coreg_core.kernels.functions import Gaussian
 from site_agent.data.dates import DateColumn
 from site_agent.data.errors import BadTable
-from site_agent.models.file import SiteModel, load_model, save_model
+from site_agent.models.file import ModelFile, load_model, save_model
 
 EPOCH = date(1970, 1, 1)
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -95,7 +95,7 @@ def test_a_model_reads_dates_as_it_did_in_training(tmp_path):
     preprocessing, found = dated(tmp_path, ["13/1/2024", "", "2/1/2024", "4/1/2024"], "d:days+weekday")
     points = preprocessing.transform(found.labelled)
     function = KernelExpansion(Gaussian(1e4), points, np.arange(1.0, len(points) + 1))
-    save_model(tmp_path / "m", SiteModel(function, preprocessing, "y", 0.0, 1.0, "north", "r", "CONVERGED", 0.1, {}))
+    save_model(tmp_path / "m", ModelFile(function, preprocessing, "y", 0.0, 1.0, "north", "r", "CONVERGED", 0.1, {}))
     model = load_model(tmp_path / "m")
     assert model.preprocessing.dates == preprocessing.dates
     assert model.preprocessing.sources == ["d", "a"]

@@ -1,84 +1,58 @@
-"""What the ledger says of an answer under the additive objective, and what it remembers of groups of labels."""
+"""What the ledger says of an answer."""
 
-import numpy as np
+from dataclasses import replace
+from typing import get_args
+
 import pytest
-from machine.additive_tiny import EVERYTHING, additive_plan, additive_sites, job, private_data
-from machine.tiny import Pump, site_with
+from ledger_home import answer
 
-from coreg_core.additive.question_types import NOTHING, Question
-from coreg_core.additive.question_types import Ask as Kind
-from coreg_core.computation.rounds import Ask, Round
+from coreg_core.computation.rounds import Ask, Round, Stage
+from coreg_core.errors import Refused
 from coreg_core.masking.words import Layout
-from coreg_core.protocol.messages import Proposal
-from site_agent.ledger import Ledger, read_ledger, remember
+from site_agent.ledger import Ledger, read_ledger
 from site_agent.ledger.disclosures import kind_of, labels_in, words
-from site_agent.machine.memory import Remembered
-from site_agent.machine.site_data import row_keys
+from site_agent.ledger.row_sets import RowSetFiles
+from site_agent.machine.memory import Told
+from site_agent.machine.row_sets import row_set
+from site_agent.policy.guards import rules_of
+from site_agent.policy.policy import Policy
+
+SITES = ("a", "b", "c")
 
 
-def ledgered(path, plan, **options):
-    """A run in which site a writes its ledger, as its agent does; the ledger, the site, and the lines of its answers."""
-    ledger, sites = Ledger(path), additive_sites(plan, **options)
-    handle, site = sites["a"].handle, sites["a"]
+def asked(stage, part="linear", added=0):
+    return Round(Ask(stage, part=part), Layout(added, min(added, 1), 0), (), (0, 1, 2))
 
-    def writing(message):
-        return [ledger.record(answer, site.told) for answer in handle(message)]
 
-    site.handle = writing
-    Pump(plan, sites).join().run()
+def told(stage, added=0):
+    return Told(asked(stage, added=added), SITES, False, True)
+
+
+def test_every_question_has_its_words():
+    questions = [asked(stage) for stage in get_args(Stage)] + [asked("respond", "affine")]
+    found = {kind_of(each): labels_in(each) for each in questions}
+    assert all(len(words(each)) > 20 for each in questions)
+    bearing = {"respond affine", "score", "sums", "private", "parts"}
+    assert {kind for kind, labels in found.items() if labels == "in the vectors"} == bearing
+    assert {kind for kind, labels in found.items() if labels == "in the scalars"} == {"sizes", "summary"}
+
+
+def test_a_line_counts_the_words_of_a_stage_without_a_sum(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.record(answer(), told("summary"))
+    ledger.record(answer(step=1), told("sums", added=2))
     ledger.close()
-    assert site.result is not None
-    return ledger, site, [entry for entry in read_ledger(path) if entry.get("numbers")]
+    lines = [entry for entry in read_ledger(tmp_path / "l") if entry["kind"] == "Answer"]
+    assert [(e["question"], e["numbers"]) for e in lines] == [("summary", 3), ("sums", 2)]
+    assert ledger.label_bearing.messages == 1
 
 
-def test_labels_are_in_one_vector_per_solve_and_in_the_score(tmp_path):
-    """7 at the default, and the site's own score, once; scalars are told apart."""
-    ledger, _, lines = ledgered(tmp_path / "l", additive_plan(tuning_steps=6))
-    assert ledger.label_bearing.messages == 8
-    affine = [e for e in lines if e["question"] == "FIXED_POINT affine" and e["labels"] == "in the vectors"]
-    assert len(affine) == 7
-    in_scalars = {e["question"].split()[0] for e in lines if e["labels"] == "in the scalars"}
-    assert in_scalars == {"LABELS", "SPREAD", "TRACES"}
-    assert all(e["what"] for e in lines)
-
-
-@pytest.mark.parametrize("residuals", ["smoothed", "grouped"])
-def test_the_ledger_remembers_what_the_site_remembers(tmp_path, residuals):
-    plan = additive_plan(rows="common", residuals=residuals, landmarks=10, folds=2)
-    _, site, lines = ledgered(tmp_path / "l", plan, common=True)
-    groups = frozenset(job(site).groups)
-    assert bool(groups) == (residuals == "grouped")
-    assert remember(tmp_path / "l")[0].recall(plan, "ids") == Remembered(len(lines), groups)
-
-
-def test_groups_that_went_out_are_remembered_by_every_plan_and_name_no_row(tmp_path):
-    _, _, lines = ledgered(tmp_path / "l", additive_plan(rows="common", residuals="grouped"), common=True)
-    [groups] = [entry["groups"] for entry in lines if "groups" in entry]  # with the first answer of their means, once
-    data = private_data("a", common=True)
-    assert sorted(key for group in groups for key in group) == sorted(data.row_keys)
-    other = additive_plan(run="run-2", group_size=4, rows="common", residuals="grouped")
-    known = remember(tmp_path / "l")[0].recall(other, "other ids")
-    assert known == Remembered(groups=frozenset(map(tuple, groups)))
-    site = site_with("a", data, recall=lambda *_: known, residuals=EVERYTHING)
-    [refusal] = site.handle(Proposal(other.run, 0, other))
-    assert "went out in other groups before" in refusal.reason
-
-
-def test_a_labels_name_is_of_its_id_its_value_and_the_sites_salt():
-    keyed = [("p1", 1.5, b"salt"), ("p2", 1.5, b"salt"), ("p1", 1.6, b"salt"), ("p1", 1.5, b"pepper")]
-    names = [row_keys([name], np.array([label]), salt) for name, label, salt in [*keyed, keyed[0]]]
-    assert (len(set(names)), names[-1]) == (4, names[0])
-
-
-def test_every_kind_of_question_has_its_words():
-    def asked(question):
-        return Round(question, Layout(0, 0, 0), (), ())
-
-    questions = [Question(kind, NOTHING, part=part) for kind in Kind for part in ("affine", "linear")]
-    questions += [Ask(stage, part=part) for stage in ("sizes", "respond", "score") for part in ("affine", "linear")]
-    found = {kind_of(asked(question)): labels_in(asked(question)) for question in questions}
-    assert set(found.values()) == {"none", "in the scalars", "in the vectors"}
-    assert all(len(words(asked(question))) > 20 for question in questions)
-    assert (found["FIXED_POINT linear"], found["respond linear"]) == ("none", "none")
-    assert {found[name] for name in ("FIXED_POINT affine", "respond affine", "score linear")} == {"in the vectors"}
-    assert found["sizes linear"] == "in the scalars"
+def test_a_site_opens_the_same_rows_as_often_as_its_policy_says(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    rules = rules_of(Policy(openings=2), ledger).row_rules
+    now = row_set(b"secret", [b"p1", b"p2"], {0: 1.5}, [b"a", b""])
+    for _ in range(2):
+        rules.open(now, "run")
+    with pytest.raises(Refused, match="opened 2 times, and openings = 2"):
+        replace(rules, record=RowSetFiles(tmp_path / "l.rows")).open(now, "run")
+    ledger.close()

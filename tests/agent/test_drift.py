@@ -16,7 +16,7 @@ from coreg_core.errors import BadData
 from coreg_core.kernels.functions import Gaussian, Linear
 from site_agent.data.drift import look
 from site_agent.data.tables import read_table
-from site_agent.models.file import SiteModel, load_model, save_model
+from site_agent.models.file import ModelFile, load_model, save_model
 
 ROWS = 60
 
@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
     preprocessing, _ = fitted(path, "\n".join(["id,a,c,y", *rows]))
     points = preprocessing.transform(read_table(path / "t.csv"))[:2]
     function = KernelExpansion(Gaussian(1.0), points, np.array([1.0, 2.0]))
-    save_model(path / "m", SiteModel(function, preprocessing, "y", 0.0, 1.0, "n", "r", "CONVERGED", 0.1, {}))
+    save_model(path / "m", ModelFile(function, preprocessing, "y", 0.0, 1.0, "n", "r", "CONVERGED", 0.1, {}))
     return path
 
 

@@ -6,17 +6,18 @@ import json
 import numpy as np
 import pytest
 from agent_files import agent, prepared, write
+from trained_sites import trained
 
-from coreg_core.additive.model.expansion import Expansion
-from coreg_core.additive.model.features import Standardiser
-from coreg_core.additive.model.predictive_sd import Spread
+from coreg_core.additive.check import verdict
 from coreg_core.agreement.views import KernelExpansion
+from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels.functions import Linear
 from site_agent.data.tables import read_table
+from site_agent.machine.memory import Judged
 from site_agent.models import findings
 from site_agent.models.evaluate import evaluate
-from site_agent.models.file import Intervals, SiteModel, load_model, save_model
+from site_agent.models.file import ModelFile, load_model, save_model
 
 N = 60
 
@@ -33,7 +34,7 @@ def folder(tmp_path, monkeypatch):
     preprocessing = prepared(tmp_path / "t.csv", drop=("other",), scale=False).preprocessing
     for name, slope in (("good", 2.0), ("poor", 1.0)):
         function = KernelExpansion(Linear(), np.eye(1), np.array([slope]))
-        model = SiteModel(function, preprocessing, "y", 0.0, 1.0, "north", name, "CONVERGED", 0.0, {})
+        model = ModelFile(function, preprocessing, "y", 0.0, 1.0, "north", name, "CONVERGED", 0.0, {})
         save_model(tmp_path / f"{name}.model", model)
     return tmp_path
 
@@ -129,35 +130,38 @@ def test_a_model_reads_missing_values_as_in_training(folder):
     assert evaluate([folder / "coded.model"], folder / "new.csv").rows == 3
 
 
-def with_intervals(folder, ratios):
-    unit = Standardiser(np.zeros(1), np.ones(1))
-    spread = Spread(unit, Linear(), np.eye(1), np.array([[0.5]]), np.zeros(1), noise=0.04, factor=2.0)
-    own = Expansion(unit, 0.0, (load_model(folder / "good.model").function,))
-    return load_model(changed(folder, "i.model", function=own, intervals=Intervals(spread, np.sort(ratios))))
-
-
-def test_an_interval_is_the_prediction_and_a_calibrated_deviation(folder):
-    """19 ratios of 1 to 19: nine of ten new ones lie below the 18th, q = 18; d = 2 sqrt(0.04 + (a/2)^2)."""
-    model, table = with_intervals(folder, np.arange(1.0, 20.0)), rows_of(folder)
-    low, high = model.interval(table, 0.9)
-    half = 18.0 * 2.0 * np.sqrt(0.04 + (0.5 * table.numbers("a")) ** 2)
-    np.testing.assert_allclose(high - low, 2.0 * half, rtol=1e-12)
-    np.testing.assert_allclose((high + low) / 2.0, model.predict(table), atol=1e-12)
-    agent("predict", "--model", "i.model", "--data", "t.csv", "--output", "p.csv", "--interval", 90)
-    written = read_table(folder / "p.csv")
+def test_the_command_writes_intervals_beside_the_predictions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trained(tmp_path).write("a")
+    words = ("predict", "--data", "a-judged.csv", "--output", "p.csv", "--interval")
+    agent(*words, 90, "--model", "a.model")
+    written, model = read_table(tmp_path / "p.csv"), load_model(tmp_path / "a.model")
+    low, high = model.interval(read_table(tmp_path / "a-judged.csv"), 0.9)
     assert written.columns == ["prediction", "low", "high"]
-    np.testing.assert_allclose(written.numbers("low")[:N], low, rtol=1e-12)
+    assert [written.numbers(end).tolist() for end in ("low", "high")] == [low.tolist(), high.tolist()]
+    with pytest.raises(UsageError, match="an interval of 100 %: needs a percentage between 0 and 100"):
+        agent(*words, 100, "--model", "a.model")
+    with pytest.raises(BadData, match=r"no values for intervals\. Use the joined model"):
+        agent(*words, 90, "--model", "a-local.model")
 
 
 # --- does joining pay? --------------------------------------------------------------------------------------------
 
-FOUND = {
-    "labels": 60, "alone": {"rmse": 10.0, "se": 1.0, "rows": 60}, "joined": {"rmse": 9.0, "se": 0.9, "rows": 60},
-    "together": None, "own": "joined", "score": "joined", "told": "own", "forecast": -0.1, "federation": -0.05, "r2": 0.85,
-}  # fmt: skip
+
+def judged(n, *, joined, score=None, level=3.0, opposed=False, two=False):
+    """The verdict at n labels of a site whose local model errs by 1 and the others by so much; ``two``: of two classes."""
+    y, error = np.random.default_rng(0).normal(size=(2, n))
+    y = (y > 0.0).astype(float) if two else level * y
+    left = 2.0 * y + error if opposed else joined * error
+    return Judged(verdict(y, error, left, None if score is None else score * error, n, np.ones(n)), y)
 
 
-PATH = {"labels": 40, "alone": {"rmse": 8.0, "se": 1, "rows": 40}, "agreement": {"rmse": 10.0, "se": 1, "rows": 40}}
+ERROR = np.random.default_rng(0).normal(size=40)
+
+
+def path(local=ERROR, joined=0.5 * ERROR, chosen=1):
+    """The findings of a path of λ = 0 and 0.5 with these left-out errors."""
+    return findings.of_path(PathChoice(chosen, (local, joined), joined), (0.0, 0.5), 2.0)
 
 
 def statements(*models):
@@ -168,44 +172,103 @@ def statements(*models):
 
 def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
     """A baseline of one run beside the other's error turned the advice round."""
-    one = changed(folder, "additive.model", found=FOUND, run="one")
-    two = changed(folder, "path.model", found=PATH | {"own": "alone", "chosen": 0.5}, run="two")
+    first = findings.of_training(judged(60, joined=0.5))
+    one = changed(folder, "additive.model", found=first, run="one")
+    two = changed(folder, "path.model", found=path(joined=2.0 * ERROR), run="two")
     found = statements(one, two)
     assert found == statements(two, one)
-    assert statements(one, two, changed(folder, "again.model", found=FOUND, run="one")) == found
+    assert statements(one, two, changed(folder, "again.model", found=first, run="one")) == found
     assert list(found) == [f"run one ({one})", f"run two ({two})"]
-    first, second = found.values()
-    assert first[0].startswith("recommendation: keep the joined model")
-    assert first[1] == "root mean square error of y, in units of y, on 60 left-out labels (± one standard error)"
-    assert [line.split("  ")[0] for line in first[3:5]] == ["local model", "joined model"]
-    assert "-10.0 %" in first[4]
-    assert ("stay alone" in second[0], "on 40 left-out labels" in second[1], "+25.0 %" in second[4]) == (True,) * 3
-    for words in ("keep the joined model. On left-out labels its error is 10.0 % smaller. ", "r² = 0.85."):
-        assert words in "\n".join(first)
+    additive, agreement = found.values()
+    assert additive[0].startswith(
+        "recommendation: keep the joined model. On left-out labels the joined model's error is "
+    )
+    assert additive[1] == "root mean square error of y, in units of y, on 60 left-out labels (± one standard error)"
+    assert [line.split("  ")[0] for line in additive[3:]] == ["mean of labels", "local model", "joined model"]
+    assert f"{100 * first['joined']['change']:+.1f} %" in additive[5]
+    assert agreement[0].startswith("recommendation: stay alone. On left-out labels the joined model's error is ")
+    assert ("on 40 left-out labels" in agreement[1], agreement[4].startswith("joined, own λ")) == (True, True)
     found = json.loads(agent("report", "--model", one, "--model", two, "--json").stdout)
-    assert [(run["run"], run["alone"]["rmse"]) for run in found["runs"]] == [("one", 10.0), ("two", 8.0)]
+    assert [(run["run"], run["local"]["rows"]) for run in found["runs"]] == [("one", 60), ("two", 40)]
+    assert [run["recommendation"][0] for run in found["runs"]] == [additive[0], agreement[0]]
     with pytest.raises(BadData, match="no report is in there"):
         agent("report", "--model", "good.model")
 
 
+JOINED, ALONE, SCORE = (
+    "recommendation: keep the joined model. ",
+    "recommendation: stay alone. ",
+    "recommendation: score together ",
+)
+
+
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("found", "begins", "holds"),
     [
-        ({"own": "alone"}, "stay alone"),
-        ({"told": "federation", "labels": 15}, "forecast of the federation"),
-        ({"together": FOUND["joined"], "score": "together"}, "score together the instances"),
-        ({"together": FOUND["joined"]}, "do not score together"),
-        ({"joined": None}, "too few"),
-        (
-            {"labels": 19},
-            "19 labels are too few to tell. On left-out labels the joined model's error is 10.0 % smaller",
+        pytest.param(judged(100, joined=0.5), JOINED, "% smaller. The local model is saved too.", id="joined"),
+        pytest.param(judged(25, joined=1.2, score=1.3), ALONE, "% larger", id="alone"),
+        pytest.param(
+            judged(100, joined=0.8, score=0.3), SCORE, "For other instances keep the joined model.", id="score"
         ),
-        ({"joined": FOUND["joined"] | {"rmse": 9.95}}, "no clear difference"),
-        (
-            {"labels": 40},
-            "its error is 10.0 % smaller. With 40 labels this can be chance.",
+        pytest.param(judged(15, joined=0.5), JOINED, "With 15 labels this can be chance.", id="few labels"),
+        pytest.param(judged(2, joined=0.5), JOINED, "too few for a test, or all equal.", id="no test"),
+        pytest.param(judged(100, joined=1.0), "recommendation: no clear difference", "either model serves", id="equal"),
+        pytest.param(
+            judged(15, joined=0.9, level=0.3), "recommendation: none yet", "mean of the labels", id="no model"
+        ),
+        pytest.param(
+            judged(100, joined=0.5, opposed=True),
+            "",
+            "predictions with the other sites rise. Check their sign",
+            id="sign",
         ),
     ],
 )
-def test_the_recommendation_follows_the_verdict(changes, words):
-    assert words in " ".join(findings.told(FOUND | changes, "y"))
+def test_the_recommendation_follows_the_verdict(found, begins, holds):
+    told = " ".join(findings.told(findings.of_training(found), "y"))
+    assert told.startswith(begins)
+    assert holds in told
+
+
+def test_labels_in_another_unit_are_a_warning():
+    """The labels are three times the predictions."""
+    rng = np.random.default_rng(0)
+    y, local, error = rng.normal(size=(3, 100))
+    found = findings.of_training(Judged(verdict(y, local, 2.0 * y / 3.0 + 0.01 * error, None, 100, np.ones(100)), y))
+    assert (
+        "this site's labels change by 3 where predictions with the other sites change by 1"
+        in findings.recommended(found)[1]
+    )
+
+
+def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
+    found = findings.of_training(judged(60, joined=0.4, score=0.2, two=True), classes=True)
+    lines = findings.told(found, "y")
+    assert lines[1].startswith("root mean square error of the score for y, which is 0 or 1, on 60 left-out labels")
+    assert lines[-1].startswith("area under the ROC curve")
+    assert found["auc"]["local"] < found["auc"]["joined"] < found["auc"]["score"]
+    few = findings.of_training(judged(9, joined=0.4, two=True), classes=True)
+    assert "hardly calibrated. This takes 10 labels" in findings.recommended(few)[-1]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (path(), "keep the joined model. On left-out labels the joined model's error is 50.0 % smaller."),
+        (path(joined=2.0 * ERROR), "stay alone. On left-out labels the joined model's error is 100.0 % larger."),
+        (
+            path(np.ones(40), np.array([4.0] + [0.9] * 39)),
+            "joined models are better on average, so they are the default",
+        ),
+        (path(ERROR[:5], 0.5 * ERROR[:5]), "With 5 labels this can be chance"),
+        (path(joined=2.0 * ERROR, chosen=0), findings.LOCAL_CHOSEN),
+    ],
+)
+def test_a_path_keeps_the_joined_model_unless_it_errs_clearly_more(found, words):
+    assert words in findings.recommended(found)[0]
+
+
+def test_a_path_without_a_nested_error_has_no_recommendation():
+    errors = (np.ones(4), np.full(4, 0.5))
+    found = findings.of_path(PathChoice(1, errors, None), (0.0, 0.5), 1.0)
+    assert (findings.recommended(found), len(findings.told(found, "y"))) == ([], 3)

@@ -221,12 +221,9 @@ def test_a_ledger_with_other_values_in_a_whole_chain_is_used_or_refused_with_a_s
 
 def test_entries_of_the_wrong_type_are_refused_when_the_agent_starts(tmp_path):
     write(tmp_path / "l")
-    for kind, key, value in (
-        ("Answer", "groups", 7),
-        ("Answer", "participants", [[]]),
-    ):
+    for changed in ({"participants": [[]]}, {"participants": 7}):
         entries = list(read_ledger(tmp_path / "l"))
-        [e for e in entries if e["kind"] == kind][-1][key] = value
+        [e for e in entries if e["kind"] == "Answer"][-1].update(changed)
         (tmp_path / "changed").write_bytes(chained(entries))
         with pytest.raises(StorageError, match=r"not an entry of this release.*backup"):
             opened(tmp_path / "changed")

@@ -9,31 +9,29 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from agent_files import fitted, table
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from safetensors import safe_open
+from trained_sites import trained
 
-from coreg_core.additive.model.expansion import Expansion
-from coreg_core.additive.model.features import Standardiser
 from coreg_core.agreement.views import KernelExpansion
-from coreg_core.errors import BadData, StorageError
+from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels.functions import Gaussian, Laplacian, Linear, Polynomial
 from site_agent.data.tables import read_table
-from site_agent.models.file import FORMAT, Joint, SiteModel, contains_records, load_model, save_model
+from site_agent.models.file import FORMAT, ModelFile, _checksum, contains_records, load_model, save_model
 from site_agent.models.predictions import write_predictions
 
 TABLE = "id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n"
 WEIGHTS = KernelExpansion(Linear(), np.eye(3), np.array([0.5, -1.0, 2.0]))  # three features: a, c=x, c=z
-PLAIN, SHIFTED = Standardiser(np.zeros(3), np.ones(3)), Standardiser(np.full(3, 0.1), np.full(3, 0.7))
 GAUSSIAN = Gaussian(1.5)
 
 
 def site_model(folder, made_of=GAUSSIAN, **changes):
-    """A model of two labelled rows under a kernel, or of a function of the features."""
+    """A model of two labelled rows under a kernel, or of weights of the features."""
     preprocessing, found = fitted(folder, TABLE)
-    if not isinstance(made_of, KernelExpansion | Expansion):
+    if not isinstance(made_of, KernelExpansion):
         made_of = KernelExpansion(made_of, preprocessing.transform(found.labelled), np.array([0.3, -1.7]))
     known = {"shift": 10.0, "divisor": 2.0, "site": "north", "run": "r1", "stop": "CONVERGED", "coupling": 0.1}
-    return SiteModel(made_of, preprocessing, "y", plan={"seed": 0, "kernel": "gaussian"}, **known | changes)
+    return ModelFile(made_of, preprocessing, "y", plan={"seed": 0, "kernel": "gaussian"}, **known | changes)
 
 
 def saved(folder, *made_of, **changes):
@@ -81,26 +79,90 @@ def test_a_prediction_is_in_the_targets_own_units(tmp_path):
     assert found.shape == (2,)  # the blank line at the end is no record
 
 
-def test_the_part_of_an_additive_model_keeps_its_bits_and_the_model_alone_has_none(tmp_path):
-    own, part = Expansion(PLAIN, 1.0, (WEIGHTS,)), Expansion(SHIFTED, -0.25, (WEIGHTS,))
-    units = {"shift": 0.0, "divisor": 1.0}
-    found = load_model(saved(tmp_path, own, joint=Joint(part, 5.5), mean_on_shared=0.0, **units))
-    rows = read_table(tmp_path / "t.csv")
-    assert (found.objective, found.intercept, found.mean_on_shared) == ("additive", 5.5, 0.0)
-    assert_array_equal(found.part(rows), part.predict(found.preprocessing.transform(rows)))
-    alone = load_model(saved(tmp_path, own, **units))
-    assert_array_equal(alone.predict(rows), found.predict(rows))
-    assert (alone.found, alone.joint, alone.intervals) == (None, None, None)
+# --- all that a site owns after an additive training -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def federations(tmp_path_factory):
+    """By kernel, and with noise on labels; the local model is then another one than that among the features."""
+    rules = {"gaussian": {}, "linear": {"kernel": "linear"}, "noisy": {"label_noise": 0.5}}
+    return {name: trained(tmp_path_factory.mktemp(name), **changes) for name, changes in rules.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "site", "forest", "alone"),
+    [
+        pytest.param("gaussian", "a", True, True, id="with a forest"),
+        pytest.param("gaussian", "b", False, True, id="too few labels for a forest"),
+        pytest.param("gaussian", "c", False, False, id="too few labels for a local model"),
+        pytest.param("linear", "a", False, True, id="linear"),
+        pytest.param("linear", "c", False, False, id="linear without a local model"),
+        pytest.param("noisy", "a", True, True, id="noise on labels"),
+    ],
+)
+def test_everything_that_a_site_owns_predicts_the_same_bits_again(federations, name, site, forest, alone):
+    federation = federations[name]
+    paths, _ = federation.write(site)
+    model, rows = federation.results[site].additive, read_table(federation.folder / f"{site}-judged.csv")
+    joined, X = load_model(paths[0]), federation.prepared[site].preprocessing.transform(rows)
+    assert (joined.objective, joined.intercept, joined.mean_on_shared) == ("additive", model.score_intercept, 0.0)
+    assert joined.predict(rows).tobytes() == model.predict(X).tobytes()
+    assert joined.part(rows).tobytes() == model.parts(X).tobytes()
+    assert joined.function.deviations(X).tobytes() == model.deviations(X).tobytes()
+    assert joined.function.score(X[:, 0], X).tobytes() == model.score(X[:, 0], X).tobytes()
+    records = name != "linear"
+    assert [contains_records(joined.function), "warning" in header(paths[0])] == [records] * 2
+    assert (joined.preprocessing.ranges is not None) == records
+    assert len(paths) == 1 + alone
+    if not alone:
+        assert (model.local, joined.function.local) == (None, None)
+        return
+    local = load_model(paths[1])
+    assert ((local.function.forest is not None), local.objective, local.found) == (forest, "additive", None)
+    assert local.predict(rows).tobytes() == model.local.predict(X).tobytes()
+    assert local.function.left_out.tobytes() == model.local.left_out.tobytes()
     with pytest.raises(BadData, match="has no part"):
-        alone.part(rows)
+        local.part(rows)
+    with pytest.raises(BadData, match="no values for intervals"):
+        local.interval(rows, 0.9)
+
+
+def test_an_array_that_several_fields_have_is_stored_once(federations):
+    [path, _], _ = federations["gaussian"].write("a")
+    with safe_open(path, framework="numpy") as opened:
+        names = set(opened.keys())
+    assert {name for name in names if name.endswith(("landmarks", "forest.value"))} == {
+        "function.features.basis.landmarks",
+        "function.features.directions.forest.value",
+    }
+    assert path.stat().st_size < 150_000
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
+def test_an_interval_covers_so_many_new_labels(federations, share):
+    federation = federations["gaussian"]
+    for site in ("a", "b"):
+        [path, _], _ = federation.write(site)
+        rows, model = read_table(federation.folder / f"{site}-judged.csv"), load_model(path)
+        (low, high), y = model.interval(rows, share), rows.numbers("y")
+        assert np.mean((low <= y) & (y <= high)) == pytest.approx(share, abs=0.08)
+        assert_allclose((low + high) / 2.0, model.predict(rows), atol=1e-12)
+        for wrong in (0.0, 1.0, 90.0):
+            with pytest.raises(UsageError, match="needs a percentage between 0 and 100"):
+                model.interval(rows, wrong)
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
-def test_a_change_of_any_byte_is_refused_or_changes_no_prediction(tmp_path):
-    path, refused = saved(tmp_path), 0
-    rows, whole = read_table(tmp_path / "t.csv"), path.read_bytes()
+@pytest.mark.parametrize("additive", [False, True])
+def test_a_change_of_any_byte_is_refused_or_changes_no_prediction(tmp_path, federations, additive):
+    path, rows, refused = saved(tmp_path), read_table(tmp_path / "t.csv"), 0
+    if additive:
+        federation = federations["linear"]
+        [path, _], _ = federation.write("a")
+        rows = read_table(federation.folder / "a-judged.csv")
+    whole = path.read_bytes()
     expected = load_model(path).predict(rows).tobytes()
     for at in range(0, len(whole), 41):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
@@ -130,9 +192,9 @@ def test_every_part_stands_under_the_checksum(tmp_path):
     path = saved(tmp_path)
     whole, text = path.read_bytes(), header(path)["model"]
     meta = json.loads(text)
-    changes = [{"arrays": {"coef": np.array([0.3, -1.6])}}, {"arrays": {"extra": np.zeros(1)}}]
-    changes += [{"arrays": {"points": np.zeros((2, 3))}}, {"metadata": {"sha256": "0" * 64}}]
-    changes += [{"metadata": {"model": json.dumps(meta | {name: None}, sort_keys=True)}} for name in meta]
+    changes = [{"arrays": {"function.coef": np.array([0.3, -1.6])}}, {"arrays": {"extra": np.zeros(1)}}]
+    changes += [{"arrays": {"function.points": np.zeros((2, 3))}}, {"metadata": {"sha256": "0" * 64}}]
+    changes += [{"metadata": {"model": json.dumps(meta | {name: "other"}, sort_keys=True)}} for name in meta]
     for change in changes:
         path.write_bytes(whole)
         rewritten(path, **change)
@@ -141,6 +203,39 @@ def test_every_part_stands_under_the_checksum(tmp_path):
     path.write_bytes(whole)
     rewritten(path, metadata={"model": text})  # and the tool itself changes nothing
     assert load_model(path).site == "north"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("kind", "builtins.eval"),
+        ("kind", "local"),
+        ("function", None),
+        ("function", {}),
+        ("function.features", None),
+        ("function.local", 1),
+        ("function.part", "function.features.components"),  # two axes, where one is needed
+        ("function.features.basis.mean", "function.features.levels"),  # no element, where there are two columns
+        ("function.part", "function.other"),
+        ("function.part", 1.0),
+        ("function.intercept", None),
+        ("function.intercept", [1.0]),
+        ("probability", {"slope": 1.0}),
+    ],
+)
+def test_a_file_of_another_program_with_a_right_checksum_is_refused(federations, key, value):
+    [path, _], _ = federations["linear"].write("a")
+    with safe_open(path, framework="numpy") as opened:
+        arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    meta = place = json.loads(header(path)["model"])
+    *above, last = key.split(".")
+    for name in above:
+        place = place[name]
+    place[last] = value
+    text = json.dumps(meta)
+    rewritten(path, metadata={"model": text, "sha256": _checksum(arrays, text)})
+    with pytest.raises(BadData, match="another program wrote this model"):
+        load_model(path)
 
 
 def test_files_that_are_no_model_are_refused(tmp_path):

@@ -5,9 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from agent_files import prepared, write
-from machine.additive_tiny import additive_plan, private_data
-from machine.tiny import Pump
+from agent_files import inputs, prepared, write
+from trained_sites import SITES, trained
 
 from coreg_core.agreement.views import KernelExpansion, Solution
 from coreg_core.agreement.views.left_out import PathChoice
@@ -17,7 +16,8 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Membership, Plan
 from site_agent.data.tables import read_table
 from site_agent.machine.memory import SiteResult
-from site_agent.machine.site import Site
+from site_agent.models import findings
+from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model
 from site_agent.models.writer import Models, check_output
 
@@ -103,7 +103,7 @@ def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_w
     assert slope(paths[0]) == slope(paths[2])
     assert "coupling 0.5 has the least error" in notes[0]
     assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
-    assert "2 labels are too few to tell" in notes[1]
+    assert "With 2 labels this can be chance" in notes[1]
     table = [next(float(word) for word in line.split() if word.replace(".", "").isdigit()) for line in notes[4:6]]
     assert table == [3.0, 2.0], "what is reported is nested"
     local = dataclasses.replace(chosen, choice=dataclasses.replace(choice, chosen=0))
@@ -169,30 +169,32 @@ def test_a_file_in_the_way_of_a_path_of_couplings_does_not_cost_the_run(models, 
 # --- the additive objective ---------------------------------------------------------------------------------------
 
 
-def table(folder, name):
-    data = private_data(name)
-    rows = [f"z{i:02d},{p!r},{q!r}," for i, (p, q) in enumerate(data.Z.tolist())]
-    rows += [f"x{i:02d},{p!r},{q!r},{y!r}" for i, ((p, q), y) in enumerate(zip(data.X.tolist(), data.y, strict=True))]
-    return write(folder, "\n".join(["id,p,q,y", *rows, ""]).replace("np.float64(", "").replace(")", ""), f"{name}.csv")
-
-
-def test_an_additive_model_predicts_alone_and_names_its_objective(tmp_path):
-    plan = additive_plan()
-    tables = {name: prepared(table(tmp_path, name)) for name in plan.sites}
-    pump = Pump(plan, {name: Site(name, each.data) for name, each in tables.items()}).join().run()
-    models = Models("a", tables["a"], "y", tmp_path / "a.model", tmp_path / "alone.model")
-    paths, notes = written(models, pump.sites["a"].result)
-    assert paths == (tmp_path / "a.model", tmp_path / "alone.model")
-    assert any("label noise" in note for note in notes)
-    loaded, rows = load_model(paths[0]), read_table(tmp_path / "a.csv")
-    assert (loaded.objective, loaded.plan["objective"]["name"], loaded.coupling) == ("additive", "additive", None)
-    own = pump.sites["a"].result.additive.own
-    np.testing.assert_array_equal(loaded.predict(rows), own.predict(tables["a"].preprocessing.transform(rows)))
-    alone = load_model(paths[1]).predict(rows) == pytest.approx(loaded.predict(rows))
-    assert alone == (pump.sites["a"].result.additive.blend.weight == 0.0)
+def test_an_additive_run_leaves_the_joined_model_and_the_local_one_with_its_findings(tmp_path):
+    run = trained(tmp_path)
+    result = dataclasses.replace(run.results["a"], findings=("a finding of the run",))
+    paths, notes = written(run.models("a"), result)
+    assert paths == (tmp_path / "a.model", tmp_path / "a-local.model")
+    joined, local = map(load_model, paths)
+    assert (joined.objective, joined.plan["objective"]["name"], joined.coupling) == ("additive", "additive", None)
+    assert (joined.found["recommended"], joined.found["labels"], local.found) == ("score", 60, None)
+    assert notes == ["a finding of the run", *findings.told(joined.found, "y")]
     raw = paths[0].read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
     assert "rows of the site's own data" in header["warning"]
     paths[0].write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     with pytest.raises(BadData, match="damaged"):
         load_model(paths[0])
+    [alone], _ = run.write("c")
+    assert alone == tmp_path / "c.model", "two labels make no local model"
+
+
+def test_the_score_of_an_additive_run_is_its_constant_and_the_sum_of_all_parts(tmp_path):
+    run = trained(tmp_path)
+    models = {site: load_model(run.write(site)[0][0]) for site in SITES}
+    batches = {s: batch_of(models[s], {"": inputs(tmp_path / f"{s}-judged.csv", None)}, b"salt")[0] for s in SITES}
+    total = np.sum([batch.part for batch in batches.values()], axis=0)
+    rows = read_table(tmp_path / "a-judged.csv")
+    y = rows.numbers("y")[np.argsort(rows.ids("id"))]
+    for site in SITES:
+        assert (batches[site].mean, batches[site].trained) == (0.0, "additive")
+        assert np.std(y - batches[site].intercept - total) < 0.3 * np.std(y)

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from agent_files import write
-from machine.additive_tiny import additive_plan
-from machine.tiny import make_plan
+from machine.tiny import make_plan, sealed
 
 from coreg_core.errors import UsageError
-from coreg_core.protocol.plan import Agreement, Scoring
+from coreg_core.protocol.plan import Additive, Agreement, Scoring
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy, read_policy
 from site_agent.policy.units import scaled
@@ -41,9 +40,10 @@ BORDERS = {
     "ridge_max": (1.5, {"form": "linear", "ridge": 9.0}, {"form": "linear", "ridge": 9.01}),
 }
 ELSEWHERE = {
-    *("objectives", "common_rows", "grouped_at_least", "open_residuals", "targets"),  # the additive objective, below
-    *("aggregation", "peers", "membership_changes", "max_questions"),  # below
-    *("scoring", "disclose_forecast", "ids_secret", "factor_memory"),  # tests/machine, test_replay.py
+    *("objectives", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows", "least_columns"),  # below
+    *("aggregation", "peers", "membership_changes", "max_questions", "scores_of_two"),  # below
+    *("scoring", "ids_secret", "factor_memory"),  # tests/machine, test_replay.py
+    "openings",  # test_disclosures.py
     *("alignment", "max_alignment_ids"),  # test_shared_ids.py
     "members_may_learn",  # below
     "label_share_max",  # test_leverage.py, tests/attacks
@@ -121,40 +121,30 @@ def test_a_site_pins_its_own_key_itself():
 
 
 # Each would be a second operator, or one that shows the sites' parts by itself: docs/research/mathematics.md, "What sums tell".
-ADDITIVE = {"min_sites": 3, "aggregation": "secure", "tuning_steps": 0, "probes": 1, "max_rounds": 10}
 OPERATORS = {
-    "two sites": (make_plan, {"sites": ("a", "b"), "min_sites": 2}, "2 sites are fewer than 3"),
-    "fewer sites": (make_plan, {"min_sites": 2}, "min_sites = 2 of 3"),
-    "sites that are gone": (make_plan, {"on_dropout": "continue"}, "another set of sites"),
-    "membership": (make_plan, {"membership_changes": True}, "membership_changes = true"),
-    "couplings": (make_plan, {"coupling": (0.5, 1.0)}, "coupling = [0.5, 1.0] is not one number above 0"),
-    "no coupling": (make_plan, {"coupling": (0.0,)}, "coupling = [0.0] is not one number above 0"),
-    "Algorithm 1": (make_plan, {"schedule": "block-coordinate-descent"}, "each site's predictions"),
-    "two values": (make_plan, {"form": "linear", "max_rounds": 2}, "columns of two values"),
-    "every column": (make_plan, {"form": "linear", "max_rounds": 3}, "max_rounds = 3 answers of a linear form"),
-    "tuning": (additive_plan, ADDITIVE | {"tuning_steps": 1}, "tuning_steps = 1"),
-    "probes": (additive_plan, ADDITIVE | {"probes": 2}, "probes = 2"),
-    "forecast": (additive_plan, ADDITIVE | {"forecast": True}, "forecast = true trains again"),
-    "common rows": (additive_plan, ADDITIVE | {"rows": "common"}, 'rows = "common" trains again'),
-    "open": (additive_plan, ADDITIVE | {"rows": "common", "residuals": "open"}, 'residuals = "open"'),
-    "linear kernel": (additive_plan, ADDITIVE | {"kernel": "linear"}, 'kernel = "linear"'),
+    "two sites": ({"sites": ("a", "b"), "min_sites": 2}, "2 sites are fewer than 3"),
+    "fewer sites": ({"min_sites": 2}, "min_sites = 2 of 3"),
+    "sites that are gone": ({"on_dropout": "continue"}, "another set of sites"),
+    "membership": ({"membership_changes": True}, "membership_changes = true"),
+    "couplings": ({"coupling": (0.5, 1.0)}, "coupling = [0.5, 1.0] is not one number above 0"),
+    "no coupling": ({"coupling": (0.0,)}, "coupling = [0.0] is not one number above 0"),
+    "Algorithm 1": ({"schedule": "block-coordinate-descent"}, "each site's predictions"),
+    "two values": ({"form": "linear", "max_rounds": 2}, "columns of two values"),
+    "every column": ({"form": "linear", "max_rounds": 3}, "max_rounds = 3 answers of a linear form"),
 }
 
 
 @pytest.mark.parametrize("case", OPERATORS)
 def test_where_members_may_learn_sums_alone_no_plan_shows_them_a_second_operator(case):
-    make, terms, words = OPERATORS[case]
-    plan = make(**(SECURE if make is make_plan else {}) | terms)
-    everything = {"objectives": ("agreement", "additive"), "common_rows": True, "open_residuals": True}
-    consents = everything | {"peers": PINNED, "membership_changes": True}
+    terms, words = OPERATORS[case]
+    plan = make_plan(**SECURE | terms)
+    consents = {"objectives": ("agreement", "additive"), "peers": PINNED, "membership_changes": True}
     objection = Policy(**consents).objection(plan, DATA)
     assert objection is not None
     assert words in objection
     assert 'members_may_learn = "sums"' in objection
     assert Policy(**consents, members_may_learn="operators").objection(plan, DATA) is None
-    clear = make(
-        **(SECURE if make is make_plan else {}) | terms | {"aggregation": "plaintext", "membership_changes": False}
-    )
+    clear = make_plan(**SECURE | terms | {"aggregation": "plaintext", "membership_changes": False})
     assert Policy(**consents, aggregation="plaintext").objection(clear, DATA) is None, (
         "members are sent nothing else there"
     )
@@ -165,12 +155,7 @@ def test_where_members_may_learn_sums_alone_plans_of_one_operator_are_accepted()
     scoring = replace(make_plan(**SECURE), objective=Scoring("t1", batches=("monday",)))
     policy = Policy(peers=PINNED, objectives=("agreement", "additive"), scoring=True)
     assert policy.members_may_learn == "sums"
-    for plan in (
-        make_plan(**SECURE),
-        make_plan(**SECURE, form="linear", max_rounds=2),
-        additive_plan(**ADDITIVE),
-        scoring,
-    ):
+    for plan in (make_plan(**SECURE), make_plan(**SECURE, form="linear", max_rounds=2), additive(), scoring):
         assert policy.objection(plan, real) is None
     two_days = replace(scoring, objective=Scoring("t1", batches=("monday", "tuesday")))
     assert "2 batches in one score" in policy.objection(two_days, None)
@@ -179,36 +164,63 @@ def test_where_members_may_learn_sums_alone_plans_of_one_operator_are_accepted()
 # --- the additive objective ---------------------------------------------------------------------------------------
 
 
+def additive(terms=None, **plan):
+    return replace(sealed(make_plan(**plan)), objective=Additive(**terms or {}))
+
+
+WIDE = PrivateData(np.arange(12.0).reshape(4, 3), np.arange(4.0), np.arange(12.0).reshape(4, 3), "ids")
+
+
+def of_additive(**keys):
+    return Policy(**{"objectives": ("additive",), "peers": PINNED} | keys)
+
+
 def test_an_objective_has_to_be_named():
-    assert "objectives" in plain().objection(additive_plan())
+    assert "objectives" in Policy(peers=PINNED).objection(additive())
     assert "objectives" in plain(objectives=("additive",)).objection(make_plan())
-    for plan in (additive_plan(), make_plan()):
-        assert plain(objectives=("agreement", "additive")).objection(plan) is None
-
-
-COMMON, GROUPED = {"rows": "common"}, {"rows": "common", "residuals": "grouped"}
+    for plan in (additive(), make_plan()):
+        assert plain(objectives=("agreement", "additive"), peers=PINNED).objection(plan) is None
 
 
 @pytest.mark.parametrize(
-    ("terms", "key", "refusing", "allowing"),
-    [
-        (COMMON, "common_rows", {}, {"common_rows": True}),
-        (COMMON | {"residuals": "open"}, "open_residuals", {}, {"common_rows": True, "open_residuals": True}),
-        (GROUPED, "grouped_at_least", {}, {"common_rows": True, "grouped_at_least": 3}),
-        (
-            GROUPED | {"group_size": 4},
-            "grouped_at_least = 5",
-            {"common_rows": True, "grouped_at_least": 5},
-            {"common_rows": True, "grouped_at_least": 4},
-        ),
-        ({"max_rounds": 11}, "max_rounds", {}, {"max_rounds": 11}),
-        ({}, 'targets = ["raw"]', {"targets": ["raw"]}, {"targets": ["federation"]}),
-    ],
+    ("key", "value"),
+    [("rows_per_feature", 12), ("noise", 0.02), ("label_noise", 0.75), ("least_labels", 30), ("least_rows", 200)],
 )
-def test_every_disclosure_of_the_additive_objective_has_a_key(terms, key, refusing, allowing):
-    plan, common = additive_plan(**({"max_rounds": 10} | terms)), {"objectives": ("additive",), "max_rounds": 10}
-    assert key in plain(**common | refusing).objection(plan, DATA)
-    assert plain(**common | allowing).objection(plan, DATA) is None
+def test_a_plan_has_at_least_the_policys_noise_and_numbers(key, value):
+    policy, default = of_additive(**{key: value}), getattr(Additive(), key)
+    assert policy.objection(additive({key: value}), WIDE) is None
+    objection = policy.objection(additive(), WIDE)
+    assert f"{key} = {default:g} is below {key} = {value:g}" in objection
+    assert f"The study can have {key} = {value:g}" in objection
+    assert of_additive().objection(additive(), WIDE) is None
+
+
+def test_an_additive_plan_under_sums_needs_three_sites_and_the_same_ones():
+    consents = {"membership_changes": True}
+    for plan, words in (
+        (additive(sites=("a", "b")), "2 sites are fewer than 3"),
+        (additive(membership_changes=True), "another set of sites"),
+    ):
+        assert words in of_additive(**consents).objection(plan, WIDE)
+        assert of_additive(**consents, members_may_learn="operators").objection(plan, WIDE) is None
+    assert 'kernel = "linear" is not in kernels' in of_additive(kernels=["gaussian"]).objection(
+        additive({"kernel": "linear"})
+    )
+
+
+@pytest.mark.parametrize("columns", [[[0.5], [1.5], [2.5]], [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]])
+def test_a_site_whose_sums_are_counts_needs_more_noise(columns):
+    data = PrivateData(np.array(columns), np.arange(3.0), np.array(columns), "ids")
+    assert "least_columns = 2" in of_additive().objection(additive(), data)
+    assert of_additive().objection(additive({"noise": 0.1}), data) is None
+    assert "least_columns = 4" in of_additive(least_columns=4).objection(additive(), WIDE)
+
+
+def test_two_sites_score_only_if_the_policy_says_so():
+    plan = replace(make_plan(sites=("a", "b")), objective=Scoring("t1"))
+    allows = {"scoring": True, "objectives": ("additive",)}
+    assert "scores_of_two = false" in plain(**allows).objection(plan)
+    assert plain(**allows, scores_of_two=True).objection(plan) is None
 
 
 # --- the file -----------------------------------------------------------------------------------------------------
@@ -227,7 +239,7 @@ def test_every_disclosure_of_the_additive_objective_has_a_key(terms, key, refusi
         ("[policy]\nmax_rounds = 5", "policy"),
         ("max_rounds 5", "line 1"),
         ("max_rounds = 5\nmax_rounds = 6", "line 2"),
-        ('objectives = ["additive"]\ngrouped_at_least = 2', "grouped_at_least"),  # two labels are no group
+        ("openings = 0", "openings"),
         ('scoring = "yes"', "scoring = 'yes': expected true or false, without quotes"),
         ('min_sites = "3"', "min_sites = '3': expected a whole number"),
         ("scoring = yes", "in `scoring = yes`. Write true, false, a number, or a text in quotes"),

@@ -72,13 +72,13 @@ def test_a_column_that_is_no_id_is_one_fault_and_the_id_is_suggested(folder):
     assert not any("occurs" in text for text in wrong)
 
 
-def test_labelled_instances_among_the_shared_ones_are_a_warning(folder):
+def test_labelled_instances_among_the_shared_ones_are_told(folder):
     for first, expected in ((9, 0), (7, 2)):  # rows 0 to 8 are labelled
         write(folder, "\n".join(["id,u,v", *(f"{i},{i % 3},{i}" for i in range(first, 20)), ""]), "shared.csv")
         _, found = check(*TABLE, *INSECURE, "--unlabelled", "shared.csv")
-        warned = [each["text"] for each in found if each.get("warning") and "estimate these labels" in each["text"]]
-        assert len(warned) == bool(expected)
-        assert all(f"{expected} labelled instances are shared too: " in text for text in warned)
+        told = [each["text"] for each in found if "learns most from such labels" in each["text"]]
+        assert len(told) == bool(expected)
+        assert all(f"{expected} labelled instances are shared too: " in text for text in told)
 
 
 @pytest.mark.parametrize(("owner", "mend"), [("alice", r"\(sudo -u alice .*\)"), ("root", r"\(sudo chown nobody .*\)")])

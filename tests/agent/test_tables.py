@@ -225,8 +225,8 @@ def test_a_table_without_labels_is_used_if_the_operator_says_that_there_are_none
         prepared(write(tmp_path, unlabelled + "x,3,3\n"), labels=False)
 
 
-@pytest.mark.parametrize(("second", "positions"), [("z03", [2, 0]), ("other", None)])
+@pytest.mark.parametrize(("second", "positions"), [("z03", [2, 0]), ("other", [2, -1])])
 def test_labelled_rows_are_found_among_the_shared_ones_by_id(tmp_path, second, positions):
     shared = write(tmp_path, "id,p\nz03,1\nz05,2\nz07,3\n", "shared.csv")
     own = prepared(write(tmp_path, f"id,p,y\nz07,1,3\n{second},4,6\n"), unlabelled=shared).data
-    assert (None if own.positions is None else own.positions.tolist()) == positions
+    assert own.positions.tolist() == positions

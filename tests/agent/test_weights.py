@@ -1,11 +1,10 @@
-"""A column of weights: read and checked with the table, used by the training, refused where it has no meaning."""
+"""A column of weights: read and checked with the table, and refused by the training."""
 
 import numpy as np
 import pytest
 from agent_files import prepared, write
-from machine.additive_tiny import additive_plan, private_data
-from machine.tiny import Pump, make_plan, sealed, site_with
-from numpy.testing import assert_allclose, assert_array_equal
+from machine.tiny import make_plan, private_data, sealed
+from numpy.testing import assert_array_equal
 
 from site_agent.data.errors import BadTable
 from site_agent.machine.operators import operator_of
@@ -45,35 +44,11 @@ def test_the_column_is_neither_the_target_nor_the_id_and_a_site_without_labels_h
     assert prepared(write(tmp_path, empty), weight="w", labels=False).data.weights is None
 
 
-def trained(weights):
-    """Scores on the shared rows of three sites, the weights of a's labels given."""
-    data = {s: private_data(s, 12) for s in SITES}
-    object.__setattr__(data["a"], "weights", weights)
-    # Without tuning no probe is drawn: other weights have other probes.
-    pump = (
-        Pump(sealed(additive_plan(SITES, min_sites=3, tuning_steps=0)), {s: site_with(s, data[s]) for s in SITES})
-        .join()
-        .run()
-    )
-    assert pump.outcome is not None, pump.end
-    return pump.sites["b"].result.additive.own.predict(data["b"].Z)
-
-
-def test_a_run_uses_the_weights_of_a_site():
-    plain = trained(None)
-    assert_allclose(trained(np.full(12, 5.0)), plain, rtol=1e-6, atol=1e-8)  # only the ratios matter
-    assert np.abs(trained(np.r_[np.full(6, 20.0), np.ones(6)]) - plain).max() > 1e-3
-
-
-def test_the_agreement_refuses_weights_and_another_weight_is_another_operator(tmp_path):
+def test_a_training_refuses_weights_and_another_weight_is_another_operator(tmp_path):
     plan = sealed(make_plan())
     data, plain = private_data("a"), private_data("a")
-    object.__setattr__(data, "weights", np.arange(1.0, 10.0))
+    object.__setattr__(data, "weights", np.arange(1.0, 5.0))
     policy = Policy(peers={name: name * 64 for name in SITES}, members_may_learn="operators")
     reasons = rehearse(plan, "a", policy, data, tmp_path / "ledger.jsonl").reasons
-    assert any("rows have weights, which only the additive objective takes" in reason for reason in reasons)
-    grouped = sealed(additive_plan(SITES, rows="common", residuals="grouped"))
-    assert "which need residuals" in data.plan_fault(grouped)
-    additive = sealed(additive_plan(SITES))
-    assert data.plan_fault(additive) is None
-    assert operator_of(additive, data, SITES).digest != operator_of(additive, plain, SITES).digest
+    assert any("rows have weights, which no objective takes" in reason for reason in reasons)
+    assert operator_of(plan, data, SITES).digest != operator_of(plan, plain, SITES).digest

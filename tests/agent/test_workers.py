@@ -1,7 +1,6 @@
 """The work on a run's messages: which data set is read, what the coordinator hears of it, and where results go."""
 
 import dataclasses
-import re
 import shutil
 
 import numpy as np
@@ -14,7 +13,7 @@ from test_model_store import Stored, plan
 
 from coreg_core.protocol.messages import Fetched, Finished, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Additive, Membership, Plan, Privacy, Scoring
+from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
 from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import Assembler
 from site_agent.data.tables import read_table
@@ -75,29 +74,6 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
     assert agent.workers.judge(plan("r1")).reason is None
     assert isinstance(answers(agent, plan("r1"))[0], Offer)
     assert agent.workers.tables.troubles == {}
-
-
-def test_common_rows_need_every_labelled_row_among_the_shared_ones(agent):
-    """The message of the library named an argument that no file of an operator has."""
-    common = dataclasses.replace(plan("r1"), objective=Additive(rows="common"))
-    for policy in (Policy(aggregation="plaintext"), Policy(aggregation="plaintext", objectives=("additive",))):
-        agent.workers.policy = (
-            policy  # forbids the plan: then nothing of the table may be heard, and no trouble is listed
-        )
-        for refused in (agent.workers.judge(common).reason, refusal(agent, common)):
-            assert refused.startswith("against this site's policy: ")
-        assert agent.workers.tables.troubles == {}
-    agent.workers.policy = Policy(
-        aggregation="plaintext", objectives=("additive",), common_rows=True, members_may_learn="operators"
-    )
-    assert "cannot be used" in refusal(agent, common)
-    reason = agent.workers.judge(common).reason
-    assert reason.startswith("its data set 'patients' cannot be used")
-    fault = agent.workers.tables.fault_behind(reason)
-    assert re.search(r"local\.csv: (\d+) of \1 labelled instances are not among the \d+ shared ones: '", fault)
-    assert 'If the sites have aligned their ids, name the alignment (shared = "STUDY" in agent.toml' in fault
-    private = agent.workers.judge(dataclasses.replace(common, objective=Additive())).reason or ""
-    assert "cannot be used" not in private
 
 
 def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(agent, tmp_path):
@@ -187,7 +163,7 @@ def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_i
     assert answers(agent, plan("r1")) == [offer], "in a new session of the same process the attempt goes on"
     [answer] = answers(agent, first_step(offer))
     line = list(read_ledger(agent.ledger.path))[-1]
-    assert (line["kind"], line["question"], line["sha256"]) == ("Answer", "sizes linear", answer.words.digest)
+    assert (line["kind"], line["question"], line["sha256"]) == ("Answer", "sizes", answer.words.digest)
     assert agent.ledger.recall(plan("r1"), offer.ids_digest).answered == 1
     assert answers(agent, first_step(offer)) == [answer], "it is sent once more, as after a session that broke"
     assert agent.ledger.recall(plan("r1"), offer.ids_digest).answered == 1, "and tells nothing new"
@@ -229,6 +205,7 @@ def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(ag
     days = {day: inputs(tmp_path / f"{day}.csv", None) for day in ("monday", "tuesday")}
     agent.data_sets.relist({"patients": inputs(tmp_path / "local.csv"), **days})
     terms = Scoring("t1", "agreement", batches=("monday", "tuesday"))
+    agent.workers.policy = agent.workers.policy.model_copy(update={"scores_of_two": True})
     assert "has no record of 1 of 4 instances" in refusal(agent, plan("s0", objective=terms))
 
     scoring = plan("s1", objective=dataclasses.replace(terms, missing_instances="mean"))

@@ -60,7 +60,7 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
     (tmp_path / "federation.toml").write_text(SAMPLE)
     plan = read_configuration(tmp_path / "federation.toml").plan()
     assert plan.membership == Membership(("site-a", "site-b", "site-c"), 3)
-    assert (plan.objective, plan.iteration, plan.privacy) == (Additive(forecast=True), Iteration(), Privacy("secure"))
+    assert (plan.objective, plan.iteration, plan.privacy) == (Additive(), Iteration(), Privacy("secure"))
     # Commented keys are keys too.
     for section, keys in re.findall(r"\[(\w+)\]\n(.*?)(?=\n(?:# )?\[|\Z)", SAMPLE, re.DOTALL):
         for key in re.findall(r"^# (\w+) = ", keys, re.MULTILINE):
@@ -87,10 +87,12 @@ def test_the_sample_as_its_comments_say_is_what_the_strict_preset_allows(tmp_pat
     additive, agreement = (
         SAMPLE.split('objective = "additive"')[1].split("[privacy]")[0].split("# The agreement instead")
     )
-    keys = re.findall(r"^# (\w+ = .*)$", additive, re.MULTILINE)
-    assert keys == ['rows = "private"', "tuning_steps = 0", "probes = 1"]
-    plan = allowed_by_strict(tmp_path, "\n".join(['objective = "additive"', "forecast = false", *keys]))
-    assert (plan.objective.tuning_steps, plan.objective.probes) == (0, 1)
+    keys = re.findall(r"^# (\w+) = ", additive, re.MULTILINE)
+    found = re.search(r'"strict" needs (.*), (.*), (.*), (.*) and (.*)\.', additive)
+    assert keys == ["rows_per_feature", "noise", "label_noise", "least_labels", "least_rows"]
+    lines = [f"{key} = {value}" for key, value in zip(keys, found.groups(), strict=True)]
+    plan = allowed_by_strict(tmp_path, "\n".join(['objective = "additive"', *lines]))
+    assert (plan.objective.noise, plan.objective.least_rows) == (0.1, 500)
     page = (ROOT / "docs" / "how-to" / "write-a-policy.md").read_text()
     [block] = re.findall(r"```toml\n\[study\].*?\[model\]\n(.*?)```", page, re.DOTALL)
     assert allowed_by_strict(tmp_path, block).objective == plan.objective
@@ -111,8 +113,9 @@ def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path
     commented = re.findall(r"^# (\w+ = .*)$", policy, re.MULTILINE)
     (tmp_path / "all.toml").write_text(policy + "\n".join(commented))
     every = read_policy(tmp_path / "all.toml")
-    left_out = {"ids_secret": every.ids_secret, "grouped_at_least": every.grouped_at_least}
-    assert every == chosen.model_copy(update=left_out), "a commented key with another value than its default"
+    assert every == chosen.model_copy(update={"ids_secret": every.ids_secret}), (
+        "a commented key with another value than its default"
+    )
     said = {line.partition(" ")[0] for line in policy.replace("# ", "").splitlines()}
     assert set(Policy.model_fields) - said == {"peers", "factor_memory", "max_questions"}
 
@@ -157,9 +160,8 @@ def test_misspelt_keys_and_misplaced_pins_are_answered_with_what_was_meant(tmp_p
     assert "did you mean study?" in fault(read_study, '[studdy]\nname = "s"\n')
     assert "did you mean data?" in fault(read_study, '[study]\nname = "s"\ndatas = "d"\n')
     study = '[study]\nname = "s"\n[model]\n'
-    assert "It should be 'additive' (recommended)" in fault(read_study, f"{study}forecast = true\n")
-    quoted = f'{study}objective = "additive"\nforecast = "yes"\n'
-    assert "model.forecast = 'yes': expected true or false, without quotes" in fault(read_study, quoted)
+    assert "It should be 'additive' (recommended)" in fault(read_study, f"{study}least_rows = 150\n")
+    assert "did you mean noise?" in fault(read_study, f'{study}objective = "additive"\nnoize = 0.1\n')
     assert "did you mean scoring?" in fault(read_policy, "scorring = true\n")
     assert "did you mean approval?" in fault(lambda path: read_settings(path, {}), 'aproval = "ask"\n')
     assert "peers.a = '00': expected a fingerprint, 64 digits" in fault(read_policy, '[peers]\na = "00"\n')

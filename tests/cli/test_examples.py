@@ -93,7 +93,7 @@ def test_unlabelled_rows_show_the_circles(tmp_path):
 def test_intervals_cover_what_they_promise_and_another_unit_drifts(tmp_path):
     lines = quick("model_intervals_drift", tmp_path)
     [covered] = [line for line in lines if line.startswith("intervals of")]
-    # 80 ratios set the width and 102 labels judge it: a deviation is √(0.9 · 0.1 · (1/82 + 1/102)) = 4.5 %.
+    # 102 labels judge it: a deviation is √(0.9 · 0.1/102) = 3.0 %. The stated deviations have their own error.
     assert numbers(covered)[1] == pytest.approx(90.0, abs=3 * 4.5)
     assert "columns that drift: 0 in the same unit, 1 in another unit" in lines
     assert "column 'bmi': 102 of 102 cells" in lines[-1]

@@ -56,9 +56,6 @@ class Tables(RunTables):
     def inputs(self, plan: Plan) -> Any:
         return SimpleNamespace(target="")
 
-    def require_common(self, *_of_run: Any) -> None:
-        return None
-
 
 class Workers(RunWorkers):
     """Of one table in memory."""

@@ -4,13 +4,24 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from contract.harness import RUN, SITES, EchoSite, Events, Watching, Wire, echo, step, within
-from machine.additive_tiny import additive_plan, additive_sites
-from machine.additive_tiny import undisturbed as additive_undisturbed
-from machine.tiny import SCHEDULES, TIMEOUTS, bits, make_plan, make_site, make_sites, offer_of, undisturbed
+from core.test_exchange import short  # noqa: F401 - a fixture
+from machine.test_additive import exchange, plan_of, rows_of
+from machine.tiny import (
+    SCHEDULES,
+    TIMEOUTS,
+    bits,
+    make_plan,
+    make_site,
+    make_sites,
+    offer_of,
+    sealed,
+    site_with,
+    undisturbed,
+)
 
 from coordinator.driver import NullSink, RecordSink, Timing, drive
 from coordinator.machine.events import Finish, Received, SiteJoined
@@ -22,7 +33,7 @@ from coordinator.transports import Transport
 from coreg_core.errors import StorageError
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.plan import Additive, Plan
 from coreg_wire.transport.codec import PIECE_BYTES
 
 PIECE = PIECE_BYTES // 8  # words in a chunk
@@ -89,7 +100,9 @@ async def test_every_message_to_a_site_arrives_as_it_was_sent(wire: Wire) -> Non
     sent: list[m.ToSite] = [
         m.Proposal(RUN, 2, plan),
         m.Proposal(RUN, 3, make_plan(bandwidth="paper", ridge="paper")),
-        m.Proposal(RUN, 4, additive_plan("a", bandwidth=2.0, rows="common", residuals="grouped")),
+        m.Proposal(
+            RUN, 4, replace(sealed(plan), objective=Additive("linear", "classification", 12, 0.1, 1.0, 30, 200))
+        ),
         m.Step(RUN, 2, 0, roster),
         m.Step(RUN, 2, 1, parts=(m.Part("b", "sealed"),)),
         replace(step(3, 4), heads=(m.Head("a", "01", "02", "03", "04"), m.Head("b", "01", "02", "05", "06"))),
@@ -204,19 +217,10 @@ def test_a_run_that_a_site_refuses_ends_and_everybody_is_let_go(wire: Wire) -> N
     assert sites["a"].result.outcome is Outcome.REFUSED
 
 
-ADDITIVE: dict[str, dict[str, Any]] = {
-    "private rows": {},
-    "grouped residuals": {"rows": "common", "residuals": "grouped"},
-}
-
-
-@pytest.mark.parametrize("kind", ADDITIVE)
-def test_a_training_of_the_additive_objective_is_the_same_bits_over_every_transport(wire: Wire, kind: str) -> None:
-    plan = additive_plan(SITES, tuning_steps=1, final_tolerance=1e-6, **ADDITIVE[kind])
-    common = kind != "private rows"
-    expected = additive_undisturbed(plan, common=common).bits
-    for aggregation in ("plaintext", "secure"):
-        sites = additive_sites(plan, common=common)
-        end, _ = driven(wire(sites), replace(plan, privacy=replace(plan.privacy, aggregation=aggregation)))
-        assert end.outcome is Outcome.CONVERGED
-        assert {name: bits(site.result) for name, site in sites.items()} == expected
+def test_a_training_of_the_additive_objective_goes_over_every_transport(wire: Wire) -> None:
+    data = rows_of("abc", private=15)
+    sites = {name: site_with(name, rows) for name, rows in data.items()}
+    end, _ = driven(wire(sites), plan_of(run=RUN))
+    assert end.outcome is Outcome.CONVERGED, end.reason
+    fits = [exchange(site).fit.beta for site in sites.values()]
+    assert all((beta == fits[0]).all() for beta in fits)

@@ -1,27 +1,21 @@
 """coreg_core/computation/: steps on exact sums alone reach the closed form, and a sum of no honest sites ends them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from additive_problems import QUICK, federation, oracle
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import Problem, random_site
 
-from coreg_core.additive.question_types import Ask as Kind
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import largest, powered, stays
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
-from coreg_core.computation.additive import AdditiveComputation, forecast_sentence
 from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.computation.computation import Computation, computation_of
 from coreg_core.computation.reports import power_of_ten, report_of
 from coreg_core.computation.scoring import ScoringComputation
 from coreg_core.errors import BadData, UsageError
 from coreg_core.masking.words import opened, summand
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Scoring
+from coreg_core.protocol.plan import Additive, Agreement, Iteration, Membership, Plan, Scoring
 
 NONE = np.zeros((0, 0))
 
@@ -121,8 +115,7 @@ def spoilt(stage, change):
     """Change the sums of that stage."""
 
     def spoil(asked, values, scalars):
-        kind = getattr(asked.question, "stage", None) or asked.question.ask
-        meant = kind == stage and (not values.size or asked.question.part == "linear")
+        meant = asked.question.stage == stage and (not values.size or asked.question.part == "linear")
         return change(values, scalars) if meant else (values, scalars)
 
     return spoil
@@ -141,53 +134,6 @@ def test_a_sum_of_no_honest_sites_ends_an_agreement_and_names_nobody(what):
     computation, _, answer = agreement(small())
     with pytest.raises(BadData, match=words):
         carried_out(computation, answer, spoilt(stage, change))
-
-
-def trained(spoil=lambda asked, values, scalars: (values, scalars), **changes):
-    terms = replace(QUICK, **({"final_tolerance": 1e-10, "operator_norm_bound": 2.0**12} | changes))
-    made = federation(terms)
-
-    def answer(v, asked):
-        told = made.sites[v].answer(asked.question)
-        return told.vectors, tuple(told.scalars.tolist())
-
-    computation = AdditiveComputation(terms, len(made.sites), made.n_unlabelled)
-    return made, terms, computation, carried_out(computation, answer, spoil)
-
-
-@pytest.mark.parametrize("changes", [{}, {"rows": "common", "folds": 2}, {"targets": "raw"}], ids=str)
-def test_sums_alone_lead_to_the_dense_solution_of_the_additive_objective(changes):
-    made, terms, computation, states = trained(**changes)
-    s, a, _ = oracle(made, terms, states[-1])
-    point = computation.point(states[-1])[:, 0]
-    assert np.abs(point[: made.n_unlabelled] - s).max() < 1e-7
-    assert point[-1] == pytest.approx(a, abs=1e-7)
-    assert computation.outcome(states[-1])[0] is Outcome.CONVERGED
-    assert computation.progress(states[-1]).residual[0] <= terms.final_tolerance
-    assert [computation.point(state) for state in states[:-1]] == [None] * (len(states) - 1)
-
-
-NO_PARTS = {
-    "a negative spread": (Kind.SPREAD, lambda v, s: (v, tuple(-x for x in s)), "below zero"),
-    "an overflow": (Kind.LABELS, lambda v, s: (v, (s[0], float("inf"), *s[2:])), "not finite"),
-    "too long": (Kind.FIXED_POINT, lambda v, s: (1e9 * v, s), "longer than the question allows"),
-}
-
-
-@pytest.mark.parametrize("what", NO_PARTS)
-def test_a_sum_of_no_honest_sites_ends_a_training_and_names_nobody(what):
-    stage, change, words = NO_PARTS[what]
-    with pytest.raises(BadData, match=f"some site sends false answers|{words}") as ended:
-        trained(spoilt(stage, change))
-    assert words in str(ended.value)
-
-
-def test_the_sentence_of_a_forecast_says_nothing_where_nobody_told_one():
-    assert forecast_sentence(np.zeros(6)) == "forecast: no site has one."
-    told = forecast_sentence(np.array([0.81, 1.0, 10.0, 1.0, 2.0, 0.0]))
-    assert told.startswith(
-        "forecast: error -10.0 % over 10 left-out labels; by their labels 1 sites do best alone, 2 joined"
-    )
 
 
 # --- scoring, and what there is -----------------------------------------------------------------------------------
@@ -210,7 +156,7 @@ def test_parts_are_scored_in_two_steps_and_the_scores_are_private():
             computation.step(computation.start(), computation.round(computation.start()), NONE, (wrong,))
 
 
-@pytest.mark.parametrize("terms", [Agreement(), QUICK, Scoring("r")], ids=lambda terms: type(terms).__name__)
+@pytest.mark.parametrize("terms", [Agreement(), Additive(), Scoring("r")], ids=lambda terms: type(terms).__name__)
 def test_every_objective_has_its_computation(terms):
     found = computation_of(Plan("r", "f", Membership(("a", "b"), 2), terms), 2, 30)
     assert isinstance(found, Computation)

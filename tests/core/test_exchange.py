@@ -11,11 +11,12 @@ from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange, SiteSummary, 
 from coreg_core.additive.features import SiteRows
 from coreg_core.additive.fit import fit
 from coreg_core.additive.models import Own, weights
-from coreg_core.additive.moments import NOISE_PRIVATE, Rules, sums
+from coreg_core.additive.moments import NOISE_PRIVATE, sums
+from coreg_core.additive.terms import Additive
 from coreg_core.errors import Refused
 from coreg_core.secure import cross_products as cross
 
-EXACT = Rules(noise=0.0, label_noise=0.0)
+EXACT = Additive(noise=0.0, label_noise=0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +124,7 @@ def test_without_noise_the_exchange_ends_as_memory_does(case):
 
 
 def test_under_the_default_rules_a_score_knows_what_no_site_does():
-    sites, new, truth = problem(3, 1200, (300, 200, 100), (0, 60, 0), 7, Rules())
+    sites, new, truth = problem(3, 1200, (300, 200, 100), (0, 60, 0), 7, Additive())
     verdicts = exchanged(sites)
     T, found = sites[0].terms, sites[0].fit
     W = [site.features(x) for site, x in zip(sites, new, strict=True)]
@@ -153,20 +154,20 @@ def test_rules_are_refused_with_the_number_that_was_found():
     flags = np.zeros((3, 1000), dtype=bool)
     flags[:, :40] = True
     with pytest.raises(Refused, match="40 labelled individuals of 3 sites allow 4 features"):
-        Terms(Rules(), [summary(each) for each in flags])
+        Terms(Additive(), [summary(each) for each in flags])
     flags[:, :100] = True
     with pytest.raises(Refused, match="100 labelled common individuals, where least_rows is 150"):
-        Terms(Rules(), [summary(each) for each in flags])
+        Terms(Additive(), [summary(each) for each in flags])
     with pytest.raises(Refused, match="private labels"):
-        Terms(Rules(), [summary(each[:40] & False, private=100) for each in flags])
+        Terms(Additive(), [summary(each[:40] & False, private=100) for each in flags])
     flags[:, :200] = True
-    assert Terms(Rules(), [summary(each) for each in flags]).d == (20, 20, 20)
+    assert Terms(Additive(), [summary(each) for each in flags]).d == (20, 20, 20)
     flags[2, 12:] = False  # fewer labels than features: it sends none
-    assert Terms(Rules(), [summary(each) for each in flags]).n[2] == 0
+    assert Terms(Additive(), [summary(each) for each in flags]).n[2] == 0
 
 
 def test_from_thirty_nine_sites_on_there_are_too_few_features():
     flags = np.ones((39, 2000), dtype=bool)
-    assert Terms(Rules(), [summary(each) for each in flags[:38]]).d == (5,) * 38
+    assert Terms(Additive(), [summary(each) for each in flags[:38]]).d == (5,) * 38
     with pytest.raises(Refused, match="39 sites allow 4 features"):
-        Terms(Rules(), [summary(each) for each in flags])
+        Terms(Additive(), [summary(each) for each in flags])

@@ -14,15 +14,14 @@ from sklearn.base import is_classifier
 
 import coreg_core.estimators as estimators
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
-from coreg_core.protocol.plan import Additive, Agreement, Iteration
-from coreg_sim.federation.additive import models_of
+from coreg_core.protocol.plan import Agreement, Iteration
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import plan_for, simulate
 
 FILE = Path(__file__).parent / "predictions.json"
 NAMES = [name for name in estimators.__all__ if name != "LabelledFolds"]
 FEWER = {"landmarks": 40, "n_epochs": 20, "n_steps": 300, "random_state": 0}
-OBJECTIVES = [f"agreement, {name}" for name in SCHEDULE_NAMES] + ["additive"]
+OBJECTIVES = [f"agreement, {name}" for name in SCHEDULE_NAMES]
 
 
 def of_estimator(name):
@@ -47,12 +46,8 @@ def of_estimator(name):
 def of_federation(name):
     """Every site's predictions of five held-out rows."""
     problem = generated(3, 15, 30, 2, seed=3)
-    if name == "additive":
-        run = simulate(problem, plan_for(problem, Additive(tuning_steps=2, probes=4, landmarks=15)))
-        models = [model.own for model in models_of(run)]
-    else:
-        plan = plan_for(problem, Agreement(), Iteration(name.removeprefix("agreement, "), 1e-14))
-        models = list(simulate(problem, plan).solutions)
+    plan = plan_for(problem, Agreement(), Iteration(name.removeprefix("agreement, "), 1e-14))
+    models = simulate(problem, plan).solutions
     return np.concatenate([model.predict(X[:5]) for model, X in zip(models, problem.held_out, strict=True)])
 
 

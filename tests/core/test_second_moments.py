@@ -16,7 +16,8 @@ from coreg_core.additive.check import blend, gain, left_out_joined, left_out_sco
 from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fit, sizes
 from coreg_core.additive.fit import fit
 from coreg_core.additive.models import Own, missing_variance, weights
-from coreg_core.additive.moments import Moments, Rules, Sums, positive, steadied, sums
+from coreg_core.additive.moments import Moments, Sums, positive, steadied, sums
+from coreg_core.additive.terms import IN_MEMORY, Additive
 from coreg_core.errors import BadData
 from coreg_core.estimators import AdditiveRegressor
 from coreg_core.estimators.additive_training import train
@@ -313,7 +314,7 @@ def prepared(run, tables):
 
 
 @pytest.mark.parametrize("private", [False, True])
-@pytest.mark.parametrize("rules", [None, Rules()], ids=["memory", "default rules"])
+@pytest.mark.parametrize("rules", [None, Additive()], ids=["memory", "default rules"])
 def test_joining_pays_where_each_site_has_a_part(private, rules):
     sites, n_common, new, truth = federation(n=80, private=private)
     run = train(sites, n_common) if rules is None else train(sites, n_common, rules=rules)
@@ -340,7 +341,7 @@ def test_labels_in_another_unit_are_named_and_rescaled():
 
 def test_the_linear_kernel_is_pooled_ridge():
     sites, n_common, new, _ = federation()
-    run = train(sites, n_common, kernel="linear")
+    run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
     f = run.fit
     assert f.moments.d == (2, 2, 2)
     columns = [site.features(rows.X) for site, rows in zip(run.sites, sites, strict=True)]

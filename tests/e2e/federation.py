@@ -28,9 +28,9 @@ from coordinator.machine.federation import begin
 from coordinator.machine.phases import Timeouts
 from coordinator.machine.state import RunState
 from coordinator.transports.in_process import InProcess
-from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.plan import plan_from_dict
+from coreg_core.protocol.plan import Additive, plan_from_dict
+from coreg_sim.federation.masks import simulated_keys
 from coreg_wire.terminal import command_line
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
@@ -88,15 +88,22 @@ LONG = {
     "max_rounds": 150,
 }
 ENDLESS = LONG | {"max_rounds": 9_000}
+# Thirty labels in all are few for an additive training.
+POLICY = {
+    "members_may_learn": "'operators'", "rows_per_feature": 5, "noise": 0.0, "label_noise": 0.0, "least_labels": 5,
+    "least_rows": 10, "openings": 1000,
+}  # fmt: skip
 ADDITIVE = """
 [study]
 name = "{name}"
 data = "patients"
 [model]
 objective = "additive"
-probes = 4
-landmarks = 20
-final_tolerance = 1e-12
+rows_per_feature = 5
+noise = 0.0
+label_noise = 0.0
+least_labels = 5
+least_rows = 10
 {model}
 """
 # Of a coordinator whose agents serve: its end need not wait for theirs.
@@ -211,9 +218,9 @@ class Federation:
         (self.folder / "co" / "federation.toml").write_text(text)
 
     def policy(self, name, text):
-        """A policy with these keys before the sites' pinned peers; members may learn operators where they do not say."""
-        for key, value in (("members_may_learn", "operators"),):
-            text = text if key in text else f"{key} = '{value}'\n{text}"
+        """A policy with these keys before the sites' pinned peers; it allows the studies here where it does not say."""
+        for key, value in POLICY.items():
+            text = text if key in text else f"{key} = {value}\n{text}"
         (self.folder / name).write_text(f"{text}\n{(self.folder / 'peers.toml').read_text()}")
 
     def study(self, name, text=STUDY, **terms):
@@ -333,20 +340,18 @@ class Federation:
         return {site: values(self.folder / f"{site}-models" / study / run / "model.coreg") for site in self.sites}
 
     def undisturbed(self, run=None, without_labels=()):
-        """Every site's model of the same plan and tables, computed in this process, in the clear: no transport, no kills."""
-        plan = plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"])
-        plan, sites = replace(plan, privacy=replace(plan.privacy, aggregation="plaintext")), {}
-        rules = Rules(pin_threads=pin_threads, residuals=ResidualPolicy(grouped_at_least=3))
+        """Every site's model of the same plan and tables, computed in this process: no transport, no kills; sums in the clear."""
+        plan, sites = plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"]), {}
+        if not isinstance(plan.objective, Additive):
+            plan = replace(plan, privacy=replace(plan.privacy, aggregation="plaintext"))
         for name in plan.sites:
+            rules = Rules(pin_threads=pin_threads, keys=simulated_keys(name))
             table = Inputs(table=self.folder / f"{name}.csv", target="y", id="id", labels=name not in without_labels)
-            salt = (self.folder / name / "salt").read_bytes()  # of which the probes' signs follow
+            salt = (self.folder / name / "salt").read_bytes()  # of which the features follow
             sites[name] = Site(name, prepare(table, salt).data, rules)
         asyncio.run(drive(begin(RunState(plan), Timeouts()), InProcess(sites), NullSink(), _Silent()))
-        return {name: bits(_function(site.result)) for name, site in sites.items()}
-
-
-def _function(result):
-    return result.additive.own if result.additive is not None else result.solutions[0].function
+        found = {name: site.result for name, site in sites.items()}
+        return {name: bits(each.additive or each.solutions[0].function) for name, each in found.items()}
 
 
 def values(path):

@@ -1,6 +1,5 @@
 """`make demo`'s own program: exit code, report, picture. Its commands run in this process, its processes are forked."""
 
-import itertools
 import json
 import re
 import types
@@ -12,7 +11,8 @@ from processes import Process
 from examples.demo import demo, federations, processes
 
 KEYS = {
-    "sites", "rmse_pooled", "stop", "rounds", "certified_gap", "max_abs_error_vs_closed_form", "bytes_per_round", "seconds",
+    "sites", "in_memory", "pooled", "stop", "rounds", "certified_gap", "max_abs_error_vs_closed_form", "bytes_per_round",
+    "seconds",
 }  # fmt: skip
 
 
@@ -48,21 +48,23 @@ def test_demo(tmp_path, monkeypatch, capsys):
     assert "<svg" in (tmp_path / "out" / "convergence.svg").read_text()
     assert (tmp_path / "out" / "errors.svg").read_text().count("<circle") == 12, "four models of three sites"
     draws = json.loads((ROOT / "examples" / "demo" / "diabetes_draws.json").read_text())
-    _, _, shown = printed.partition("root mean square error on 100 held-out patients")
+    _, _, shown = printed.partition("root mean square error on 80 held-out patients")
     assert set(report["sites"]) == {"clinic", "laboratory-1", "laboratory-2"}
-    columns = {"rmse_mean": "mean", "rmse_alone": "alone", "rmse_own": "joined", "rmse_checked": "checked"}
+    columns = ("mean", "local", "joined", "score")
     for site, errors in report["sites"].items():
-        assert set(errors) == {*columns, "rmse_together", "forecast"}
-        assert errors["rmse_checked"] in (errors["rmse_together"], errors["rmse_alone"])
-        row, means = next((a, b) for a, b in itertools.pairwise(shown.splitlines()) if a.split()[:1] == [site])
+        assert set(errors) == {*columns, "forecast", "recommended"}
+        at = next(i for i, line in enumerate(shown.splitlines()) if line.split()[:1] == [site])
+        row, memory, means = shown.splitlines()[at : at + 3]
         assert numbers_in(row) == [f"{errors[key]:.1f}" for key in columns], "the table shows what the report says"
-        many = draws["deals"]["50 each"][site]
-        assert numbers_in(means)[-4:] == [f"{many[key]:.1f}" for key in columns.values()]
-        change = 100 * (errors["rmse_own"] / errors["rmse_alone"] - 1)
-        assert f", result {change:+.1f} %; " in shown, "a loss is printed as a gain is"
+        assert numbers_in(memory) == [f"{report['in_memory'][site][key]:.1f}" for key in ("joined", "score")]
+        many = draws["deals"]["60 each"][site]
+        assert numbers_in(means)[-4:] == [f"{many[key]:.1f}" for key in columns]
+        change = 100 * (errors["joined"] / errors["local"] - 1)
+        assert f" %, {change:+.1f} %; score " in shown, "a loss is printed as a gain is"
+        assert errors["score"] == pytest.approx(report["in_memory"][site]["score"], rel=0.1), "but for the noise"
         # Every round's answer left sealed: sizes and one answer a round in coRLSR, and more in the other two.
         assert int(re.search(rf"{site} +\d+ messages \((\d+) with encrypted numbers", printed)[1]) > report["rounds"]
-    together = [errors["rmse_together"] for errors in report["sites"].values()]
+    together = [errors["score"] for errors in report["sites"].values()]
     assert max(together) < 1.1 * min(together), "one score for all, and own intercepts"
 
 

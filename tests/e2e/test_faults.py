@@ -19,6 +19,8 @@ import pytest
 from federation import ADDITIVE, LONG, SITES, as_json, federation, until
 from federation import run as command
 
+from tests.storm.world import alike
+
 pytestmark = [pytest.mark.e2e, pytest.mark.drill]
 TIMES = int(os.environ.get("COREG_FAULTS", "0"))  # 0: the quick part, for CI
 THOROUGH = pytest.mark.skipif(not TIMES, reason="only in `make faults`")
@@ -67,7 +69,7 @@ def ended_well(fed, *runs):
     for run in runs:
         found = fed.run_of(run)
         assert found["stop"] in ("CONVERGED", "MAX_ROUNDS"), found["reason"]
-        assert fed.kept(run) == fed.undisturbed(run)
+        assert alike(fed.kept(run), fed.undisturbed(run))
 
 
 @pytest.mark.parametrize("turn", range(max(TIMES, 1)))

@@ -61,7 +61,7 @@ def test_the_quickstart_and_the_month_run_as_typed(tmp_path):
     assert re.search(r"converged", said)
     for page in ("quickstart", "a-month-of-operation"):
         assert [line for line in shown(TUTORIALS / f"{page}.md") if not re.search(line, said)] == []
-    assert (tmp_path / "quickstart" / "predictions.csv").read_text().count("\n") == 101, "a prediction for each patient"
+    assert (tmp_path / "quickstart" / "predictions.csv").read_text().count("\n") == 81, "a prediction for each patient"
     assert len(list((tmp_path / "quickstart" / "clinic" / "models" / "progression" / "current").glob("*.coreg"))) == 2
 
 

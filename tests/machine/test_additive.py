@@ -1,195 +1,291 @@
-"""The additive objective through both machines: the dense oracle's solution, its folds, groups, and what a site refuses."""
+"""An exchange of second moments through the real machines: what sites end with, and what a coordinator cannot do."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from machine.additive_tiny import (
-    EVERYTHING,
-    NAMES,
-    SMALL,
-    additive_plan,
-    additive_sites,
-    job,
-    off_the_oracle,
-    private_data,
-    undisturbed,
-)
-from machine.tiny import Pump, sealed, site_with
-from numpy.testing import assert_allclose
+from core.test_exchange import in_memory, short  # noqa: F401 - the fixture: short secrets have the same sums
+from machine.tiny import Pump, altered, site_with
 
-from benchmarks.additive_reference.dense_training import forecast_dense, train_dense
-from coordinator.machine.records import AttemptBegan, StepDone
-from coreg_core.additive.model.terms import Additive
-from coreg_core.additive.site import AdditiveSite
-from coreg_core.evaluation.recommendation import Told
-from coreg_core.protocol.messages import Offer, PlanRefused, Proposal
+from coreg_core.additive.models import weights
+from coreg_core.additive.terms import Additive
+from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.problems import generated
-from site_agent.machine.additive import _probe_secret
-from site_agent.machine.memory import Remembered
+from coreg_core.protocol.plan import Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.words import Words
+from site_agent.machine.additive import AdditiveJob
+from site_agent.machine.row_sets import InMemory, RowRules
 from site_agent.machine.site import Site
+from site_agent.machine.site_data import PrivateData
+
+SUMMARIES, MESSAGES, SUMS = 3, 4, 5  # the steps that carry them, where no site has private rows
+EXACT = Additive(noise=0.0, label_noise=0.0)
 
 
-def refusal(site: Site, plan: Plan) -> str:
-    """Empty where the site takes part."""
-    [said] = site.handle(Proposal(plan.run, 0, plan))
-    assert isinstance(said, Offer | PlanRefused)
-    return said.reason if isinstance(said, PlanRefused) else ""
+def plan_of(terms: Additive = EXACT, sites: str = "abc", run: str = "run-1") -> Plan:
+    return Plan(run, "tiny", Membership(tuple(sites), len(sites)), terms, Iteration(), Privacy())
 
 
-def steps_of(pump: Pump) -> list[StepDone]:
-    return [record for record in pump.records if isinstance(record, StepDone)]
+def rows_of(
+    sites: str, labelled: int = 60, unlabelled: int = 200, private: int = 0, first: int = 0
+) -> dict[str, PrivateData]:
+    """A target that is a sum of parts; each site has labels of its own common individuals, and of private ones."""
+    g, M = np.random.default_rng(0), len(sites)
+    N = labelled * M + unlabelled
+    z = g.normal(size=(N + private * M, 4))
+    X = [z @ g.normal(size=(4, 3)) + g.normal(size=(len(z), 3)) for _ in sites]
+    y = sum(np.sin(x[:, 0]) + 0.5 * x[:, 1] for x in X) + 0.3 * g.normal(size=len(z))
+    out = {}
+    for v, name in enumerate(sites):
+        rows = np.concatenate(
+            [first + np.arange(v * labelled, (v + 1) * labelled), N + np.arange(v * private, (v + 1) * private)]
+        )
+        at, ids = np.where(rows < N, rows, -1), tuple(f"p{i}" for i in range(N))
+        out[name] = PrivateData(X[v][rows], y[rows], X[v][:N], "digest", name.encode(), at, ids=ids)
+    return out
 
 
-def test_messages_alone_equal_the_dense_oracle() -> None:
-    tables = generated(3, 40, 150, 4, 0).sites
-    plan = additive_plan(tables, tuning_steps=2, probes=4, landmarks=60, final_tolerance=1e-11)
-    pump = Pump(plan, {name: site_with(name, table) for name, table in tables.items()}).join().run()
-    assert pump.outcome is Outcome.CONVERGED
-    assert off_the_oracle(pump) < 1e-8
-    assert steps_of(pump)[-1].report.round <= 60
+def federation(data: dict[str, PrivateData], plan: Plan, **rules: Any) -> Pump:
+    return Pump(plan, {name: site_with(name, rows, **rules) for name, rows in data.items()}).join().run()
 
 
-def test_the_site_predicts_in_its_own_units_from_its_own_columns() -> None:
-    pump = undisturbed(additive_plan(tuning_steps=3))
-    for name, site in pump.sites.items():
-        model, data = site.result.additive, private_data(name)
-        weight = model.blend.weight
-        blended = weight * model.joined.predict(data.X) + (1.0 - weight) * model.alone.predict(data.X)
-        assert_allclose(model.own.predict(data.X), blended, rtol=1e-10)
-        assert np.abs(model.own.predict(data.X) - data.y).mean() < np.abs(data.y - data.y.mean()).mean()
-        assert any("label noise of this site" in text for text in site.result.findings)
+def exchange(site: Site) -> Any:
+    assert isinstance(site._job, AdditiveJob)
+    return site._job.exchange
 
 
-def test_a_site_without_labels_ends_with_a_model() -> None:
-    pump = undisturbed(additive_plan(), {"b": 0})
-    model = pump.sites["b"].result.additive
-    assert model.alone is None
-    assert np.isfinite(model.own.predict(private_data("b").Z)).all()
-    assert off_the_oracle(pump) < 1e-6
+@pytest.mark.parametrize(("sites", "private"), [("abc", 0), ("abc", 40), ("ab", 30), ("abcde", 0)])
+def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
+    pump = federation(rows_of(sites, 100 if sites == "ab" else 60, private=private), plan_of(sites=sites))
+    assert pump.outcome is Outcome.CONVERGED, pump.end
+    made = [exchange(pump.sites[name]) for name in sites]
+    assert all((each.fit.beta == made[0].fit.beta).all() for each in made), "all sites opened the same sums"
+    exact, Phi = in_memory(made)
+    T, everyone = made[0].terms, range(len(sites))
+    assert np.abs(Phi @ (weights(made[0].fit, everyone) - weights(exact, everyone))).max() < 5e-3 * T.deviation
+    for name, each in zip(sites, made, strict=True):
+        result = pump.sites[name].result
+        assert result is not None
+        assert result.additive is not None
+        assert result.judged is not None
+        gains = result.judged.verdict.gains
+        assert (gains["score"].change < -0.1) if len(sites) > 2 else ("score" not in gains), "two sites score nothing"
+        others = np.setdiff1d(np.arange(each._n_common), each._data.own)  # of own rows the forest predicts out of bag
+        parts = each._W[others, : T.d[each.site]] @ result.additive.part
+        np.testing.assert_allclose(result.additive.parts(each._data.X[others]), parts, atol=1e-9)
 
 
-@pytest.mark.parametrize("secure", [False, True])
-def test_where_nobody_has_a_label_the_run_ends_with_that_sentence_and_no_model(secure: bool) -> None:
-    plan = additive_plan(min_sites=3)
-    pump = undisturbed(sealed(plan) if secure else plan, dict.fromkeys(NAMES, 0))
+def test_a_target_of_two_classes_has_probabilities() -> None:
+    data = {name: replace(rows, y=(rows.y > 0).astype(float), positive="yes") for name, rows in rows_of("abc").items()}
+    pump = federation(data, plan_of(replace(EXACT, task="classification")))
+    for site in pump.sites.values():
+        assert site.result is not None
+        joined, score, local = site.result.probabilities
+        assert min(joined.slope, score.slope, local.slope) > 0
+    assert federation(data, plan_of()).outcome is Outcome.REFUSED
+
+
+def test_refusals_say_what_was_found_and_what_is_wanted() -> None:
+    few = federation(rows_of("abc", 40), plan_of())
+    assert "120 labelled common individuals, where least_rows is 150" in few.end.reason
+    data = rows_of("abc")
+    twice = replace(data["a"], positions=np.where(np.arange(60) == 1, 0, data["a"].positions))
+    assert "two labelled rows" in federation(data | {"a": twice}, plan_of()).end.reason
+
+
+# --- the rules on rows --------------------------------------------------------------------------------------------
+
+
+def test_a_set_of_rows_is_opened_as_often_as_the_policy_allows() -> None:
+    data, records = rows_of("abc"), {name: InMemory() for name in "abc"}
+
+    def train(rows: dict[str, PrivateData], run: str) -> Pump:
+        sites = {n: site_with(n, r, row_rules=RowRules(records[n], openings=2)) for n, r in rows.items()}
+        return Pump(plan_of(run=run), sites).join().run()
+
+    assert [train(data, f"run-{i}").outcome for i in (1, 2)] == [Outcome.CONVERGED] * 2
+    assert "opened 2 times, and openings = 2" in train(data, "run-3").end.reason
+    more = rows_of("abc", 61)
+    shifted = {n: replace(r, ids=(*data[n].ids, "new-1", "new-2", "new-3")) for n, r in more.items()}
+    told = train(shifted, "run-4").end.reason
+    assert "labelled rows differ from those of an earlier training" in told
+    assert "None or at least 180 have to differ" in told
+
+
+def test_later_trainings_on_some_of_the_rows_want_new_labels() -> None:
+    records = {name: InMemory() for name in "abc"}
+    for run, first in (("run-1", 0), ("run-2", 90)):
+        data = rows_of("abc", first=first)
+        sites = {n: site_with(n, r, row_rules=RowRules(records[n])) for n, r in data.items()}
+        pump = Pump(plan_of(run=run), sites).join().run()
+    assert "earlier trainings used 18 features on some of these labelled rows" in pump.end.reason
+    assert "wants 360 labelled individuals in all, and there are 270: label 90 more" in pump.end.reason
+
+
+# --- what is done to messages on their way ------------------------------------------------------------------------
+
+Change = Callable[[str, m.Step], m.Step | None]
+
+
+def attacked(change: Change, data: dict[str, PrivateData] | None = None) -> Pump:
+    """A run in which a step reaches a site changed."""
+
+    def carried(site: str, message: m.ToSite) -> m.ToSite | None:
+        return change(site, message) if isinstance(message, m.Step) else message
+
+    sites = {name: site_with(name, rows) for name, rows in (data or rows_of("abc")).items()}
+    return Pump(plan_of(), sites, wire=carried).join().run()
+
+
+def with_word(step: m.Step, place: int, change: int) -> m.Step:
+    assert step.words is not None
+    values = step.words.values.copy()
+    values[place] += np.uint64(change)
+    return replace(step, words=Words(values))
+
+
+def kept_step(number: int) -> m.Step:
+    """That step of another attempt with the same rows."""
+    seen: list[m.Step] = []
+
+    def look(site: str, step: m.Step) -> m.Step:
+        if step.step == number and site == "c":
+            seen.append(step)
+        return step
+
+    assert attacked(look).outcome is Outcome.CONVERGED
+    return seen[0]
+
+
+def cases() -> dict[str, Change]:
+    """The coordinator's attacks on the reference's exchange, and on what this one adds to it."""
+    old: dict[int, m.Step] = {}
+
+    def earlier(number: int, step: m.Step) -> m.Step:
+        if number not in old:
+            old[number] = kept_step(number)
+        return replace(step, words=old[number].words)
+
+    def at(number: int, change: Callable[[m.Step], m.Step], only: str = "abc") -> Change:
+        return lambda site, step: change(step) if step.step == number and site in only else step
+
+    def dropped_offer(step: m.Step) -> m.Step:
+        return replace(step, roster=step.roster[1:])
+
+    def swapped_parts(step: m.Step) -> m.Step:
+        one, two = step.parts
+        return replace(step, parts=(m.Part(one.site, two.data), m.Part(two.site, one.data)))
+
+    def other_key(step: m.Step) -> m.Step:
+        return replace(step, roster=(replace(step.roster[0], key=step.roster[1].key), *step.roster[1:]))
+
+    def shifted(step: m.Step) -> m.Step:  # a question on a's key: H of c, which is last, times 2 to the 20th
+        assert step.words is not None
+        values = step.words.values.copy()
+        values[-1000:] <<= np.uint64(20)
+        return replace(step, words=Words(values))
+
+    def cut(step: m.Step) -> m.Step:
+        assert step.words is not None
+        return replace(step, words=Words(step.words.values[:-1]))
+
+    return {
+        "another key in a's name, to b": at(0, other_key, "b"),
+        "an offer left out, for c": at(0, dropped_offer, "c"),
+        "contributions exchanged, for a": at(1, swapped_parts, "a"),
+        "a bit of a's summary, for all": at(SUMMARIES, lambda s: with_word(s, 0, 1)),
+        "summaries of an earlier attempt, to c": at(SUMMARIES, lambda s: earlier(SUMMARIES, s), "c"),
+        "one bit of B of a, for b": at(MESSAGES, lambda s: with_word(s, 7, 1), "b"),
+        "B of a, for all": at(MESSAGES, lambda s: with_word(s, 7, 1 << 30)),
+        "messages of an earlier attempt, to c": at(MESSAGES, lambda s: earlier(MESSAGES, s), "c"),
+        "H of c multiplied, for all": at(MESSAGES, shifted),
+        "messages cut, for b": at(MESSAGES, cut, "b"),
+        "an entry of the sum, for all": at(SUMS, lambda s: with_word(s, 9, 1 << 40)),
+        "the sum of an earlier attempt, for all": at(SUMS, lambda s: earlier(SUMS, s)),
+        "a share for a, which b sealed": at(SUMS, lambda s: with_word(s, -700, 1), "a"),
+    }
+
+
+@pytest.mark.parametrize("case", cases())
+def test_a_coordinator_that_changes_messages_opens_nothing(case: str) -> None:
+    pump = attacked(cases()[case])
+    assert pump.end is None or pump.outcome is not Outcome.CONVERGED, case
+    for site in pump.sites.values():
+        assert site.result is None or site.result.additive is None, case
+
+
+def test_one_sites_words_left_out_of_the_sum_open_nothing() -> None:
+    kept: dict[str, m.Answer] = {}
+
+    def heard(message: m.ToSite, said: Any) -> Any:
+        if isinstance(said, m.Answer) and said.step == SUMS - 1:
+            kept[said.head.site] = said
+        return said
+
+    def without_c(site: str, step: m.Step) -> m.Step:
+        if step.step != SUMS or step.words is None or (words := kept["c"].words) is None:
+            return step
+        values = step.words.values.copy()
+        added = len(words.values) - kept["c"].passed
+        values[:added] -= words.values[:added]
+        return replace(step, words=Words(values))
+
+    def carried(site: str, message: m.ToSite) -> m.ToSite | None:
+        return without_c(site, message) if isinstance(message, m.Step) else message
+
+    sites = {name: altered(site_with(name, rows), heard) for name, rows in rows_of("abc").items()}
+    pump = Pump(plan_of(), sites, wire=carried).join().run()
     assert pump.outcome is Outcome.SITE_FAULT
-    assert "no site of this federation has a label" in pump.end.reason
-    assert pump.bits == {}
-    assert not pump.breaches
+    assert "does not match the sites' answers" in pump.end.reason
 
 
-def test_a_lost_site_costs_the_training_its_beginning_and_the_others_go_on() -> None:
-    plan = additive_plan(on_dropout="continue")
-    pump = Pump(plan, additive_sites(plan)).join().steps(8).lose("c").out_of_time().run()
-    assert [r.participants for r in pump.records if isinstance(r, AttemptBegan)] == [("a", "b", "c"), ("a", "b")]
-    alone = Pump(plan, additive_sites(additive_plan("ab"))).join().out_of_time().run()
-    assert pump.bits == alone.bits
+def test_a_coordinator_reads_no_label_no_feature_and_no_part() -> None:
+    """Nothing that it relays has more equal words in two attempts than random bytes have, but the plan and the heads."""
+    runs: list[dict[tuple[str, int], bytes]] = []
+    for _ in range(2):
+        seen: dict[tuple[str, int], bytes] = {}
+
+        def heard(message: m.ToSite, said: Any, seen: dict[tuple[str, int], bytes] = seen) -> Any:
+            if isinstance(said, m.Answer) and said.words is not None:
+                seen[said.head.site, said.step] = said.words.values.tobytes()
+            return said
+
+        sites = {name: altered(site_with(name, rows), heard) for name, rows in rows_of("abc").items()}
+        Pump(plan_of(), sites).join().run()
+        runs.append(seen)
+    assert runs[0].keys() == runs[1].keys()
+    for key, first in runs[0].items():
+        one, two = (np.frombuffer(each, np.uint8) for each in (first, runs[1][key]))
+        assert len(one) == len(two), "lengths tell sizes, which are the same"
+        padding = 8 * 4  # of sealed texts
+        expected = len(one) / 256
+        assert np.count_nonzero(one == two) < expected + 6 * np.sqrt(expected) + padding, key
 
 
-COMMON: dict[str, dict[str, Any]] = {
-    "smoothed": {"rows": "common", "folds": 2, "landmarks": 10},
-    "grouped": {"rows": "common", "residuals": "grouped"},
-    "open": {"rows": "common", "residuals": "open"},
-}
-FORECAST = {"forecast": True, "folds": 3, "tolerance": 1e-10}
+def test_an_agent_that_restarts_before_it_was_told_the_end_makes_the_same_models() -> None:
+    kept: dict[str, Any] = {}
+    lost: list[m.ToSite] = []
 
+    def carried(site: str, message: m.ToSite) -> m.ToSite | None:
+        if isinstance(message, m.Finished) and site == "b" and not lost:
+            lost.append(message)
+            return None
+        return message
 
-@pytest.mark.parametrize("residuals", ["grouped", "open"])
-def test_common_rows_through_the_same_messages(residuals: str) -> None:
-    pump = undisturbed(additive_plan(**COMMON[residuals]), common=True)
+    sites = {name: site_with(name, rows) for name, rows in rows_of("abc", private=25).items()}
+    pump = Pump(plan_of(Additive()), sites, wire=carried).join().run()
+    before = exchange(pump.sites["b"])
+    kept = {"own": before.own, "fit": before.fit}
+    pump.kill("b").run()
+    result = pump.sites["b"].result
     assert pump.outcome is Outcome.CONVERGED
-    assert off_the_oracle(pump) < 1e-8
-
-
-# --- killed anywhere ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["private", "grouped"])
-def test_killed_anywhere_it_ends_on_the_same_bits(kind: str) -> None:
-    """An agent, at every fifteenth step; its engine keeps factors and numbers between questions, which follow from the sums."""
-    terms = COMMON.get(kind, {})
-    plan, common = sealed(additive_plan(min_sites=3, **terms)), kind in COMMON
-    whole = undisturbed(plan, common=common)
-    assert whole.outcome is Outcome.CONVERGED
-    for after in range(4, len(steps_of(whole)), 15):
-        pump = Pump(plan, additive_sites(plan, common=common)).join().steps(after).kill("b").run()
-        assert pump.bits == whole.bits, after
-
-
-# --- folds after the training -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def folded() -> Pump:
-    return undisturbed(additive_plan(**FORECAST))
-
-
-def test_messages_forecast_what_the_dense_folds_do(folded: Pump) -> None:
-    terms = Additive(**(SMALL | FORECAST))
-    data = {name: site._data for name, site in folded.sites.items()}
-    engines = [
-        AdditiveSite(d.X, d.y, d.Z, terms, name=n, probe_secret=_probe_secret(d, terms)) for n, d in data.items()
-    ]
-    gain = forecast_dense(terms, engines, train_dense(terms, engines, 30))
-    told = folded.sites["a"]._replica.state.sums
-    assert_allclose(np.sqrt(told[0] / told[1]) - 1.0, gain, atol=1e-6)  # folds are solved to 1e-10 of their start
-    assert told[2] == 27.0, "every label was left out once"
-    assert told[3:].sum() == 3.0, "each site counts once"
-    for engine in engines:
-        judged = folded.sites[engine.name].result.judged
-        assert_allclose(judged.left_out.own, engine.left_out.own, atol=1e-5)
-        assert_allclose(judged.federation, gain, atol=1e-6)
-        assert judged.verdict.told is Told.FEDERATION
-        assert judged.verdict.together is None, "private rows: nobody else knows them"
-
-
-@pytest.mark.parametrize("telling", ["a", ""])
-def test_a_policy_may_keep_what_folds_found(folded: Pump, telling: str) -> None:
-    plan = additive_plan(**FORECAST)
-    sites = {n: site_with(n, private_data(n), tells_forecast=n == telling, residuals=EVERYTHING) for n in NAMES}
-    kept = Pump(plan, sites).join().run()
-    told = kept.sites["b"]._replica.state.sums
-    assert (told[2], told[3:].sum()) == ((9.0, 1.0) if telling else (0.0, 0.0)), "the sum of one site's, or of nobody's"
-    verdict, before = (pump.sites["b"].result.judged.verdict for pump in (kept, folded))
-    assert_allclose(verdict.alone.rmse, before.alone.rmse), "what a site keeps it knows itself"
-    assert telling or verdict.told is Told.NOTHING
-
-
-# --- groups -------------------------------------------------------------------------------------------------------
-
-
-def later(pump: Pump, plan: Plan, *, rows: int = 9) -> str:
-    """What site a, in another process and with a table of so many rows, says of another run of another plan."""
-    known = Remembered(groups=frozenset(job(pump.sites["a"]).groups))
-    return refusal(
-        site_with("a", private_data("a", rows, common=True), recall=lambda *_: known, residuals=EVERYTHING), plan
-    )
-
-
-def test_no_label_goes_out_in_two_groups_whatever_the_run() -> None:
-    """Another group size, or a table with one row more: the difference of two means would be one label."""
-    grouped = COMMON["grouped"]
-    pump = undisturbed(additive_plan(**grouped), common=True)
-    assert later(pump, additive_plan(run="run-2", tuning_steps=1, **grouped)) == ""
-    for plan, rows in (
-        (additive_plan(run="run-2", group_size=4, **grouped), 9),
-        (additive_plan(run="run-2", **grouped), 10),
-    ):
-        assert "went out in other groups before" in later(pump, plan, rows=rows)
-    for other in ("smoothed", "open"):
-        assert later(pump, additive_plan(run="run-2", **COMMON[other])) == ""
-
-
-def test_the_means_of_groups_are_told_once_and_in_the_first_answer_that_has_them() -> None:
-    plan, fresh = additive_plan(**COMMON["grouped"]), []
-    sites = additive_sites(plan, common=True)
-    honest = sites["a"].handle
-    sites["a"].handle = lambda message: [honest(message), fresh.append(sites["a"].told)][0]  # type: ignore[method-assign]
-    Pump(plan, sites).join().run()
-    told = [t.fresh for t in fresh if t is not None and t.fresh]
-    assert told
-    assert all(groups == job(sites["a"]).groups for groups in told)
-    assert all(t.residuals == "grouped" for t in fresh if t is not None)
+    assert result is not None
+    assert result.additive is not None
+    assert result.judged is not None
+    assert (exchange(pump.sites["b"]).fit.beta == kept["fit"].beta).all()
+    others = pump.sites["a"].result
+    assert others is not None
+    assert others.judged is not None
+    assert result.judged.verdict.gains.keys() == others.judged.verdict.gains.keys()

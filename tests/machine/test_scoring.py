@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machine.additive_tiny import additive_plan
-from machine.tiny import Pump, make_site, sealed, site_with
+from machine.tiny import Pump, make_plan, make_site, sealed, site_with
 from numpy.testing import assert_allclose
 
 from coreg_core.errors import BadData
@@ -139,7 +138,7 @@ def test_a_trainer_does_not_score_and_a_scorer_does_not_train() -> None:
     plan = plan_of()
     [said] = make_site("a").handle(Proposal(plan.run, 0, plan))
     assert "has no model for scoring together" in said.reason
-    other = additive_plan(SITES)
+    other = make_plan(sites=SITES, min_sites=len(SITES))
     [said] = sites_of()["a"].handle(Proposal(other.run, 0, other))
     assert "cannot train" in said.reason
 

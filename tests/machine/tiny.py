@@ -138,7 +138,7 @@ def offer_of(site: str, plan: Plan, attempt: int = 0, /, **changes: Any) -> Offe
     names = ("key", "session_key", "commitment", "identity", "signature")
     keys = {name: f"{name} of {site} for {attempt}" if plan.masked else "" for name in names}
     rows = {"n_unlabelled": UNLABELLED, "ids_digest": IDS, "data_digest": f"data-of-{site}"}
-    told = {"resume": (), "machine": "x", "release": "test"}
+    told = {"resume": (), "release": "test"}
     offer = Offer(run=plan.run, attempt=attempt, plan_digest=plan.digest, site=site, **rows, **keys, **told)
     return replace(offer, **changes)
 
@@ -148,10 +148,9 @@ def bits(result: SiteResult | None) -> tuple[Any, ...] | None:
     if result is None or not (result.solutions or result.additive is not None or result.scores is not None):
         return None
     models = [(s.function.coef.tobytes(), s.prediction.tobytes()) for s in result.solutions]
-    own = None if result.additive is None else result.additive.own
-    parts = None if own is None else (own.constant, [f.coef.tobytes() for f in own.functions])
-    arrays = [None if x is None else x.tobytes() for x in (result.scores, result.point)]
-    return result.outcome, result.couplings, models, parts, arrays
+    own = result.additive
+    parts = None if own is None else (own.intercept, own.joined.tobytes(), own.part.tobytes())
+    return result.outcome, result.couplings, models, parts, None if result.scores is None else result.scores.tobytes()
 
 
 class Machine:

@@ -40,9 +40,8 @@ from coreg_core.protocol.messages import (
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Additive, Agreement, Iteration, Membership, Plan, Privacy
 from coreg_core.protocol.words import Words
-from coreg_sim.federation.additive import engines_of, models_of, noise_of, off_oracle
 from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import Hosted, Steps, closed_form, in_process, plan_for, simulate, typical_size
+from coreg_sim.federation.simulate import Hosted, Steps, closed_form, plan_for, simulate, typical_size
 from coreg_sim.over_ray import OverRay, RayActors, transport
 from coreg_sim.ray_cluster import connected
 
@@ -245,28 +244,19 @@ def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_at_the_end(clu
     )
 
 
-def the_additive_objective_ends_on_the_bits_of_one_process(cluster):
-    problem = generated(5, 12, 50, 2, seed=5)
-    plan = plan_for(problem, Additive(tuning_steps=2, probes=4, landmarks=20, final_tolerance=1e-11))
+def an_additive_training_begins_again_after_an_actor_died(cluster):
+    problem = generated(3, 50, 150, 3, seed=5, common=True)
+    plan = plan_for(problem, Additive("linear", noise=0.0, label_noise=0.0))
 
-    def trained(reporter=None, hosting=in_process):
-        run = simulate(problem, plan, reporter, hosting)
-        engines = engines_of(problem, run)
-        models = [model.own for model in models_of(run)]
-        coefficients = [[f.coef.tobytes() for f in model.functions] for model in models]
-        return (
-            run.outcome, run.rounds, run.certified_gap, off_oracle(run, engines), noise_of(engines), coefficients,
-            [model.constant for model in models],
-        )  # fmt: skip
+    def predicted(run):
+        assert run.outcome is Outcome.CONVERGED
+        return [result.additive.predict(X) for result, X in zip(run.results, problem.held_out, strict=True)]
 
-    undisturbed = Steps()
-    here = trained(undisturbed)
-    assert here[0] is Outcome.CONVERGED
-    assert here[3] < 1e-8
-    killing = Killing(at_step(11))
-    assert trained(killing, lambda data: killing.hosting(OverRay(cluster, 3), data)) == here
+    killing = Killing(at_step(3))
+    over = simulate(problem, plan, killing, lambda data: killing.hosting(OverRay(cluster, 2), data))
     assert killing.killed
-    went_on(killing, len(undisturbed.taken))
+    assert [killing.taken[0].attempt, killing.taken[-1].attempt] == [0, 1]
+    np.testing.assert_allclose(predicted(over), predicted(simulate(problem, plan)), atol=1e-3)
 
 
 def the_closed_forms_have_the_bits_of_one_process(cluster):
@@ -341,7 +331,7 @@ CHECKS = {
         every_schedule_ends_on_the_bits_of_one_process,
         masks_change_no_bit_and_an_actor_that_died_has_new_keys,
         sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_at_the_end,
-        the_additive_objective_ends_on_the_bits_of_one_process,
+        an_additive_training_begins_again_after_an_actor_died,
         the_closed_forms_have_the_bits_of_one_process,
         an_actor_that_always_dies_is_given_up,
     ),

@@ -13,8 +13,7 @@ from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import Refused
 from coreg_core.protocol.messages import Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Additive, Agreement, Iteration
-from coreg_sim.federation.additive import models_of
+from coreg_core.protocol.plan import Agreement, Iteration
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, SharedFold, plan_for, simulate, simulated_site, typical_size
 
@@ -22,13 +21,11 @@ PROBLEM = generated(4, 8, 20, 2, seed=1)
 PLANS = {
     name: (Agreement(form="semi-parametric", coupling=(0.1,)), Iteration(name, 1e-8, 1e-3)) for name in SCHEDULE_NAMES
 }
-PLANS["additive"] = (Additive(tuning_steps=2, probes=2, landmarks=10), Iteration())
 
 
 def bits(run):
-    models = [m.own for m in models_of(run)] or [s.function for s in (*run.solutions, *run.alone)]
-    functions = [f for m in models for f in getattr(m, "functions", (m,))]
-    return run.outcome, run.rounds, run.certified_gap, [f.coef.tobytes() for f in functions]
+    coefficients = [s.function.coef.tobytes() for s in (*run.solutions, *run.alone)]
+    return run.outcome, run.rounds, run.certified_gap, coefficients
 
 
 class Counting(SharedFold):

@@ -21,7 +21,7 @@ def test_every_seed_ends_with_the_models_of_a_calm_run_and_whole_ledgers():
     told = [*storms(0, 30, 2), *(storm for seed in FOUND for storm in asked(str(seed), "1"))]
     assert [(storm["seed"], storm["broken"]) for storm in told if storm["broken"]] == []
     assert len(told) == 30 + len(FOUND)
-    assert sum(storm["answers"] for storm in told) > 1500, "the storms trained"
+    assert sum(storm["answers"] for storm in told) > 800, "the storms trained"
 
 
 def test_a_seed_gives_the_same_trace_in_every_process():

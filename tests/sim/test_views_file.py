@@ -43,6 +43,16 @@ def test_columns_are_the_sites_that_the_file_says_and_rows_are_drawn(tmp_path):
         partitioned(views, 40, 30, seed=1)
 
 
+def test_labelled_rows_can_be_shared_too(tmp_path):
+    views = read_views(views_of(tmp_path, SITES))
+    apart, common = (partitioned(views, 10, 30, seed=1, common=each) for each in (False, True))
+    for name, data in common.sites.items():
+        assert (len(data.Z), len(set(data.positions.tolist()))) == (30 + 2 * 10, 10)
+        np.testing.assert_array_equal(data.Z[data.positions], data.X)
+        np.testing.assert_array_equal(data.y, apart.sites[name].y)
+        assert set(apart.sites[name].positions.tolist()) == {-1}
+
+
 def test_rows_are_labelled_where_the_file_says(tmp_path):
     who = lambda i: "one" if i < 12 else "two" if i < 20 else "held-out" if i < 30 else ""  # noqa: E731
     views = read_views(views_of(tmp_path, f'labelled_at = "who"\n{SITES}', who))
@@ -80,10 +90,10 @@ def test_sites_without_shared_rows_are_reported(tmp_path):
         partitioned(views, 10, None, seed=0)
 
 
-@pytest.mark.parametrize("command", ["run", "compare"])
+@pytest.mark.parametrize("command", [["run", "--objective", "agreement"], ["compare"]], ids=lambda words: words[0])
 def test_the_other_commands_take_a_views_file_too(tmp_path, command):
     views = views_of(tmp_path, SITES)
-    result = CliRunner().invoke(app, [command, "--views", str(views), "--labelled", "10", "--json"])
+    result = CliRunner().invoke(app, [*command, "--views", str(views), "--labelled", "10", "--json"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout.splitlines()[-1])
     assert told.get("rounds") or told["closed_form"]

@@ -10,8 +10,7 @@ STUDIES = {
     "agreement": f'{_STUDY}"agreement"\ncoupling = 0.1\n',
     "path": f'{_STUDY}"agreement"\ncoupling = [0.01, 1.0]\n',
     "sweeps": f'{_STUDY}"agreement"\ncoupling = 1.0\n[schedule]\nname = "block-coordinate-descent"\nmax_rounds = 4\n',
-    "additive": f'{_STUDY}"additive"\nprobes = 4\nlandmarks = 20\ntuning_steps = 2\n',
-    "forecast": f'{_STUDY}"additive"\nprobes = 4\nlandmarks = 20\ntuning_steps = 2\nforecast = true\n',
+    "additive": f'{_STUDY}"additive"\nrows_per_feature = 5\nnoise = 0.0\nlabel_noise = 0.0\nleast_labels = 5\nleast_rows = 10\n',
     "scoring": '[study]\nname = "{name}"\ndata = "new"\n[model]\nobjective = "scoring"\n',
     "alignment": f'{_STUDY}"alignment"\n',
 }

@@ -20,6 +20,8 @@ from coordinator.store.maintenance import back_up
 from coordinator.store.queue import Queue
 from coordinator.store.status import Status
 from coordinator.store.summaries import RunSummary, Summaries
+from coreg_core.additive.features import LocalModel
+from coreg_core.additive.site_model import SiteModel
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import PROTOCOL_VERSION, Hello
 from coreg_core.protocol.plan import Plan
@@ -220,7 +222,8 @@ class World:
         sets = DataSets(tables, salt_of(site), _prepared)
         policy = Policy(
             objectives=("agreement", "additive"), members_may_learn="operators",
-            scoring=True, alignment=True,
+            scoring=True, alignment=True, openings=1000,
+            rows_per_feature=5, noise=0.0, label_noise=0.0, least_labels=5, least_rows=10,
             peers=self.certificates.pins,
         )  # fmt: skip
         parts = ModelStore(site, folder / "models"), sets, ledger, RunLogs(folder / "runs"), _unheard
@@ -336,9 +339,23 @@ def _held(path: Path) -> Any:
 
 
 def bits(function: Any) -> Any:
-    """What a model computes with, to the bit."""
-    parts = getattr(function, "functions", (function,))
-    return getattr(function, "constant", None), [(part.points.tobytes(), part.coef.tobytes()) for part in parts]
+    """What a model computes with: bytes, or of an additive model numbers, which are the same in two runs but for rounding."""
+    if isinstance(function, SiteModel):
+        return [function.joined, function.part, np.array([function.intercept, function.score_intercept])]
+    if isinstance(function, LocalModel):
+        return function.coef.tobytes(), function.intercept
+    return function.points.tobytes(), function.coef.tobytes()
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two results are the same: to the bit, and numbers to a hundredth of the largest."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, np.ndarray):
+        return one.shape == other.shape and bool(np.abs(one - other).max() <= 0.01 * np.abs(other).max())
+    return bool(one == other)
 
 
 def inputs_of(folder: Path, site: str) -> Inputs:

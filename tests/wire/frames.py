@@ -8,13 +8,13 @@ from typing import Any, get_args
 import numpy as np
 from hypothesis import strategies as st
 
-from coreg_core.additive.model.terms import Additive
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.messages import FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import (
     MOST_COLUMNS,
+    Additive,
     Aggregation,
     Agreement,
     DropoutPolicy,
@@ -96,28 +96,15 @@ def plan(run: str, federation: str, membership: Made, objective: Made, iteration
     return Plan(run, federation, membership(), objective(), iteration, privacy)
 
 
-positive_finite = st.floats(1e-300, 1e300)
 additives = made_later(
     Additive,
-    kernel=st.sampled_from(get_args(PlanKernel)),
-    bandwidth=st.just("loo") | positive,
-    ridge=st.just("loo") | positive,
-    landmarks=counts,
-    seed=uint31,
-    targets=st.sampled_from(["federation", "raw"]),
-    rows=st.just("common"),
-    residuals=st.sampled_from(["smoothed", "grouped", "open"]),
-    group_size=st.integers(3, 2**31 - 1),
-    intercept_prior=positive_finite,
-    tuning_steps=st.integers(0, 100),
-    probes=st.integers(1, 64),
-    tolerance=positive_finite,
-    final_tolerance=positive_finite,
-    folds=st.integers(2, 100),
-    forecast=st.just(False),
-    max_rounds=st.integers(2, 2**31 - 1),
-    memory=st.integers(1, 2**62),
-    operator_norm_bound=positive_finite,
+    kernel=st.sampled_from(["gaussian", "linear"]),
+    task=st.sampled_from(["regression", "classification"]),
+    rows_per_feature=st.integers(5, 1000),
+    noise=st.floats(0, 1),
+    label_noise=st.floats(0, 10),
+    least_labels=st.integers(3, 100_000),
+    least_rows=st.integers(10, 100_000),
 )
 scorings = made_later(
     Scoring,
@@ -150,7 +137,6 @@ offers = made_later(
     session_key=texts,
     commitment=texts,
     resume=some(st.builds(m.Resume, uint64, texts)),
-    machine=texts,
     release=texts,
     identity=texts,
     signature=texts,

@@ -24,7 +24,7 @@ from coreg_core.agreement.schedules.schedule import (
     progress_of,
 )
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_core.numerics.reproducible import column_norms
+from coreg_core.numerics.sums import norms
 
 PATIENCE = 50  # sweeps without a new least gap: Q falls in every exact sweep, so the rest is rounding
 
@@ -65,8 +65,7 @@ class BlockCoordinateDescent:
 
     def _target(self, state: SweepState) -> Float64[Arr, "m k"]:
         M = self.terms.n_views
-        others = np.delete(state.predictions, state.site, axis=0)
-        mean: Arr = others.sum(axis=0) / max(1, M - 1)
+        mean: Arr = sum(y for v, y in enumerate(state.predictions) if v != state.site) / max(1, M - 1)
         # A stopped column gets its last question again, so that the last sweep's targets are the models'.
         return np.where(state.stops == 0, mean, state.targets[state.site])
 
@@ -88,13 +87,13 @@ class BlockCoordinateDescent:
     def _certify(self, state: SweepState) -> SweepState:
         terms, M = self.terms, self.terms.n_views
         bounds = np.array(terms.bounds)
-        total = state.predictions.sum(axis=0)
+        total = sum(state.predictions[1:], state.predictions[0])
         gap, residual = np.zeros(terms.n_columns), np.zeros(terms.n_columns)
         for v in range(M):
             others = total - state.predictions[v]
-            change = column_norms(others - (M - 1) * state.targets[v])
+            change = norms(others - (M - 1) * state.targets[v])
             # The target was rounded when it was formed, and so was the answer: see objective.ROUNDING.
-            noise = ROUNDING * (column_norms(others) + M * column_norms(state.predictions[v]))
+            noise = ROUNDING * (norms(others) + M * norms(state.predictions[v]))
             residual = np.maximum(residual, change)
             gap += 4.0 * np.square(np.array(terms.coupling) * (change + noise)) * bounds[v]
         if M == 1:

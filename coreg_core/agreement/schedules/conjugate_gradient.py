@@ -28,7 +28,7 @@ from coreg_core.agreement.schedules.schedule import (
     progress_of,
 )
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_core.numerics.reproducible import column_norms, dot
+from coreg_core.numerics.sums import dot, norms
 
 VERIFY_EVERY = 20
 # A verified round in which neither the residual halved nor the energy φ(z) = ½ zᵀHz − bᵀz fell by more than its
@@ -167,23 +167,23 @@ class ConjugateGradient:
         # mean R z is known: the true residual, both certificates, and perhaps the end of a column.
         answer = state.b + mean
         true = answer - state.z
-        norms, scale = column_norms(true), column_norms(state.z) + column_norms(answer)
+        lengths, scale = norms(true), norms(state.z) + norms(answer)
         r, p, rr = state.r.copy(order="F"), state.p.copy(order="F"), state.rr.copy()
         residual, gap, bound = state.residual.copy(), state.gap.copy(), state.prediction_bound.copy()
         least_residual, least_energy = state.least_residual.copy(), state.least_energy.copy()
         strikes, stops = state.strikes.copy(), state.stops.copy()
         for j in np.flatnonzero(state.stops == 0).tolist():
-            c = self._certificate(j, norms[j], scale[j])
+            c = self._certificate(j, lengths[j], scale[j])
             energy = -0.5 * dot(state.z[:, j], state.b[:, j] + true[:, j])
-            stuck = norms[j] > 0.5 * least_residual[j] and energy + ROUNDING * abs(energy) >= least_energy[j]
-            least_residual[j] = min(norms[j], least_residual[j])
+            stuck = lengths[j] > 0.5 * least_residual[j] and energy + ROUNDING * abs(energy) >= least_energy[j]
+            least_residual[j] = min(lengths[j], least_residual[j])
             least_energy[j] = min(energy, least_energy[j])
             strikes[j] = strikes[j] + 1 if stuck else 0
-            stuck = bool(strikes[j] >= STRIKES or norms[j] == 0.0)
+            stuck = bool(strikes[j] >= STRIKES or lengths[j] == 0.0)
             # A direction and the verification after it take two rounds; where only one is left, the run ends.
             last = state.round + 2 > self.terms.max_rounds
             stops[j] = self.terms.code_after(c, stuck=stuck, last=last)
-            residual[j], gap[j], bound[j] = norms[j], c.gap, c.prediction_bound
+            residual[j], gap[j], bound[j] = lengths[j], c.gap, c.prediction_bound
             r[:, j] = true[:, j]
             rr_new = dot(r[:, j], r[:, j])
             p[:, j] += r[:, j] - state.r[:, j]  # p = r_old + β p_before: only its first part is replaced

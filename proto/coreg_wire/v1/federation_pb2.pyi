@@ -69,7 +69,7 @@ class Resume(_message.Message):
     def __init__(self, position: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("run", "attempt", "plan_digest", "site", "n_unlabelled", "ids_digest", "data_digest", "key", "session_key", "commitment", "resume", "machine", "release", "identity", "signature")
+    __slots__ = ("run", "attempt", "plan_digest", "site", "n_unlabelled", "ids_digest", "data_digest", "key", "session_key", "commitment", "resume", "release", "identity", "signature")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -81,7 +81,6 @@ class Offer(_message.Message):
     SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
     COMMITMENT_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
-    MACHINE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
@@ -96,11 +95,10 @@ class Offer(_message.Message):
     session_key: str
     commitment: str
     resume: _containers.RepeatedCompositeFieldContainer[Resume]
-    machine: str
     release: str
     identity: str
     signature: str
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan_digest: _Optional[str] = ..., site: _Optional[str] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., key: _Optional[str] = ..., session_key: _Optional[str] = ..., commitment: _Optional[str] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., machine: _Optional[str] = ..., release: _Optional[str] = ..., identity: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan_digest: _Optional[str] = ..., site: _Optional[str] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., key: _Optional[str] = ..., session_key: _Optional[str] = ..., commitment: _Optional[str] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., release: _Optional[str] = ..., identity: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
 
 class PlanRefused(_message.Message):
     __slots__ = ("run", "reason")
@@ -159,7 +157,7 @@ class Head(_message.Message):
     def __init__(self, site: _Optional[str] = ..., chain: _Optional[str] = ..., state: _Optional[str] = ..., content: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("run", "attempt", "step", "head", "report", "parts", "words")
+    __slots__ = ("run", "attempt", "step", "head", "report", "parts", "words", "passed")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +165,7 @@ class Answer(_message.Message):
     REPORT_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
+    PASSED_FIELD_NUMBER: _ClassVar[int]
     run: str
     attempt: int
     step: int
@@ -174,7 +173,8 @@ class Answer(_message.Message):
     report: Report
     parts: _containers.RepeatedCompositeFieldContainer[Part]
     words: Words
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., words: _Optional[_Union[Words, _Mapping]] = ...) -> None: ...
+    passed: int
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., words: _Optional[_Union[Words, _Mapping]] = ..., passed: _Optional[int] = ...) -> None: ...
 
 class Fault(_message.Message):
     __slots__ = ("run", "attempt", "step", "reason")
@@ -329,52 +329,22 @@ class Alignment(_message.Message):
     def __init__(self, max_ids: _Optional[int] = ..., ids: _Optional[str] = ...) -> None: ...
 
 class Additive(_message.Message):
-    __slots__ = ("kernel", "bandwidth", "ridge", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "forecast", "operator_norm_bound", "random_intercept", "aim", "task")
+    __slots__ = ("kernel", "task", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows")
     KERNEL_FIELD_NUMBER: _ClassVar[int]
-    BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
-    RIDGE_FIELD_NUMBER: _ClassVar[int]
-    LANDMARKS_FIELD_NUMBER: _ClassVar[int]
-    SEED_FIELD_NUMBER: _ClassVar[int]
-    TARGETS_FIELD_NUMBER: _ClassVar[int]
-    ROWS_FIELD_NUMBER: _ClassVar[int]
-    RESIDUALS_FIELD_NUMBER: _ClassVar[int]
-    GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
-    INTERCEPT_PRIOR_FIELD_NUMBER: _ClassVar[int]
-    TUNING_STEPS_FIELD_NUMBER: _ClassVar[int]
-    PROBES_FIELD_NUMBER: _ClassVar[int]
-    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
-    FINAL_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
-    FOLDS_FIELD_NUMBER: _ClassVar[int]
-    MAX_ROUNDS_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_FIELD_NUMBER: _ClassVar[int]
-    FORECAST_FIELD_NUMBER: _ClassVar[int]
-    OPERATOR_NORM_BOUND_FIELD_NUMBER: _ClassVar[int]
-    RANDOM_INTERCEPT_FIELD_NUMBER: _ClassVar[int]
-    AIM_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
+    ROWS_PER_FEATURE_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
+    LABEL_NOISE_FIELD_NUMBER: _ClassVar[int]
+    LEAST_LABELS_FIELD_NUMBER: _ClassVar[int]
+    LEAST_ROWS_FIELD_NUMBER: _ClassVar[int]
     kernel: str
-    bandwidth: RuleOrValue
-    ridge: RuleOrValue
-    landmarks: int
-    seed: int
-    targets: str
-    rows: str
-    residuals: str
-    group_size: int
-    intercept_prior: float
-    tuning_steps: int
-    probes: int
-    tolerance: float
-    final_tolerance: float
-    folds: int
-    max_rounds: int
-    memory: int
-    forecast: bool
-    operator_norm_bound: float
-    random_intercept: float
-    aim: str
     task: str
-    def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ..., forecast: _Optional[bool] = ..., operator_norm_bound: _Optional[float] = ..., random_intercept: _Optional[float] = ..., aim: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
+    rows_per_feature: int
+    noise: float
+    label_noise: float
+    least_labels: int
+    least_rows: int
+    def __init__(self, kernel: _Optional[str] = ..., task: _Optional[str] = ..., rows_per_feature: _Optional[int] = ..., noise: _Optional[float] = ..., label_noise: _Optional[float] = ..., least_labels: _Optional[int] = ..., least_rows: _Optional[int] = ...) -> None: ...
 
 class Iteration(_message.Message):
     __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")

@@ -1,1 +1,0 @@
-"""The additive objective solved with all sites in memory: what runs over messages are held to."""

@@ -1,1 +1,0 @@
-"""The parts of a site's model: features, smoother, kernel expansions, hyperparameters."""

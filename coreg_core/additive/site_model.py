@@ -1,0 +1,119 @@
+r"""What one site owns after an additive training: its models, in the labels' units, without the federation's moments.
+
+joined(x) = c + W(x)·w        part(x) = φ(x)·β        deviation(x)² = z Q zᵀ + q,  z = (W(x), 1)
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.additive.check import Correction, Verdict
+from coreg_core.additive.features import LocalModel, SiteFeatures
+from coreg_core.additive.fit import Fit
+from coreg_core.additive.models import Own, weights
+from coreg_core.numerics.arrays import Arr
+
+
+def without_labels(local: LocalModel) -> LocalModel:
+    """Without what it has of single labels, which no prediction needs."""
+    return replace(local, left_out=np.zeros(0), out_of_bag=np.zeros(0))
+
+
+@dataclass(frozen=True, eq=False)
+class SiteModel:
+    """The models of one site.
+
+    Parameters
+    ----------
+    features
+        W of the site's columns.
+    local
+        the local model; None below three labels.
+    joined, intercept
+        weights of W (k,) and the constant of the joined model.
+    variance, least_variance
+        Q (k + 1, k + 1) and q of the deviation of a new label given the site's own columns.
+    part, score_intercept
+        β (d,) of the site's part of the score, and what the sum of all parts lacks for the labels of this site.
+    correct_joined, correct_score
+        by the site's own left-out labels.
+    spread
+        factor of the stated deviations.
+    deviation_of_labels
+        the common deviation, the unit of the noise on a score.
+    """
+
+    features: SiteFeatures
+    local: LocalModel | None
+    joined: Float64[Arr, " k"]
+    intercept: float
+    variance: Float64[Arr, "j j"]
+    least_variance: float
+    part: Float64[Arr, " d"]
+    score_intercept: float
+    correct_joined: Correction
+    correct_score: Correction
+    spread: float
+    deviation_of_labels: float
+
+    @classmethod
+    def of(
+        cls,
+        fit: Fit,
+        own: Own,
+        features: SiteFeatures,
+        local: LocalModel | None,
+        found: Verdict,
+        lone: float | None = None,
+    ) -> "SiteModel":
+        """From the fit and the verdict; ``lone`` is that of `site_verdict`."""
+        m, k = fit.moments, own.B.shape[1]
+        unit = np.concatenate([np.eye(k), np.zeros((1, k))])  # one row a column of W, and the constant
+        rows = own.rows(unit)
+        rows[:k] -= rows[k]
+        weighed = m.deviation * (rows @ fit.beta)
+        variance = m.deviation**2 * (rows @ fit.S @ rows.T)
+        known = own.deviations(fit, unit[-1:], lone)[1][0] ** 2
+        beta = weights(fit, range(len(m.d)))[m.blocks[own.site]]
+        bare = None if local is None else without_labels(local)
+        if features.directions is not None:
+            same = features.directions is local and bare is not None
+            features = replace(features, directions=bare if same else without_labels(features.directions))
+        return cls(
+            features,
+            bare,
+            weighed[:k],
+            m.mean + float(weighed[k]),
+            variance,
+            float(known - variance[k, k]),
+            beta,
+            fit.intercept(own.site),
+            found.joined,
+            found.score,
+            found.spread,
+            m.deviation,
+        )
+
+    def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
+        """The joined model, corrected by the site's own labels."""
+        return self.correct_joined(self.intercept + self.features(X) @ self.joined, self.alone(X))
+
+    def alone(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"] | None:
+        """The local model; None without one."""
+        return None if self.local is None else self.local.predict(X)
+
+    def parts(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
+        """The site's part of the score."""
+        return np.asarray(self.features(X)[:, : len(self.part)] @ self.part)
+
+    def score(self, total: Float64[Arr, " n"], X: Float64[Arr, "n p"] | None = None) -> Float64[Arr, " n"]:
+        """The score from the sum of all parts; with the site's own rows it is corrected by the site's own labels."""
+        score = self.score_intercept + total
+        return score if X is None else self.correct_score(score, self.alone(X))
+
+    def deviations(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
+        """Of a new label from the joined model."""
+        z = np.concatenate([self.features(X), np.ones((len(X), 1))], axis=1)
+        variance = np.einsum("ij,jk,ik->i", z, self.variance, z) + self.least_variance
+        return np.asarray(self.spread * np.sqrt(np.maximum(variance, 0.0)))

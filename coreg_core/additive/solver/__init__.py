@@ -1,1 +1,0 @@
-"""Block GMRES for the fixed point of the additive objective, and its certificate."""

@@ -1,0 +1,47 @@
+"""A member claims a label of an individual in one training and not in the next: half of that individual's features follow.
+
+Each of two labels of an individual has half the weight. Sums of features by the label's owner are opened. So the true owner's
+sum differs by half of the individual's features of every site. A site therefore counts every site's statement as part of the
+row, and refuses the second training.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from training import Rows, read, rows_of, train
+
+from site_agent.machine.row_sets import InMemory
+
+OWNER, INDIVIDUALS = 2, (130, 150, 170)  # c, of which a claims one at a time
+
+
+def claiming(rows: Rows, individual: int) -> Rows:
+    """a says that it has a label of this individual."""
+    a = rows["a"]
+    X, y, at = np.vstack([a.X, a.Z[individual]]), np.append(a.y, 0.0), np.append(a.positions, individual)
+    return rows | {"a": replace(a, X=X, y=y, positions=at)}
+
+
+def features(rows: Rows, noise: float) -> float:
+    """R² of these individuals' features at b and c, if no site remembers a row set."""
+    made = train(rows, noise, 0.5)[1]
+    d, before = made[0].terms.d, made[0].fit.moments.parts[0].o[OWNER]
+    told, truth = [], []
+    for individual in INDIVIDUALS:
+        after = train(claiming(rows, individual), noise, 0.5, "run-2")[1][0].fit.moments.parts[0].o[OWNER]
+        told.append(2.0 * (before - after)[d[0] :])
+        truth.append(np.concatenate([each._common[individual, :n] for each, n in zip(made[1:], d[1:], strict=True)]))
+    return read(np.array(truth), np.array(told), 0.0)
+
+
+def attack() -> dict[str, Any]:
+    """R² by the noise on entries, and the end of a session of b and c with a record."""
+    rows, records = rows_of(labelled=60), {name: InMemory() for name in ("b", "c")}
+    train(rows, 0.01, 0.5, "run-1", records)
+    second, _ = train(claiming(rows, INDIVIDUALS[0]), 0.01, 0.5, "run-2", records)
+    return {"exact": features(rows, 0.0), "default": features(rows, 0.01), "second training": second.reason}
+
+
+if __name__ == "__main__":
+    print(attack())  # noqa: T201

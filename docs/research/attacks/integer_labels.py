@@ -1,0 +1,80 @@
+"""Labels of yes and no are integers, so colluding members find all of them from few exact sums, by lattice reduction.
+
+The opened b is Φᵀ times the labels. For two members of three, with 15 features each, these are 30 equations for 50 unknown
+labels: too few for algebra. But each holds to four digits, and only one vector of zeros and ones fits. It is the shortest vector
+of a lattice (Kannan 1987), which the algorithm of Lenstra, Lenstra and Lovász (1982) finds. The noise on entries does not
+prevent it, because b has none. Enough noise on labels does.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from training import rows_of, train
+
+from coreg_core.additive.exchange import SiteExchange
+
+TABLES, COLLUDING, UNIT, COUNT, ROUNDING = 4, 2, 16.0, 1e4, 1e-4
+
+
+def reduced(B: Any) -> Any:
+    """An LLL-reduced basis, in which all pairs of one parity are exchanged at once (Villard 1992)."""
+    for sweep in range(5000):
+        R = np.linalg.qr(B.T, mode="r")
+        for i in range(1, len(B)):
+            for j in range(i - 1, -1, -1):
+                if times := np.rint(R[j, i] / R[j, j]):
+                    B[i] -= times * B[j]
+                    R[:, i] -= times * R[:, j]
+        size = np.diag(R) ** 2
+        swap = np.flatnonzero(np.diag(R, 1) ** 2 + size[1:] < 0.99 * size[:-1])
+        if not len(swap):
+            break
+        swap = swap[swap % 2 == swap[sweep % len(swap)] % 2]
+        B[np.append(swap, swap + 1)] = B[np.append(swap + 1, swap)]
+    return B
+
+
+def integers(A: Any, b: Any, count: float, error: float) -> Any:
+    """The zeros and ones y with this sum and Aᵀy near b, for labels with such an error; None if the basis shows none.
+
+    Equations are made orthogonal, and weighed by their error against that of a label, which is at most 1/2.
+    """
+    U, s, Vt = np.linalg.svd(A, full_matrices=False)
+    (n, d), weight = U.shape, UNIT / (2.0 * np.maximum(error, ROUNDING / s))
+    B = np.zeros((n + 1, n + d + 2))
+    B[:n, :n], B[-1, -1] = UNIT * np.eye(n), UNIT
+    B[:n, n:-2], B[:n, -2] = np.rint(weight * U), COUNT
+    B[-1, n:-2], B[-1, -2] = np.rint(weight * (U.sum(axis=0) - 2.0 * (Vt @ b) / s)), COUNT * (n - 2.0 * np.rint(count))
+    for row in reduced(B):
+        if (np.abs(row[[*range(n), -1]]) == UNIT).all():
+            return (1.0 + row[-1] * row[:n] / UNIT**2) / 2.0
+    return None
+
+
+def found(made: list[SiteExchange], y: Any) -> float | None:
+    """The share of the others' labels that the colluding members find; None if no zeros and ones fit."""
+    T, part, told = made[0].terms, made[0].fit.moments.parts[0], np.concatenate([each._noisy for each in made])
+    A = np.concatenate([each._common[:, :d] for each, d in zip(made[:COLLUDING], T.d, strict=False)], axis=1)
+    owner = T.flags.argmax(axis=0)
+    hidden, level = owner >= COLLUDING, T.levels[owner]
+    b = part.b[: A.shape[1]] + A.T @ level - A[~hidden].T @ told[~hidden]
+    error = float(np.std(np.concatenate([each._error for each in made])[hidden]))
+    guess = integers(A[hidden], b, part.r[COLLUDING:].sum() + level[hidden].sum(), error)
+    return None if guess is None else float(np.mean(guess == y[hidden]))
+
+
+def attack() -> dict[str, Any]:
+    """In how many of four tables all labels are found, by the noise on entries and on labels."""
+    answers = {}
+    for terms in ((0.0, 0.0), (0.1, 0.0), (0.1, 0.1), (0.1, 0.25), (0.1, 0.5)):
+        shares = []
+        for seed in range(TABLES):
+            rows = {name: replace(data, y=1.0 * (data.y > 0)) for name, data in rows_of(seed=seed).items()}
+            shares.append(found(train(rows, *terms)[1], np.concatenate([data.y for data in rows.values()])))
+        answers["{:g} and {:g}".format(*terms)] = shares.count(1.0)
+    return answers
+
+
+if __name__ == "__main__":
+    print(attack())  # noqa: T201

@@ -1,0 +1,100 @@
+"""Members of an additive training read, from the opened second moments, a part of others' labels and of others' features.
+
+*Labels.* Members know their features Φ of all individuals. The opened b is Φᵀ times the labels, one equation for each feature.
+Of what a score leaves open, they read the part in the span of Φ: about D/n for D features and n unknown labels.
+
+*Features.* The moments Wᵀ Φ_v of own features W and of those of site v tell the part of Φ_v in the span of W: what W predicts
+anyway, and about k/N of the rest. W has the further features of a site, whose moments it opens alone.
+
+*Few individuals without labels.* The moments of all individuals less those of the labelled ones are the moments of the few. A
+training leaves them out of all sums, unless there are rows × features of them.
+
+The attackers know the score of every individual without its own label, and the sizes of all errors, from the truth.
+"""
+
+from typing import Any
+
+import numpy as np
+from training import left_out, read, rows_of, train
+
+from coreg_core.additive.exchange import SiteExchange
+
+SEEDS = range(2)
+EXACT, DEFAULT, MORE = (0.0, 0.0), (0.01, 0.5), (0.01, 1.0)  # noise on entries, label noise
+
+
+def labels(made: list[SiteExchange], colluding: int) -> float:
+    """The share, of what the score leaves open of the others' labels, that the first sites read together."""
+    T, part = made[0].terms, made[0].fit.moments.parts[0]
+    y, error = (np.concatenate(each) for each in ([m._data.y for m in made], [m._error for m in made]))
+    phi = [m._common[T.labelled, :d] for m, d in zip(made, T.d, strict=True)]
+    owner = T.flags[:, T.labelled].argmax(axis=0)
+    score, level = left_out(np.concatenate(phi, axis=1), y), T.levels[owner]
+    A, hidden = np.concatenate(phi[:colluding], axis=1), owner >= colluding
+    b = part.b[: A.shape[1]] - A[~hidden].T @ (y + error - level)[~hidden]
+    A = np.column_stack([A[hidden], *(owner[hidden] == v for v in range(colluding, len(made)))])
+    rest = np.concatenate([b, part.r[colluding:]]) - A.T @ (score - level)[hidden]
+    sure = 1.0 / (1.0 + np.mean(error[hidden] ** 2) / np.mean((y - score)[hidden] ** 2))
+    return read(y[hidden], score[hidden] + sure * A @ np.linalg.pinv(A.T @ A, 1e-10) @ rest, score[hidden])
+
+
+def from_moments(A: Any, moments: Any, error: float, truth: Any) -> Any:
+    """The best guess of ``truth`` from Aᵀ truth with such an error on its entries."""
+    values, V = np.linalg.eigh(A.T @ A)
+    values = np.maximum(values, 1e-12 * values[-1])
+    return A @ (V / (values + error**2 / np.mean(truth**2))) @ (V.T @ moments)
+
+
+def rows(made: list[SiteExchange]) -> dict[str, float]:
+    """R² of the last site's features: what the first site's predict anyway, and with the moments that it opens."""
+    T, own, d = made[0].terms, made[0]._common, made[0].terms.d[-1]
+    truth, error = made[-1]._common[:, :d], T.noise * T.norms[0] * T.norms[-1]
+    found = from_moments(own, made[0]._C_Wx[:, T.blocks[-1]] * T.rows, error, truth)
+    mean = truth.mean(axis=0)
+    return {"anyway": read(truth, left_out(own, truth), mean), "features": read(truth, found, mean)}
+
+
+def unlabelled(made: list[SiteExchange], m: int) -> dict[str, float]:
+    """The same for the m individuals without labels, from the difference of two sums; it is made up if they are in none."""
+    T, noise = made[0].terms, np.random.default_rng(0)
+    own, other = (each._W[:, :d] for each, d in ((made[0], T.d[0]), (made[-1], T.d[-1])))
+    anyway, own, truth = left_out(own, other)[-m:], own[-m:], other[-m:]
+    error = np.sqrt(2.0) * T.noise * T.norms[0] * T.norms[-1]
+    moments = own.T @ truth + error * noise.normal(size=(own.shape[1], truth.shape[1]))
+    if T.rows > T.n_labelled:
+        C, P = made[0].fit.moments.C * T.rows, made[0].fit.moments.parts[0].P
+        moments = (C - P)[T.blocks[0], T.blocks[-1]]
+    guess, mean = from_moments(own, moments, error, truth), truth.mean(axis=0)
+    told = {"anyway": read(truth, anyway, mean), "features": read(truth, guess, mean)}
+    return told | {"summed": float(T.rows - T.n_labelled)}
+
+
+def mean(each: list[dict[str, float]]) -> dict[str, float]:
+    """Over the tables."""
+    return {name: float(np.mean([one[name] for one in each])) for name in each[0]}
+
+
+def attack() -> dict[str, Any]:
+    """Means of two tables: labels read by one member, by all but one, and features; by sites × labels and noise."""
+    found: dict[str, Any] = {}
+    for sites, labelled, terms in (
+        (3, 50, EXACT),
+        (3, 50, DEFAULT),
+        (3, 50, MORE),
+        (3, 200, EXACT),
+        (3, 200, DEFAULT),
+        (8, 20, DEFAULT),
+        (8, 20, MORE),
+    ):
+        made = [train(rows_of(sites, labelled, seed=s), *terms)[1] for s in SEEDS]
+        told = [{"one": labels(m, 1), "all but one": labels(m, sites - 1)} | rows(m) for m in made]
+        found[f"{sites} x {labelled}, {terms[0]:g} and {terms[1]:g}"] = mean(told)
+    for m in (10, 180):
+        made = [train(rows_of(3, 50, m, seed=s), *DEFAULT)[1] for s in SEEDS]
+        found[f"{m} without labels"] = mean([unlabelled(each, m) for each in made])
+    return found
+
+
+if __name__ == "__main__":
+    for how, told in attack().items():
+        print(how, told)  # noqa: T201

@@ -1,0 +1,86 @@
+"""Three sites with files that trained together, in memory: their tables, and what each agent has at the end of a run."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.terms import IN_MEMORY
+from coreg_core.estimators.additive_training import train
+from coreg_core.evaluation.probability import fit_probability
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Additive, Membership, Plan
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import Prepared, prepare
+from site_agent.machine.additive import _site_rows
+from site_agent.machine.memory import Judged, SiteResult
+from site_agent.models.writer import Models
+
+SITES = ("a", "b", "c")
+SHARED, JUDGED = 150, 200
+PLAN = Plan("run-1", "tests", Membership(SITES, 3), Additive())
+
+
+def tables(
+    folder: Path, labels: tuple[int, ...] = (60, 30, 2), values: tuple[str, str] | None = None
+) -> dict[str, Path]:
+    """SITE.csv with labelled rows, most of them shared, SITE-shared.csv, and SITE-judged.csv with the labels of other rows.
+
+    Each site has two columns. A label is a sum of functions of three sites' columns, or one of ``values`` by its sign.
+    """
+    rng, out = np.random.default_rng(4), {}
+    X = rng.normal(size=(SHARED + sum(labels) + JUDGED, 6))
+    y = np.sin(X[:, 0]) + X[:, 2] + 0.5 * X[:, 4] + 0.1 * rng.normal(size=len(X))
+    known = [f"{float(each)!r}" for each in y] if values is None else [values[int(each > 0)] for each in y]
+    for v, (site, n) in enumerate(zip(SITES, labels, strict=True)):
+        common, private = 50 * v + np.arange(n * 4 // 5), SHARED + sum(labels[:v]) + np.arange(n - n * 4 // 5)
+        rows = {site: [*common, *private], f"{site}-shared": range(SHARED), f"{site}-judged": range(-JUDGED, 0)}
+        for name, which in rows.items():
+            text = "".join(
+                f"p{i},{X[i, 2 * v]},{X[i, 2 * v + 1]},{'' if 'shared' in name else known[i]}\n" for i in which
+            )
+            out[name] = folder / f"{name}.csv"
+            out[name].write_text(f"id,u,v,y\n{text}")
+    return out
+
+
+def prepared_sites(found: dict[str, Path], positive: str = "") -> dict[str, Prepared]:
+    """The tables as each agent reads them."""
+    given = {"target": "y", "id": "id", "positive": positive}
+    return {s: prepare(Inputs(table=found[s], unlabelled=found[f"{s}-shared"], **given), s.encode()) for s in SITES}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What each site has, by its name."""
+
+    folder: Path
+    prepared: dict[str, Prepared]
+    results: dict[str, SiteResult]
+
+    def models(self, site: str) -> Models:
+        return Models(site, self.prepared[site], "y", self.folder / f"{site}.model", None)
+
+    def write(self, site: str) -> tuple[tuple[Path, ...], list[str]]:
+        """The files, and the notes."""
+        notes: list[str] = []
+        return self.models(site).write(self.results[site], notes.append), notes
+
+
+def trained(
+    folder: Path, labels: tuple[int, ...] = (60, 30, 2), values: tuple[str, str] | None = None, **rules: Any
+) -> Trained:
+    """Sites with so many labels each, trained with these rules."""
+    made = prepared_sites(tables(folder, labels, values), "" if values is None else values[1])
+    rows = [_site_rows(made[site].data)[0] for site in SITES]
+    fitted, results = train(rows, SHARED, rules=replace(IN_MEMORY, **rules)), {}
+    for site, own, at in zip(SITES, rows, fitted.sites, strict=True):
+        model = SiteModel.of(fitted.fit, at.own, at.features, at.local, at.verdict, at.private_noise)
+        left = [at.verdict.left_out.get(key, np.zeros(0)) for key in ("joined", "score", "local")]
+        told = tuple(fit_probability(own.y[: len(r)] - r, own.y[: len(r)]) for r in left) if values else ()
+        results[site] = SiteResult(
+            Outcome.CONVERGED, "", PLAN, additive=model, judged=Judged(at.verdict, own.y), probabilities=told
+        )
+    return Trained(folder, made, results)
