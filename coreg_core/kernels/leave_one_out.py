@@ -6,8 +6,6 @@ Ridge regression with a free intercept on centred features Φ̃ = U diag(s) Vᵀ
 
 for every ν by one factorisation (docs/research/mathematics.md, "Rules"). Without an intercept Φ and y are not centred, and the
 term 1/n is absent: kernel ridge regression is the same with ΦΦᵀ = K.
-
-Rows of weight ω are multiplied by √ω: means are weighted, 1/n is ω_i/Σω, and the errors are √ω_i e_i.
 """
 
 from collections.abc import Sequence
@@ -42,35 +40,20 @@ class Chosen:
     error: float
 
 
-def weigh(A: Float64[Arr, "n *d"], roots: Float64[Arr, " n"] | None, *, centred: bool) -> Float64[Arr, "n *d"]:
-    """The rows times √ω (``roots``; None: 1), after their weighted mean is subtracted where ``centred``."""
-    if roots is None:
-        return A - A.mean(axis=0) if centred else A
-    rows: Arr = (A.T * roots).T
-    if centred:
-        rows = rows - np.multiply.outer(roots, roots @ rows / float(roots @ roots))
-    return rows
-
-
 def leave_one_out(
     Phi: Float64[Arr, "n d"],
     y: Float64[Arr, " n"],
     ridges: Float64[Arr, " g"] = RIDGES,
     *,
     intercept: bool = True,
-    roots: Float64[Arr, " n"] | None = None,
 ) -> Float64[Arr, "g n"]:
-    """The residuals e_i of ridge regression, each row left out in turn, one row of the result for each ridge.
-
-    ``roots``: √ω of weighted rows; the residuals are times √ω_i.
-    """
-    rows, targets = weigh(Phi, roots, centred=intercept), weigh(y, roots, centred=intercept)
-    own = 1.0 / len(y) if roots is None else roots * roots / float(roots @ roots)
+    """The residuals e_i of ridge regression, each row left out in turn, one row of the result for each ridge."""
+    rows, targets = (Phi - Phi.mean(axis=0), y - y.mean()) if intercept else (Phi, y)
     U, s, _ = svd_of(rows, full_matrices=False, check_finite=False, lapack_driver="gesdd")
-    return _left_out(U, s * s, targets, ridges, own if intercept else 0.0)
+    return _left_out(U, s * s, targets, ridges, 1.0 / len(y) if intercept else 0.0)
 
 
-def _left_out(U: Arr, squares: Arr, targets: Arr, ridges: Arr, level: Arr | float) -> Float64[Arr, "g n"]:
+def _left_out(U: Arr, squares: Arr, targets: Arr, ridges: Arr, level: float) -> Float64[Arr, "g n"]:
     """e of features with left singular vectors U and squared singular values."""
     shrink = squares / (squares + ridges[:, None])
     residual = targets - (shrink * (U.T @ targets)) @ U.T
@@ -85,11 +68,8 @@ def choose(
     ridges: Float64[Arr, " g"] = RIDGES,
     *,
     intercept: bool = True,
-    roots: Float64[Arr, " n"] | None = None,
 ) -> Chosen:
     """The candidate features and the ridge of least mean squared leave-one-out error; in a tie the first.
-
-    ``roots``: √ω of weighted rows.
 
     Raises
     ------
@@ -97,7 +77,7 @@ def choose(
         fewer than two rows: without one of them, none is left to fit.
     """
     _require_rows(y)
-    return _least([leave_one_out(Phi, y, ridges, intercept=intercept, roots=roots) for Phi in candidates], ridges)
+    return _least([leave_one_out(Phi, y, ridges, intercept=intercept) for Phi in candidates], ridges)
 
 
 def _least(errors: Sequence[Float64[Arr, "g n"]], ridges: Float64[Arr, " g"]) -> Chosen:

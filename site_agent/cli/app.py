@@ -161,7 +161,6 @@ _OF_TRAINING = frozenset(
         "scale",
         "labels",
         "positive",
-        "weight",
     }
 )
 

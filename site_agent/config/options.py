@@ -20,7 +20,6 @@ TABLE_HELP = {
     "target": "The column to predict.",
     "positive": "Of a yes/no target: the value that is read as 1, for example yes. The other one is 0.",
     "id": "The column that names the instances; several as NAME+NAME.",
-    "weight": "A column of positive numbers: how much each labelled row counts. For the additive objective only.",
     "unlabelled": "A table of the shared unlabelled set.",
     "shared": (
         "The study whose alignment found the shared ids, or its file aligned.json. All rows with these ids are the "

@@ -42,7 +42,6 @@ class Inputs(BaseModel):
     target: Text | None = None
     positive: Annotated[str, BeforeValidator(_as_text)] = ""
     id: Text
-    weight: Text | None = None
     unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = None
     shared: Text | None = None
     na_values: Words = NA_VALUES

@@ -61,7 +61,6 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         instances=own_name(ids_digest(sorted(table.unlabelled_ids, key=str.encode)), salt),
         ids=table.unlabelled_ids,
         positive=inputs.positive,
-        weights=table.weights,
     )
     return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
 

@@ -39,7 +39,6 @@ class SiteTable:
     doubts: tuple[str, ...] = ()
     positions: Ints | None = None
     labelled_ids: tuple[str, ...] = ()
-    weights: Arr | None = None
 
     @property
     def features(self) -> list[str]:
@@ -62,29 +61,22 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
     Raises
     ------
     BadTable
-        see `read_table`; a column is missing, a target or weight is not a number, a weight is not above 0, an unlabelled row has
-        no id or an id twice, or there is no labelled or no unlabelled row. All faults are in one error.
+        see `read_table`; a column is missing, a target is not a number, an unlabelled row has no id or an id twice, or there is
+        no labelled or no unlabelled row. All faults are in one error.
     """
     data, target, id_column, unlabelled = inputs.table, inputs.target or "", inputs.id, inputs.unlabelled
-    drop, labels, positive, weight, na_values = (
-        inputs.drop,
-        inputs.labels,
-        inputs.positive,
-        inputs.weight,
-        inputs.na_values,
-    )
+    drop, labels, positive, na_values = inputs.drop, inputs.labels, inputs.positive, inputs.na_values
     own = Faults()
     table = read_table(data, own, na_values)
     if positive in na_values:
         own.add(Fault(str(data), f"the positive value {positive!r} means a missing value (na_values).", about=target))
     with own.caught():
         table = table.with_id(id_column)
-    apart = (target, id_column, *((weight,) if weight else ()), *drop)
+    apart = (target, id_column, *drop)
     for names, what in (
         ([target] * labels, "the target"),
         ([id_column], "the id column"),
         (drop, "to be dropped"),
-        ([weight] if weight else [], "the weights"),
     ):
         with own.caught():
             table.require(list(names), what)
@@ -131,12 +123,6 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
                 )
             if more := aligned.outdated(normalised(text, aligned.rule) for text in source.ids(id_column)):
                 notes.append(f"{source.source}: {more}")
-    weights = None
-    with own.caught():
-        if weight in (target, id_column):
-            own.add(Fault(table.source, f"{weight!r} is both the weight and the target or the id.", about=weight))
-        elif weight in table.columns and len(labelled):
-            weights = _weights(table.rows(labelled), weight)
     own_ids: tuple[str, ...] = ()
     doubts = list[str]()
     ids: list[str] = [""] * len(shared)
@@ -164,7 +150,6 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
         doubts=tuple(doubts),
         positions=_positions(own_ids, shared_ids),
         labelled_ids=own_ids,
-        weights=weights,
     )
 
 
@@ -179,22 +164,6 @@ def _labels(table: Table, target: str, positive: str, found: Faults) -> tuple[Ar
         found.add(*error.faults)
         return nothing, table.frame[target].is_not_null().to_numpy()
     return y, np.zeros(len(table), dtype=np.bool_)
-
-
-def _weights(labelled: Table, column: str) -> Arr:
-    """The weights of the labelled rows.
-
-    Raises
-    ------
-    BadTable
-        a weight is missing, no number, or not above 0.
-    """
-    weights = labelled.numbers(column)
-    if (bad := np.flatnonzero(~(weights > 0.0))).size:
-        what, lines = "a labelled row needs a weight above 0.", tuple(labelled.lines[bad].tolist())
-        todo = "Correct the cell, or empty the row's target: the row then counts as unlabelled."
-        raise BadTable(Fault(labelled.source, what, todo, kind="weight", column=column, lines=lines))
-    return weights
 
 
 def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty: int, here: bool) -> list[Fault]:

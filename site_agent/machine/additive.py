@@ -108,7 +108,6 @@ class AdditiveJob:
     ):
         pin_threads(plan.iteration.threads)
         self.plan, self.terms, self.name, self.data, self._random = plan, terms, name, data, random_bytes
-        data.require(plan)
         if (fault := task_fault(terms, data)) is not None:
             raise BadData(fault)
         self.n_unlabelled, self.ids_digest = data.n_shared, data.ids_digest

@@ -49,7 +49,6 @@ class AgreementJob:
         pin_threads(plan.iteration.threads)
         self.plan, self.objective, self.data = plan, objective, data
         self.data_digest, self.ids_digest = data_digest(data, plan.run), data.ids_digest
-        data.require(plan)
         if data.positive:
             raise BadData(
                 "this site declares a yes/no target (positive). Use the additive objective with task = classification."

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from jaxtyping import Float64, Int64
 
-from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_core.protocol.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -19,7 +17,6 @@ class PrivateData:
     ``row_keys``: a name for each label, by which the ledger recognises it (`row_keys`); empty without a ledger.
     ``ids``: of the unlabelled rows, in their order. ``instances``: their name in this site's ledger, which is independent of
     the digest that leaves the site. ``positive``: the value of a yes/no target that ``y`` has as 1; "" for numbers.
-    ``weights``: how much each labelled row counts; None: all alike.
     """
 
     X: Float64[Arr, "n d"]
@@ -32,7 +29,6 @@ class PrivateData:
     instances: str = ""
     ids: tuple[str, ...] = ()
     positive: str = ""
-    weights: Float64[Arr, " n"] | None = None
 
     @property
     def n_shared(self) -> int:
@@ -42,21 +38,7 @@ class PrivateData:
     @property
     def arrays(self) -> tuple[Arr, ...]:
         """All numbers that an answer depends on, for digests."""
-        return (self.X, self.y, self.Z, *(() if self.weights is None else (self.weights,)))
-
-    def plan_fault(self, plan: Plan) -> str | None:  # noqa: ARG002
-        """The reason if these rows have weights, which no objective takes."""
-        return None if self.weights is None else "this site's rows have weights, which no objective takes."
-
-    def require(self, plan: Plan) -> None:
-        """
-        Raises
-        ------
-        BadData
-            `plan_fault`.
-        """
-        if (fault := self.plan_fault(plan)) is not None:
-            raise BadData(fault)
+        return (self.X, self.y, self.Z)
 
 
 def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def rules_of(
     rows = data if isinstance(data, PrivateData) else None
 
     def objection(plan: Plan) -> str | None:
-        found = [policy.objection(plan, rows), None if rows is None else rows.plan_fault(plan)]
+        found = [policy.objection(plan, rows)]
         if data is not None:
             found.append(
                 against_ledger(policy, plan, data, ledger.summed_with(data.ids_digest), ledger.operators.objection)
@@ -126,10 +126,8 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
         reasons += [] if earlier is None else [earlier]
     reasons += [] if name in plan.sites else [f"does not list {name} among its sites, {', '.join(plan.sites)}"]
     reasons += policy.objections(plan, data)
-    faults = [data.plan_fault(plan)]
-    if isinstance(plan.objective, Additive):
-        faults.append(task_fault(plan.objective, data))
-    reasons += [fault for fault in faults if fault is not None]
+    if isinstance(plan.objective, Additive) and (fault := task_fault(plan.objective, data)) is not None:
+        reasons.append(fault)
     if isinstance(plan.objective, Agreement):
         here = scaled(plan.objective, data)
         told += [

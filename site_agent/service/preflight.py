@@ -120,7 +120,7 @@ def check(
         before = ", unless an alignment finds the shared ids first" if inputs.shared is None else ""
         return (
             f"{len(d.X)} labelled and {len(d.Z)} shared instances, {d.X.shape[1]} features from the columns "
-            f"{prepared.preprocessing.summary}{f', weights from {inputs.weight}' if inputs.weight else ''}; "
+            f"{prepared.preprocessing.summary}; "
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same{before})"
         )
 

@@ -26,7 +26,7 @@ def attack(name: str) -> dict[str, Any]:
 
 
 def test_every_script_of_the_folder_is_run_here() -> None:
-    told = {path.stem for path in FOLDER.glob("*.py")} - {"federation"}
+    told = {path.stem for path in FOLDER.glob("*.py")} - {"federation", "training"}
     here = Path(__file__).read_text()
     assert [name for name in sorted(told) if f'attack("{name}")' not in here] == []
 
@@ -61,12 +61,6 @@ def test_a_fit_from_a_good_guess_ends_at_the_truth_and_from_random_starts_elsewh
     found = attack("fit")
     assert found["0.99"]["share"] > 0.0
     assert found["0"]["share"] == 0.0
-
-
-def test_probe_signs_that_others_know_tell_each_sites_directions() -> None:
-    found = attack("public_probes")
-    assert found["signs by name"] < 1e-12
-    assert found["signs by secret"] > 0.9
 
 
 def test_a_column_of_two_values_is_recognised_in_the_span_so_strict_sites_refuse_it() -> None:
@@ -122,15 +116,52 @@ def test_of_two_sites_each_has_the_other_s_predictions_and_of_three_none() -> No
     assert "fewer than 3" in found["strict"]
 
 
-def test_residuals_tell_another_site_what_the_plan_names_and_no_more() -> None:
-    found = attack("additive_residuals")
-    assert found["open"]["labels"] < 1e-8
-    assert found["grouped"]["means"] < 1e-7
-    assert found["grouped"]["labels"] > 0.8 * found["grouped"]["without"]
-    assert found["smoothed"]["labels"] > found["smoothed"]["without"]
-    assert found["scores"]["labelled"] > 0.85 * found["scores"]["others"] > 0.5, (
-        "the score knows a label hardly better than others"
-    )
+def test_members_read_of_labels_and_features_the_part_in_the_span_of_their_own() -> None:
+    found = attack("second_moments")
+    for labelled, d in ((50, 15), (200, 30)):
+        told, share = found[f"3 x {labelled}, 0 and 0"], d / (2 * labelled)
+        assert 0.5 * share < told["one"] < 2.0 * share
+        assert 1.5 * share < told["all but one"] < 1.0, "twice the features, half the labels"
+        assert 0.03 < told["features"] - told["anyway"] < 0.25
+    noisy, noisier = (found[f"8 x 20, 0.01 and {noise}"]["all but one"] for noise in ("0.5", "1"))
+    assert 0.2 < noisier < noisy - 0.1 < 0.9, "only label noise limits seven of eight"
+    assert found["3 x 50, 0.01 and 1"]["one"] < found["3 x 50, 0 and 0"]["one"]
+
+
+def test_few_individuals_without_labels_are_in_no_sum() -> None:
+    few, many = (attack("second_moments")[f"{m} without labels"] for m in (10, 180))
+    assert few["features"] > few["anyway"] + 0.3
+    assert few["summed"] == 0
+    assert many["features"] < many["anyway"] + 0.2
+    assert many["summed"] == 180
+
+
+def test_labels_that_leave_between_two_trainings_are_read_unless_many_leave() -> None:
+    found = attack("changed_rows")
+    assert min(found["read"][k] for k in ("1", "10", "20")) > 0.999
+    assert found["read"]["300"] < 0.3
+    refused, allowed = found["second training"]["20"], found["second training"]["300"]
+    assert "20 labelled rows differ from those of an earlier training" in refused
+    assert "None or at least 300 have to differ" in refused
+    assert "second moments of 3 sites" in allowed
+
+
+def test_a_label_that_a_member_claims_and_takes_back_discloses_features_so_the_row_is_another() -> None:
+    found = attack("claimed_bits")
+    assert found["exact"] > 0.999
+    assert 0.7 < found["default"] < 0.999
+    assert "1 labelled rows differ from those of an earlier training" in found["second training"]
+
+
+def test_a_member_that_lies_about_its_labels_chooses_the_model() -> None:
+    found = attack("chosen_model")
+    assert found["honest"] < 0.5 < 0.95 < found["chosen"]
+
+
+def test_labels_of_yes_and_no_are_found_from_exact_sums_and_not_under_label_noise() -> None:
+    found = attack("integer_labels")
+    assert found["0 and 0"] == found["0.1 and 0"] == 4, "sums of labels have no noise but that of the labels"
+    assert found["0.1 and 0.5"] == 0
 
 
 def test_a_ledger_whose_answers_were_taken_out_is_found_by_its_signatures() -> None:
