@@ -32,9 +32,7 @@ def main() -> None:
     names = tuple(f"s{v}" for v in range(M))
     plan = Plan("bench", "bench", Membership(names, M), Agreement(coupling=(0.1,)), privacy=Privacy("secure"))
     about = {"run": plan.run, "attempt": 0, "plan_digest": plan.digest, "n_unlabelled": m}
-    empty = dict.fromkeys(
-        ("ids_digest", "data_digest", "key", "session_key", "commitment", "identity", "signature"), ""
-    )
+    empty = dict.fromkeys(("ids_digest", "data_digest", "key", "identity", "signature"), "")
     plain = {name: Offer(site=name, resume=(), release="", **about, **empty) for name in names}
     secrets = {name: simulated_keys(name).draw(offer) for name, offer in plain.items()}
     roster = tuple(secret.offer for secret in secrets.values())

@@ -43,7 +43,7 @@ def measured(form: str, n: int, m: int) -> dict[str, float]:
     view.respond(targets, weights)
     answered = time.process_time() - began
     words, digest = Words(np.zeros(m + TAG_WORDS, dtype=np.uint64)), 64 * "0"
-    answer = Answer("run", 0, 0, Head("site", digest, digest, digest, 2 * digest), Report(), (), words)
+    answer = Answer("run", 0, 0, Head("site", digest, digest), Report(), (), words)
     frames = [*coordinator_message_to_frames(Step("run", 0, 0, words=words)), *site_message_to_frames(answer)]
     return {
         "memory": memory() - before,

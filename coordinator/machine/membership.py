@@ -156,7 +156,7 @@ def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
     if (offer.plan_digest, offer.site) != (update.plan.digest, site):
         exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted a different plan from the one that was sent.")
         return False
-    if update.plan.masked and not (offer.key and offer.session_key and offer.signature):
+    if update.plan.masked and not (offer.key and offer.signature):
         exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted a plan with secure aggregation without keys.")
         return False
     if update.recorded.data.get(site, offer.data_digest) != offer.data_digest:

@@ -7,9 +7,8 @@ the next `Step`. It does not know the meaning of the words. The log of an attemp
 | step | carries | a site answers |
 |---|---|---|
 | 0 | every site's offer | this site's contribution to the run key, wrapped for each other site |
-| 1 | the wrapped contributions | a proof that this site has the key |
-| 2 | the proofs | words: the first answer of the computation |
-| 3, … | the sum of the words, or the words of all | the next words; at the end none, and the outcome |
+| 1 | the wrapped contributions | words: the first answer of the computation |
+| 2, … | the sum of the words, or the words of all | the next words; at the end none, and the outcome |
 
 In plaintext there are no keys, and sites answer step 0 with words. Every message is a frozen value. The messages of a
 session (`Hello`, `Leaving`, `Rejected`) name no run; every other message names its run.
@@ -62,11 +61,7 @@ class Offer:
     data_digest
         salted digest: shows whether a returning site has the rows that it began with, and nothing else.
     key
-        X25519 public key of this attempt.
-    session_key
-        Ed25519 public key that signs this attempt's answers.
-    commitment
-        SHA-256 of this site's contribution to the run key.
+        X25519 public key of this attempt; in plaintext a random name of the process.
     resume
         states from which it can resume, the latest last.
     release
@@ -74,7 +69,7 @@ class Offer:
     identity
         the public key of its certificate: the peers have its fingerprint in their policies.
 
-    In plaintext key, session_key, signature and identity are empty, and the commitment distinguishes processes.
+    In plaintext signature and identity are empty.
     """
 
     run: str
@@ -85,8 +80,6 @@ class Offer:
     ids_digest: str
     data_digest: str
     key: str
-    session_key: str
-    commitment: str
     resume: Annotated[tuple[Resume, ...], Len(0, 8)]
     release: str
     identity: str
@@ -137,17 +130,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Head:
-    """A site's position in the log when it answers: hex, signed with the session key of its offer.
+    """A site's position in the log when it answers: hex. Whoever relays it can make it up: it names a fault, and no more.
 
-    ``chain`` pins every step so far, ``state`` is a keyed digest of the question that followed from them, and ``content`` is
-    SHA-256 of what this answer carries.
+    ``chain`` pins every step so far, ``state`` is a keyed digest of the question that followed from them.
     """
 
     site: str
     chain: str
     state: str
-    content: str
-    signature: str
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def shown(entry: Mapping[str, Any]) -> str:
             labels = _LABELS.get(str(entry.get("labels")), f"labels: {entry.get('labels')}")
             said = f"{entry['numbers']} number{'s' * (entry['numbers'] != 1)}, {sums}: {entry.get('what')}; {labels}"
         case "Answer":
-            said = "no numbers: keys, proofs or progress"
+            said = "no numbers: keys or progress"
         case "Fetched":
             ended = f" ({entry['outcome']})" if "outcome" in entry else ""
             said = f"confirmed the end of the run{ended}{'; signed the ledger' if 'head' in entry else ''}"

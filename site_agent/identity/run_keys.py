@@ -5,7 +5,7 @@ r"""The keys of one attempt of a run: ephemeral, made from a contribution of eve
 
 T is the digest of the plan and of all offers. Masks and keystream are AES-256-CTR, each under a key that HKDF derives for
 one step's context. A single answer reveals nothing, and only members can read the sum. An additive tag accompanies the
-words (`coreg_core.masking.tag`), so that a changed sum is detected.
+words (`coreg_core.masking.tag`), so that a changed sum is detected, and a site with another K.
 
 The coordinator forwards offers and is the certificate authority. Therefore a signature counts only if the site's own
 policy pins the fingerprint of its key, confirmed by the peer's operator. These secrets are never written to a disk.
@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
-from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -47,10 +46,6 @@ _SIZE = 32  # bytes of a contribution
 
 def _expanded(secret: bytes, purpose: str, context: bytes = b"", length: int = 32) -> bytes:
     return HKDFExpand(hashes.SHA256(), length, purpose.encode() + b"\0" + context).derive(secret)
-
-
-def _hidden(contribution: bytes) -> bytes:
-    return hashlib.sha256(b"coreg contribution" + contribution).digest()
 
 
 def _statement(offer: Offer) -> bytes:
@@ -86,25 +81,15 @@ class RunKeys:
         identity = self._private.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        key, session_key = X25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+        key = X25519PrivateKey.generate()
         contribution, sealing = os.urandom(_SIZE), os.urandom(_SIZE)
         shown = replace(
             offer,
             key=key.public_key().public_bytes_raw().hex(),
-            session_key=session_key.public_key().public_bytes_raw().hex(),
-            commitment=hashlib.sha256(_hidden(contribution) + _hidden(sealing)).hexdigest(),
             identity=identity.hex(),
         )
         signed = replace(shown, signature=sign(self._private, _statement(shown)))
-        return AttemptSecrets(signed, self._pinned, key, session_key, contribution, sealing)
-
-    def is_signed(self, session_key: str, said: bytes, signature: str) -> bool:
-        """See `Keys.is_signed`."""
-        try:
-            Ed25519PublicKey.from_public_bytes(bytes.fromhex(session_key)).verify(bytes.fromhex(signature), said)
-        except (InvalidSignature, ValueError):
-            return False
-        return True
+        return AttemptSecrets(signed, self._pinned, key, contribution, sealing)
 
 
 class AttemptSecrets:
@@ -115,12 +100,11 @@ class AttemptSecrets:
         offer: Offer,
         pinned: Callable[[str], str | None],
         key: X25519PrivateKey,
-        session_key: Ed25519PrivateKey,
         contribution: bytes,
         sealing: bytes,
     ):
         self.offer, self._pinned = offer, pinned
-        self._key, self._session_key = key, session_key
+        self._key = key
         self._contribution, self._sealing = contribution, sealing
         self._plan: Plan | None = None
         self._roster: tuple[Offer, ...] = ()
@@ -139,18 +123,15 @@ class AttemptSecrets:
             if peer.site == own:
                 continue
             self._secrets[peer.site] = self._exchanged(self._checked(peer))
-            shown = (
-                self._sealing if peer.site in _receivers(plan) and own in _receivers(plan) else _hidden(self._sealing)
-            )
-            sealed = self._cipher(peer.site, own, peer.site).encrypt(
-                _NONCE, self._contribution + shown, self._transcript
-            )
-            wrapped[peer.site] = sealed.hex()
+            receivers = _receivers(plan)
+            shown = self._sealing if peer.site in receivers and own in receivers else b""
+            text = self._contribution + shown
+            wrapped[peer.site] = self._cipher(peer.site, own, peer.site).encrypt(_NONCE, text, self._transcript).hex()
         return wrapped
 
     @staticmethod
     def _check_distinct(roster: tuple[Offer, ...]) -> None:
-        for name in ("key", "session_key", "identity"):
+        for name in ("key", "identity"):
             seen: dict[str, str] = {}
             for offer in roster:
                 value = getattr(offer, name)
@@ -169,7 +150,7 @@ class AttemptSecrets:
             )
         try:
             identity = serialization.load_der_public_key(bytes.fromhex(peer.identity))
-        except ValueError:
+        except (ValueError, UnsupportedAlgorithm):  # no key, or one of a curve that does not exist
             raise Refused(f"the key that the coordinator sent for {peer.site} cannot be read.") from None
         fingerprint = key_fingerprint(identity) if isinstance(identity, ec.EllipticCurvePublicKey) else ""
         if fingerprint != pinned or not isinstance(identity, ec.EllipticCurvePublicKey):
@@ -186,7 +167,6 @@ class AttemptSecrets:
     def _exchanged(self, peer: Offer) -> bytes:
         try:
             shared = self._key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(peer.key)))
-            Ed25519PublicKey.from_public_bytes(bytes.fromhex(peer.session_key))
         except ValueError:  # the 32 bytes are no point of the curve, or one of low order
             raise Refused(f"{peer.site} offered an invalid key. Report it to its operator.") from None
         return HKDF(hashes.SHA256(), 32, self._transcript, b"coreg pair").derive(shared)
@@ -206,20 +186,14 @@ class AttemptSecrets:
                     sealings.append(self._sealing)
                 continue
             contribution, shown = self._opened(peer.site, wrapped.get(peer.site, ""))
-            readable = peer.site in receivers and own in receivers
-            hidden = _hidden(shown) if readable else shown
-            if not hmac.compare_digest(hashlib.sha256(_hidden(contribution) + hidden).hexdigest(), peer.commitment):
-                raise Refused(
-                    f"{peer.site} sent a contribution to the key of this run that does not match its commitment."
-                )
             contributions.append(contribution)
-            if readable:
+            if shown:
                 sealings.append(shown)
         key = HKDF(hashes.SHA256(), 32, self._transcript, b"coreg run key").derive(b"".join(contributions))
         seal = (
             HKDF(hashes.SHA256(), 32, self._transcript, b"coreg sums").derive(b"".join(sealings)) if sealings else None
         )
-        return AttemptSeal(own, self._transcript, receivers, self._secrets, key, seal, self._session_key)
+        return AttemptSeal(own, self._transcript, receivers, self._secrets, key, seal)
 
     def _opened(self, peer: str, text: str) -> tuple[bytes, bytes]:
         try:
@@ -239,20 +213,7 @@ class AttemptSeal:
     secrets: dict[str, bytes] = field(repr=False)
     key: bytes = field(repr=False)
     sealing: bytes | None = field(repr=False)
-    session_key: Ed25519PrivateKey = field(repr=False)
     used: set[bytes] = field(default_factory=set, repr=False)
-
-    def _proof_of(self, site: str) -> str:
-        return hmac.new(_expanded(self.key, "confirm"), self.transcript + site.encode(), hashlib.sha256).hexdigest()
-
-    def proof(self) -> str:
-        return self._proof_of(self.site)
-
-    def check(self, proofs: Mapping[str, str]) -> None:
-        """See `Seal.check`."""
-        for site in self.secrets:
-            if not hmac.compare_digest(self._proof_of(site), proofs.get(site, "")):
-                raise Refused(f"{site} has another key of this run than this site.")
 
     def mask(self, context: bytes, words: Words, answering: tuple[str, ...], *, private: bool) -> Words:
         """See `Seal.mask`."""
@@ -334,9 +295,6 @@ class AttemptSeal:
             if vector.size:
                 code.update(Poly1305.generate_tag(once, vector.data.cast("B")))
         return code.hexdigest()
-
-    def sign(self, said: bytes) -> str:
-        return self.session_key.sign(said).hex()
 
     @property
     def resume_key(self) -> bytes:

@@ -28,7 +28,7 @@ from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
 from site_agent.machine.additive import AdditiveJob, Heard, Lengths, Next, Row, Telling
 from site_agent.machine.job import Fold, Job, Made, each_by_itself
-from site_agent.machine.rosters import common_position, heads_fault, roster_fault, signed_bytes
+from site_agent.machine.rosters import common_position, heads_fault, roster_fault
 from site_agent.machine.run_keys import Keys, PlaintextSeal, Seal, Secrets, canonical, transcript_of
 from site_agent.machine.run_log import Ended, Kept, RunLog, Sum, Total
 
@@ -135,9 +135,7 @@ class Replica:
             n_unlabelled=self.job.n_unlabelled,
             ids_digest=self.job.ids_digest,
             data_digest=self.job.data_digest,
-            key="",
-            session_key="",
-            commitment="" if self._keys is not None else self._token,
+            key="" if self._keys is not None else self._token,
             resume=() if self.kept is None or not self.job.resumes else self.kept.resume,
             release=self._release,
             identity="",
@@ -181,10 +179,7 @@ class Replica:
         elif self._seal is None:
             assert self._secrets is not None, "plaintext has its seal from step 0 on"
             self._seal = self._secrets.unwrap({part.site: part.data for part in step.parts})
-            return self._said(parts=(Part("", self._seal.proof()),))
-        elif self._step == 2 and self._secrets is not None:
-            self._seal.check({part.site: part.data for part in step.parts})
-            self._start()
+            self._start()  # the first tag shows whether all sites have the same key
         else:
             self._take(step)
         return self._next()
@@ -281,7 +276,7 @@ class Replica:
             raise Breach(f"sent step {step.step} of run {self.plan.run} without the sum of its answers.")
 
         def compared() -> str | None:
-            return heads_fault(self.plan.run, step.heads, head, self._signers, self._keys)
+            return heads_fault(step.heads, head, self.sites)
 
         if step.heads and (fault := self._shared(("heads", head.chain, head.state), compared)) is not None:
             raise Breach(f"sent heads that differ between sites: {fault}")
@@ -378,7 +373,7 @@ class Replica:
         answer = self._said(report, words=words, head=head, passed=passed)
         if self.asked is None:
             assert self.kept is not None
-            ended = Ended(answer.head, self._signers, len(self.kept.sums))
+            ended = Ended(answer.head, self.sites, len(self.kept.sums))
             self.kept = replace(self.kept, ended=ended)
             self._log.end(ended)
         return answer
@@ -408,7 +403,7 @@ class Replica:
         return Words(self._seal.mask(self._context(head), row, self._answering(asked), private=asked.private))
 
     def _headed(self, state: str) -> Head:
-        return Head(self.name, self._chain.hex(), state, "", "")
+        return Head(self.name, self._chain.hex(), state)
 
     def _context(self, head: Head) -> bytes:
         return hashlib.sha256(canonical("coreg step 1", head.chain, head.state)).digest()
@@ -421,10 +416,7 @@ class Replica:
         head: Head | None = None,
         passed: int = 0,
     ) -> Answer:
-        about = canonical([[part.site, part.data] for part in parts], "" if words is None else words.digest)
-        head = replace(head or self._headed(""), content=hashlib.sha256(about).hexdigest())
-        if self._seal is not None:
-            head = replace(head, signature=self._seal.sign(signed_bytes(self.plan.run, head)))
+        head = head or self._headed("")
         said = Answer(self.plan.run, self.attempt, self._step, head, report or Report(), parts, words, passed)
         self._head, self.last = head, said.report
         self._answers = {self._step - 1: self._answers[self._step - 1]} if self._step - 1 in self._answers else {}
@@ -433,10 +425,6 @@ class Replica:
         return said
 
     # --- the end --------------------------------------------------------------------------------------------------
-
-    @property
-    def _signers(self) -> dict[str, str]:
-        return {offer.site: offer.session_key for offer in self._roster}
 
     def finish(self, finished: Finished) -> bool:
         """Whether the computation has ended in the same state at every site; `state` is then the last one.
@@ -461,7 +449,7 @@ class Replica:
             )
         if ended is None or kept is None:
             raise Breach(f"ended run {self.plan.run} before this site received the last step.")
-        fault = heads_fault(self.plan.run, finished.heads, ended.head, ended.signers, self._keys)
+        fault = heads_fault(finished.heads, ended.head, ended.sites)
         if fault is not None:
             raise Breach(f"ended run {self.plan.run} with heads that differ between sites: {fault}")
         if self._computation is None or self.asked is not None:

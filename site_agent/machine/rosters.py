@@ -1,10 +1,9 @@
-"""What members compare before they go on: the roster of a run, the state to continue from, and the signed heads of their logs."""
+"""What members compare before they go on: the roster of a run, the state to continue from, and the heads of their logs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from coreg_core.protocol.messages import Head, Offer
 from coreg_core.protocol.plan import Plan
-from site_agent.machine.run_keys import Keys, canonical
 
 
 def roster_fault(plan: Plan, own: Offer, roster: Sequence[Offer]) -> str | None:
@@ -35,22 +34,14 @@ def common_position(roster: Sequence[Offer]) -> tuple[int, str] | None:
     return max(shared, default=None)
 
 
-def signed_bytes(run: str, head: Head) -> bytes:
-    """The bytes of a head that its site signs."""
-    return canonical("coreg head 1", run, head.site, head.chain, head.state, head.content)
+def heads_fault(heads: Iterable[Head], own: Head, sites: Collection[str]) -> str | None:
+    """How another site's log or state differs from this site's, or None. Whoever relays heads can make them up.
 
-
-def heads_fault(
-    run: str, heads: Iterable[Head], own: Head, signers: Mapping[str, str], keys: Keys | None
-) -> str | None:
-    """How another site's log or state differs from this site's, or None; ``signers``: session keys by site."""
+    So they name a fault. They protect nothing: a sum opens for sites with one log only.
+    """
     found = {head.site: head for head in heads}
-    if set(found) != set(signers):
-        return f"heads of {', '.join(sorted(found)) or 'no site'}; expected {', '.join(sorted(signers))}."
-    for site, key in signers.items():
-        head = found[site]
-        if key and (keys is None or not keys.is_signed(key, signed_bytes(run, head), head.signature)):
-            return f"the head of {site} has no valid signature of that site: it was changed in transit."
+    if set(found) != set(sites):
+        return f"heads of {', '.join(sorted(found)) or 'no site'}; expected {', '.join(sorted(sites))}."
     if others := sorted(site for site, head in found.items() if head.chain != own.chain):
         return f"the coordinator sent {', '.join(others)} another sum than {own.site} in the same step."
     if others := sorted(site for site, head in found.items() if head.state != own.state):

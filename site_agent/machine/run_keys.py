@@ -31,20 +31,6 @@ def transcript_of(plan: Plan, roster: Iterable[Offer]) -> bytes:
 class Seal(Protocol):
     """The keys that all members of an attempt share. They exist in memory only."""
 
-    def proof(self) -> str:
-        """A proof that this site has the key."""
-        ...
-
-    def check(self, proofs: Mapping[str, str]) -> None:
-        """Verify the other sites' proofs.
-
-        Raises
-        ------
-        Refused
-            a proof is missing or false; names the site.
-        """
-        ...
-
     def mask(self, context: bytes, words: Words, answering: tuple[str, ...], *, private: bool) -> Words:
         """The masked words of this site's answer; once for each context. ``private``: only receivers can read the sum.
 
@@ -89,10 +75,6 @@ class Seal(Protocol):
         """A keyed digest: members can compare it, and it reveals nothing to others."""
         ...
 
-    def sign(self, said: bytes) -> str:
-        """A signature with the session key of this site's offer."""
-        ...
-
     @property
     def resume_key(self) -> bytes:
         """The key of state digests, stored beside them."""
@@ -123,7 +105,7 @@ class Secrets(Protocol):
         Raises
         ------
         Refused
-            a contribution is missing or does not match its commitment; names the site.
+            a contribution is missing or cannot be opened; names the site.
         """
         ...
 
@@ -135,21 +117,11 @@ class Keys(Protocol):
         """Secrets for this offer, whose fields of keys and signature are still empty."""
         ...
 
-    def is_signed(self, session_key: str, said: bytes, signature: str) -> bool:
-        """Whether the signature is by that session key."""
-        ...
-
 
 class PlaintextSeal:
     """No keys: sums in plaintext."""
 
     resume_key = b""
-
-    def proof(self) -> str:
-        return ""
-
-    def check(self, proofs: Mapping[str, str]) -> None:
-        """No check: there is no key to prove."""
 
     def mask(self, context: bytes, words: Words, answering: tuple[str, ...], *, private: bool) -> Words:  # noqa: ARG002
         return words
@@ -170,9 +142,6 @@ class PlaintextSeal:
         for vector in vectors:
             digest.update(vector.data.cast("B") if vector.size else b"")
         return digest.hexdigest()
-
-    def sign(self, said: bytes) -> str:  # noqa: ARG002
-        return ""
 
     def close(self, context: bytes, text: bytes, receiver: str = "") -> bytes:  # noqa: ARG002
         raise Refused(_NO_KEYS)

@@ -6,7 +6,6 @@ members. The coordinator forwards such digests, and without the key it cannot te
 
 import hashlib
 import hmac
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -52,13 +51,13 @@ class Sum:
 
 @dataclass(frozen=True)
 class Ended:
-    """This site's last head of a computation that ended, and the session keys that verify the other sites' heads.
+    """This site's last head of a computation that ended, and its sites.
 
     ``position``: the number of sums before the end.
     """
 
     head: Head
-    signers: Mapping[str, str]
+    sites: tuple[str, ...]
     position: int
 
 

@@ -34,7 +34,7 @@ COUNTED = 0.1  # least noise on sums of a site whose entries are counts
 # Limits of an additive plan: what a smaller value would disclose.
 _DISCLOSES = {
     "rows_per_feature": "members would learn more of each label and row",
-    "noise": "members could compute yes/no labels and columns",
+    "noise": "members could compute yes/no columns",
     "label_noise": "a lying member, or members together, could read labels",
     "least_labels": "sums would disclose rows of a site with few labels",
     "least_rows": "members could compute yes/no labels and columns of few rows",

@@ -112,7 +112,7 @@ class FileLog:
     def _ended(self) -> Ended | None:
         try:
             plain = json.loads(self._end.read_bytes())
-            return Ended(Head(**plain["head"]), dict(plain["signers"]), int(plain["position"]))
+            return Ended(Head(**plain["head"]), tuple(plain["sites"]), int(plain["position"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -149,7 +149,7 @@ class FileLog:
         """See `RunLog.end`. The sums are synced first: after the end no site computes them again."""
         with self._path.open("rb") as file:
             os.fsync(file.fileno())
-        plain = {"head": vars(ended.head), "signers": dict(ended.signers), "position": ended.position}
+        plain = {"head": vars(ended.head), "sites": ended.sites, "position": ended.position}
         self._disk.write_whole(self._end, json.dumps(plain).encode())
 
 

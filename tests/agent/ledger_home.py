@@ -36,7 +36,7 @@ def offer(run="r", plan="plan", ids="ids", resume=()):
 def answer(run="r", step=0, words=(1, 2, 3)):
     """With these words; None: with keys or proofs, or at the end."""
     carried = None if words is None else Words(np.array(words, dtype="<u8"))
-    return Answer(run, 0, step, Head("north", "chain", "state", "content", ""), Report(), words=carried)
+    return Answer(run, 0, step, Head("north", "chain", "state"), Report(), words=carried)
 
 
 def chained(entries, previous=GENESIS):

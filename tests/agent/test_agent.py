@@ -29,7 +29,7 @@ from site_agent.machine.agent_events import (
     Worked,
 )
 
-HEADS = (Head("a", "", "", "", ""),)
+HEADS = (Head("a", "", ""),)
 
 
 def proposal(run="r", attempt=0, **changes):

@@ -135,20 +135,6 @@ def test_members_name_states_alike_and_nobody_else_can(seals):
     assert seals["a"].resume_key != Members().seals()["a"].resume_key
 
 
-def test_a_head_is_signed_with_the_session_key_of_the_offer():
-    members = Members()
-    seals, [key, other, _] = members.seals(), [offer.session_key for offer in members.roster]
-    signature, keys = seals["a"].sign(b"said"), simulated_keys("b")
-    assert keys.is_signed(key, b"said", signature)
-    for wrong in (
-        (other, b"said", signature),
-        (key, b"other", signature),
-        (key, b"said", "00"),
-        ("no key", b"said", ""),
-    ):
-        assert not keys.is_signed(*wrong)
-
-
 # --- whoever cheats -----------------------------------------------------------------------------------------------
 
 
@@ -169,15 +155,6 @@ def test_a_contribution_that_did_not_arrive_whole_is_refused(text, words):
     assert changed != parts["b"]
     with pytest.raises(Refused, match=f"contribution of b .*{words}"):
         members.secrets["a"].unwrap({**parts, "b": changed})
-
-
-def test_a_site_without_the_key_cannot_prove_that_it_has_it(seals):
-    proofs = {site: seal.proof() for site, seal in seals.items()}
-    for seal in seals.values():
-        seal.check(proofs)
-    for wrong in ("", proofs["c"], Members().seals()["b"].proof()):
-        with pytest.raises(Refused, match="b has another key of this run"):
-            seals["a"].check(proofs | {"b": wrong})
 
 
 @pytest.mark.parametrize("plan", [PLAN, PRIVATE])

@@ -26,7 +26,7 @@ SUMS = st.lists(
 
 
 def ended_after(position):
-    return Ended(Head("a", "chain", "state", "content", "signature"), {"a": "a key", "b": "another"}, position)
+    return Ended(Head("a", "chain", "state"), ("a", "b"), position)
 
 
 def written(folder, sums=(), *, ended=False, begun=0):

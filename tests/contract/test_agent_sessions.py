@@ -302,7 +302,7 @@ def test_a_step_that_no_plan_allows_ends_the_session(tmp_path: Path, how: str) -
     assert kinds == ["Hello", "Offer"]
 
 
-HEADS = (m.Head("a", "01", "02", "03", ""), m.Head("b", "01", "02", "03", ""), m.Head("c", "01", "02", "03", ""))
+HEADS = (m.Head("a", "01", "02"), m.Head("b", "01", "02"), m.Head("c", "01", "02"))
 
 
 @pytest.mark.parametrize("heads", [(), HEADS], ids=["no heads", "heads of its own making"])

@@ -35,7 +35,7 @@ def test_compose_converges_and_ends_0():
         assert "every site has its list of shared ids" in done.stdout
         assert "answers in the clear" not in done.stdout, "the coordinator would have said so"
         assert done.stdout.count("exited with code 0") >= 4
-        assert done.stdout.count("root mean square error of progression on 100 rows") == 3, "each site prints quality"
+        assert done.stdout.count("root mean square error of progression on 80 rows") == 3, "each site prints quality"
         assert done.stdout.count("recommendation: ") >= 3
     finally:
         subprocess.run(DOWN, cwd=ROOT, capture_output=True, timeout=120, check=False)

@@ -71,7 +71,7 @@ def answer(
     report: Report | None = None,
     **head: str,
 ) -> Answer:
-    stands = Head(**({"site": site, "chain": "c", "state": "s", "content": "", "signature": ""} | head))
+    stands = Head(**({"site": site, "chain": "c", "state": "s"} | head))
     return Answer(RUN, attempt, step, stands, report or Report(), tuple(Part(*p) for p in parts), said)
 
 

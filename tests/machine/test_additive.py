@@ -20,7 +20,7 @@ from site_agent.machine.row_sets import InMemory, RowRules
 from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData
 
-SUMMARIES, MESSAGES, SUMS = 3, 4, 5  # the steps that carry them, where no site has private rows
+SUMMARIES, MESSAGES, SUMS = 2, 3, 4  # the steps that carry them, where no site has private rows
 EXACT = Additive(noise=0.0, label_noise=0.0)
 
 

@@ -119,7 +119,7 @@ def messages_for(run: Run, site: str) -> Iterator[m.FromSite]:
     yield m.PlanRefused(RUN, "no")
     yield m.Approval(RUN, run.live.approvals.get(site) is False)
     yield said(site, step, attempt)
-    yield replace(said(site, step, attempt), head=m.Head(site, "another", "s", "", ""))
+    yield replace(said(site, step, attempt), head=m.Head(site, "another", "s"))
     yield m.Fault(RUN, attempt, step, "no")
     yield m.Fetched(RUN)
     yield m.Fetched(RUN, HEAD, "03")

@@ -151,7 +151,7 @@ def test_who_offered_alone_may_mend_its_own_list_and_who_offers_twice_counts_onc
     [
         (make_plan(), {"plan_digest": "other"}),
         (make_plan(), {"site": "a"}),
-        *((sealed(make_plan()), {name: ""}) for name in ("key", "session_key", "signature")),
+        *((sealed(make_plan()), {name: ""}) for name in ("key", "signature")),
     ],
 )
 def test_an_offer_that_cannot_be_used_excludes_the_site(plan: Plan, changes: Any) -> None:

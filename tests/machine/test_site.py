@@ -75,9 +75,9 @@ def test_hello_and_offer_tell_what_was_agreed_and_no_more() -> None:
     offer = proposed(site, plan)
     assert (offer.run, offer.plan_digest, offer.site, offer.release) == (plan.run, plan.digest, "a", "test")
     assert (offer.n_unlabelled, offer.ids_digest, offer.resume) == (UNLABELLED, IDS, ())
-    assert {offer.key, offer.session_key, offer.signature, offer.identity} == {""}
+    assert {offer.signature, offer.identity} == {""}
     assert proposed(site, plan) is offer, "a session later too"
-    assert len({proposed(make_site("a"), plan).commitment for _ in range(3)}) == 3, "each process has a name of its own"
+    assert len({proposed(make_site("a"), plan).key for _ in range(3)}) == 3, "each process has a name of its own"
 
 
 def test_a_plan_may_not_change_in_the_middle_of_its_run() -> None:
@@ -239,7 +239,7 @@ def test_an_end_that_a_site_with_older_sums_cannot_come_to_ends_this_run_alone()
     """An older ledger was put in its place (storm): the agent ended at each start, and its other runs with it."""
     site = make_site("a")
     proposed(site)
-    [said] = site.handle(m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", "", "", ""),)))
+    [said] = site.handle(m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", ""),)))
     assert isinstance(said, m.PlanRefused)
     assert "was a backup restored?" in said.reason
     assert (site.breach, site.result) == (None, None)
@@ -250,7 +250,7 @@ def test_an_end_with_models_that_this_site_has_not_come_to_is_a_breach(steps: in
     for end, words in (
         (m.Finished("run-1", Outcome.CONVERGED, ""), "as converged without the head of any site"),
         (
-            m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", "", "", ""),)),
+            m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", ""),)),
             "before this site received the last step",
         ),
     ):

@@ -231,7 +231,7 @@ def test_a_step_that_went_out_while_a_site_was_away_reaches_it_when_it_is_back()
 def test_a_site_in_another_process_begins_another_attempt_of_everybody() -> None:
     machine = begun()
     all_of(machine, [answers("a"), e.SiteLost("b", "killed"), joins("b")])
-    actions = machine.handle(offers(machine, "b", data_digest="data-of-b", session_key="new"))
+    actions = machine.handle(offers(machine, "b", data_digest="data-of-b", key="new"))
     assert n.KeysChanged(RUN, 1, ("b",)) in told(actions)
     assert sends(actions) == [e.Send(s, m.Proposal(RUN, 1, machine.plan)) for s in "abc"]
     assert machine.handle(answers("a")) == [], "of the attempt before"

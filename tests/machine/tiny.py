@@ -135,7 +135,7 @@ def hello(site: str, **changes: Any) -> Hello:
 
 def offer_of(site: str, plan: Plan, attempt: int = 0, /, **changes: Any) -> Offer:
     """What a site offers, but for its keys, whose place a text takes."""
-    names = ("key", "session_key", "commitment", "identity", "signature")
+    names = ("key", "identity", "signature")
     keys = {name: f"{name} of {site} for {attempt}" if plan.masked else "" for name in names}
     rows = {"n_unlabelled": UNLABELLED, "ids_digest": IDS, "data_digest": f"data-of-{site}"}
     told = {"resume": (), "release": "test"}

@@ -15,7 +15,7 @@ from tests.storm.story import story_of
 DEFECTS = {
     "a restarted coordinator forgets who has not fetched its model": (
         "from coordinator.store.runs import RunStore; RunStore.undelivered = lambda self: {}",
-        9,
+        285,
     ),
     "the ledger is not synced": (
         "from coreg_wire.files import disk; disk.AppendFile.write = lambda self, data: self._file.write(data)",
@@ -40,7 +40,7 @@ from coordinator.store.runs import RunStore
 from coordinator.store.schema import Tables
 RunStore.transaction = lambda self, *, durable=True: Tables.transaction(self, durable=False)
 """,
-        89,
+        55,
     ),
     "a session leaves a task behind": (
         """

@@ -45,7 +45,7 @@ from coreg_sim.federation.simulate import Hosted, Steps, closed_form, plan_for, 
 from coreg_sim.over_ray import OverRay, RayActors, transport
 from coreg_sim.ray_cluster import connected
 
-HEAD = Head("", "", "", "", "")
+HEAD = Head("", "", "")
 PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(aggregation="plaintext"))
 MIB = 1 << 17  # numbers
 

@@ -134,15 +134,13 @@ offers = made_later(
     ids_digest=texts,
     data_digest=texts,
     key=texts,
-    session_key=texts,
-    commitment=texts,
     resume=some(st.builds(m.Resume, uint64, texts)),
     release=texts,
     identity=texts,
     signature=texts,
 )
 parts = some(st.builds(m.Part, texts, texts))
-heads = st.builds(m.Head, texts, texts, texts, texts, texts)
+heads = st.builds(m.Head, texts, texts, texts)
 reports = made_later(m.Report, uint64, texts, st.booleans(), few_numbers, few_numbers, texts, texts)
 ledger_heads = st.builds(m.LedgerHead, uint64, texts, texts)
 
@@ -202,7 +200,7 @@ from_site, to_site = st.one_of(FROM_SITE.values()), st.one_of(TO_SITE.values())
 def answered(count: int, run: str = "r", number: int = 0) -> m.Answer:
     """An answer of so many words."""
     values = np.random.default_rng(count).integers(0, 2**64, size=count, dtype="<u8")
-    return m.Answer(run, 0, number, m.Head("a", "", "", "", ""), m.Report(), words=Words(values))
+    return m.Answer(run, 0, number, m.Head("a", "", ""), m.Report(), words=Words(values))
 
 
 def expecting(room: int, *expected: str) -> Assembler:

@@ -69,7 +69,7 @@ class Resume(_message.Message):
     def __init__(self, position: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("run", "attempt", "plan_digest", "site", "n_unlabelled", "ids_digest", "data_digest", "key", "session_key", "commitment", "resume", "release", "identity", "signature")
+    __slots__ = ("run", "attempt", "plan_digest", "site", "n_unlabelled", "ids_digest", "data_digest", "key", "resume", "release", "identity", "signature")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -78,8 +78,6 @@ class Offer(_message.Message):
     IDS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     DATA_DIGEST_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
-    SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
-    COMMITMENT_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
@@ -92,13 +90,11 @@ class Offer(_message.Message):
     ids_digest: str
     data_digest: str
     key: str
-    session_key: str
-    commitment: str
     resume: _containers.RepeatedCompositeFieldContainer[Resume]
     release: str
     identity: str
     signature: str
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan_digest: _Optional[str] = ..., site: _Optional[str] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., key: _Optional[str] = ..., session_key: _Optional[str] = ..., commitment: _Optional[str] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., release: _Optional[str] = ..., identity: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan_digest: _Optional[str] = ..., site: _Optional[str] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., key: _Optional[str] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., release: _Optional[str] = ..., identity: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
 
 class PlanRefused(_message.Message):
     __slots__ = ("run", "reason")
@@ -143,18 +139,14 @@ class Report(_message.Message):
     def __init__(self, round: _Optional[int] = ..., phase: _Optional[str] = ..., verified: _Optional[bool] = ..., residual: _Optional[_Iterable[float]] = ..., gap: _Optional[_Iterable[float]] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Head(_message.Message):
-    __slots__ = ("site", "chain", "state", "content", "signature")
+    __slots__ = ("site", "chain", "state")
     SITE_FIELD_NUMBER: _ClassVar[int]
     CHAIN_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
-    CONTENT_FIELD_NUMBER: _ClassVar[int]
-    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     site: str
     chain: str
     state: str
-    content: str
-    signature: str
-    def __init__(self, site: _Optional[str] = ..., chain: _Optional[str] = ..., state: _Optional[str] = ..., content: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
+    def __init__(self, site: _Optional[str] = ..., chain: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("run", "attempt", "step", "head", "report", "parts", "words", "passed")
