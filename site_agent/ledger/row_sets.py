@@ -21,11 +21,11 @@ class RowSetFiles:
     """
 
     def __init__(self, folder: Path, disk: Disk | None = None):
-        self.folder, self._disk, self._lock = folder, disk or Disk(), threading.Lock()
+        self.folder, self._disk, self.lock = folder, disk or Disk(), threading.RLock()
 
     def earlier(self) -> list[RowSet]:
         """All records."""
-        with self._lock:
+        with self.lock:
             paths = sorted(self.folder.glob("*.rows")) if self.folder.exists() else []
             return [self._read(path) for path in paths]
 
@@ -33,7 +33,7 @@ class RowSetFiles:
         """See `RowSets.keep`."""
         head = {"run": run, "rows": len(opened.rows), "features": opened.features, "openings": opened.openings}
         data = json.dumps(head).encode() + b"\n" + opened.individuals.tobytes() + opened.rows.tobytes()
-        with self._lock:
+        with self.lock:
             try:
                 self._disk.make_folder(self.folder)
                 self._disk.write_whole(self.folder / f"{opened.digest}.rows", data)

@@ -185,7 +185,7 @@ class AdditiveJob:
                     message = made.announce(self._summaries, hashlib.sha256(b"coreg A" + chain).digest())
                     return Telling(shown=np.concatenate([message.encrypted.ravel(), message.projected.ravel()]))
                 case "sums":
-                    self._rules.open(self._opened_rows, self.plan.run)
+                    self._rules.open(self._opened_rows, self.plan.run, *self._budget)
                     words, shares = made.add(self._messages)
                     return Telling(_flat(words), to_each={u: _low(share) for u, share in shares.items()})
                 case "private":
@@ -226,8 +226,8 @@ class AdditiveJob:
         flags = np.zeros((self.n_unlabelled, len(texts)), dtype=bool)
         flags[T.used] = T.flags.T
         self._opened_rows = replace(self._row_set(flags), features=max(T.d))
-        counted = T.n_labelled or int(T.private.sum())
-        self._rules.require(self._opened_rows, self.terms.rows_per_feature, counted)
+        self._budget = self.terms.rows_per_feature, T.n_labelled or int(T.private.sum())
+        self._rules.require(self._opened_rows, *self._budget)
         shapes = [_message_shapes(T, self._summaries, v) for v in range(len(texts))]
         return Next("announce", 0, tuple(Lengths(a[0] * a[1] + b[0] * b[1]) for a, b in shapes))
 

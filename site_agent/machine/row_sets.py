@@ -8,7 +8,9 @@ site's statement whether it has one. docs/concepts/threat-model.md has what the 
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from threading import RLock
 from typing import Protocol
 
 import numpy as np
@@ -65,7 +67,10 @@ def _keyed(secret: bytes, *about: bytes) -> bytes:
 
 
 class RowSets(Protocol):
-    """This site's record of opened sets, over all runs."""
+    """This site's record of opened sets, over all runs. Whoever reads it to add to it holds ``lock``."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]: ...
 
     def earlier(self) -> list[RowSet]: ...
 
@@ -79,6 +84,7 @@ class InMemory:
 
     def __init__(self) -> None:
         self._kept: dict[str, RowSet] = {}
+        self.lock = RLock()
 
     def earlier(self) -> list[RowSet]:
         return list(self._kept.values())
@@ -109,22 +115,25 @@ class RowRules:
         if fault is not None:
             raise Refused(fault)
 
-    def open(self, opened: RowSet, run: str) -> None:
+    def open(self, opened: RowSet, run: str, rows_per_feature: int, counted: int) -> None:
         """Record another opening, before the answer that opens the sums.
 
         Raises
         ------
         Refused
-            this set had as many openings as the policy allows.
+            this set had as many openings as the policy allows, or a run beside this one opened another set since `require`.
         """
-        before = next((known.openings for known in self.record.earlier() if known.digest == opened.digest), 0)
-        if before >= self.openings:
-            raise Refused(
-                f"sums of these labelled rows were opened {before} times, and openings = {self.openings} in this site's policy: "
-                "more would average out the noise. The model of an earlier run stays. New labels allow another training, or "
-                "this site can raise openings."
-            )
-        self.record.keep(replace(opened, openings=before + 1), run)
+        with self.record.lock:
+            self.require(opened, rows_per_feature, counted)
+            before = next((known.openings for known in self.record.earlier() if known.digest == opened.digest), 0)
+            if before < self.openings:
+                self.record.keep(replace(opened, openings=before + 1), run)
+                return
+        raise Refused(
+            f"sums of these labelled rows were opened {before} times, and openings = {self.openings} in this site's policy: "
+            "more would average out the noise. The model of an earlier run stays. New labels allow another training, or "
+            "this site can raise openings."
+        )
 
 
 def changed_rows(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int) -> str | None:

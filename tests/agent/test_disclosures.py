@@ -52,7 +52,7 @@ def test_a_site_opens_the_same_rows_as_often_as_its_policy_says(tmp_path):
     rules = rules_of(Policy(openings=2), ledger).row_rules
     now = row_set(b"secret", [b"p1", b"p2"], {0: 1.5}, [b"a", b""])
     for _ in range(2):
-        rules.open(now, "run")
+        rules.open(now, "run", 10, 100)
     with pytest.raises(Refused, match="opened 2 times, and openings = 2"):
-        replace(rules, record=RowSetFiles(tmp_path / "l.rows")).open(now, "run")
+        replace(rules, record=RowSetFiles(tmp_path / "l.rows")).open(now, "run", 10, 100)
     ledger.close()

@@ -11,12 +11,13 @@ from machine.tiny import Pump, altered, site_with
 
 from coreg_core.additive.models import weights
 from coreg_core.additive.terms import Additive
+from coreg_core.errors import Refused
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Iteration, Membership, Plan, Privacy
 from coreg_core.protocol.words import Words
 from site_agent.machine.additive import AdditiveJob
-from site_agent.machine.row_sets import InMemory, RowRules
+from site_agent.machine.row_sets import InMemory, RowRules, row_set
 from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData
 
@@ -123,6 +124,17 @@ def test_later_trainings_on_some_of_the_rows_want_new_labels() -> None:
         pump = Pump(plan_of(run=run), sites).join().run()
     assert "earlier trainings used 18 features on some of these labelled rows" in pump.end.reason
     assert "wants 360 labelled individuals in all, and there are 270: label 90 more" in pump.end.reason
+
+
+def test_of_two_runs_at_once_with_one_row_of_difference_the_second_opens_nothing() -> None:
+    names = [b"%d" % i for i in range(200)]
+    one, other = (row_set(b"", names, {}, [b"a"] * n + [b""] * (200 - n)) for n in (199, 200))
+    rules = RowRules()
+    for each in (one, other):
+        rules.require(replace(each, features=18), 10, 200)
+    rules.open(replace(one, features=18), "run-1", 10, 200)
+    with pytest.raises(Refused, match="1 labelled rows differ"):
+        rules.open(replace(other, features=18), "run-2", 10, 200)
 
 
 # --- what is done to messages on their way ------------------------------------------------------------------------
