@@ -86,8 +86,6 @@ def progress_of(run: RunSummary, rounds: list[dict[str, Any]], earlier: Iterable
     most = before.steps if before is not None and before.steps > run.steps else None
     phase = rounds[-1]["phase"] if rounds else ""
     if most is None:
-        tunings = run.plan.get("objective", {}).get("tuning_steps")
-        of = f" of {tunings}" if tunings and phase.startswith("tuning") else ""
-        return Progress(run.steps, None, f"{step}{', ' * bool(phase)}{phase}{of}")
+        return Progress(run.steps, None, f"{step}{', ' * bool(phase)}{phase}")
     seconds = fmean(r["seconds"] for r in rounds[-RECENT:]) * (most - run.steps) if rounds else None
     return Progress(run.steps, most, f"{step} of about {most}", seconds)

@@ -46,14 +46,13 @@ def plan_received(plan: Plan) -> Notice:
     return Notice("plan", describe_plan(plan), work=describe_work(plan), fields=fields)
 
 
-def progressed(run: str, progress: Progress, phase: str = "") -> Notice:
-    """The exact figures of a round. Members have them; the coordinator has a coarse level. A forecast's rounds have none."""
+def progressed(run: str, progress: Progress) -> Notice:
+    """The exact figures of a round. Members have them; the coordinator has a coarse level."""
     rows = zip(progress.residual.tolist(), progress.gap.tolist(), progress.prediction_bound.tolist(), strict=True)
     names = ("residual", "gap", "predictions within")
     known = [", ".join(f"{name} {x:.1e}" for name, x in zip(names, row, strict=True) if isfinite(x)) for row in rows]
     certified = "certified" if progress.verified else "estimated"
-    columns = f": {'; '.join(known)} ({certified})" if any(known) else ""  # a tuning round has none of them
-    columns = ": forecast" if phase == "forecast" else columns
+    columns = f": {'; '.join(known)} ({certified})" if any(known) else ""
     text = f"run {run}: round {progress.round}{columns}"
     return Notice("progress", text, private=True, fields={"run": run, "round": progress.round})
 

@@ -176,7 +176,6 @@ class RunWorkers:
         worker = self._workers[message.run]
         site = worker.site
         before = site.progress
-        phase = "" if site.asked is None else site.asked.phase
         answers = site.handle(message)
         if site.breach is not None:
             return [], Worked(message, breach=site.breach)
@@ -195,7 +194,7 @@ class RunWorkers:
         if isinstance(message, Step):
             progress = site.progress
             if progress is not None and (before is None or progress.round > before.round):
-                self._notify(notices.progressed(message.run, progress, phase))
+                self._notify(notices.progressed(message.run, progress))
             if (portion := site.portion) is not None:
                 self._notify(notices.aligned_so_far(message.run, portion))
         if isinstance(message, Proposal):

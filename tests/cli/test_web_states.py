@@ -71,5 +71,5 @@ def test_progress_follows_the_last_run_of_the_same_plan():
     assert (known.done, known.most, known.seconds_left) == (4, 24, 20.0)
     assert known.text == "step 4 of about 24"
     assert states.progress_of(run, rounds, [other]) == states.Progress(4, None, "step 4")
-    tuning = RunSummary("r", "f", NOW, None, None, None, None, 7, 3, {"objective": {"tuning_steps": 6}})
-    assert states.progress_of(tuning, [{**rounds[0], "phase": "tuning 2"}], []).text == "step 7, tuning 2 of 6"
+    exchange = RunSummary("r", "f", NOW, None, None, None, None, 3, 1, {})
+    assert states.progress_of(exchange, [{**rounds[0], "phase": "cross products"}], []).text == "step 3, cross products"
