@@ -130,7 +130,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Head:
-    """A site's position in the log when it answers: hex. Whoever relays it can make it up: it names a fault, and no more.
+    """A site's position in the log when it answers: hex. It is not signed. It helps to name a fault, and protects nothing.
 
     ``chain`` pins every step so far, ``state`` is a keyed digest of the question that followed from them.
     """

@@ -316,16 +316,14 @@ class Replica:
         for v, (site, lengths) in enumerate(zip(self.sites, self._following.lengths, strict=True)):
             mine, rest = rest[: _words_of(lengths)], rest[_words_of(lengths) :]
             public, sealed = mine[: lengths.shown], mine[lengths.shown :].tobytes()
-            if (
-                v == me and told.shown is not None
-            ):  # its own message as it made it: a changed copy of it parts the chains
+            if v == me and told.shown is not None:  # as this site made it: with a changed copy the chains differ
                 public = told.shown
             shown.append(public)
             digest.update(public.data.cast("B") if public.size else b"")
             if lengths.to_all is not None:
                 text, sealed = sealed[: lengths.to_all + SEAL_BYTES], sealed[_padded(lengths.to_all + SEAL_BYTES) :]
-                own = v == me and told.to_all is not None
-                texts.append(told.to_all if own and told.to_all else seal.open_text(context, text, site, to_all=True))
+                own = told.to_all if v == me else None
+                texts.append(own or seal.open_text(context, text, site, to_all=True))
                 digest.update(texts[-1])
             for u, size in sorted(lengths.to_each.items()):
                 text, sealed = sealed[: size + SEAL_BYTES], sealed[_padded(size + SEAL_BYTES) :]

@@ -35,9 +35,9 @@ def common_position(roster: Sequence[Offer]) -> tuple[int, str] | None:
 
 
 def heads_fault(heads: Iterable[Head], own: Head, sites: Collection[str]) -> str | None:
-    """How another site's log or state differs from this site's, or None. Whoever relays heads can make them up.
+    """How another site's log or state differs from this site's, or None.
 
-    So they name a fault. They protect nothing: a sum opens for sites with one log only.
+    Heads are not signed, so they help to name a fault and protect nothing. A sum opens only for sites with the same log.
     """
     found = {head.site: head for head in heads}
     if set(found) != set(sites):
