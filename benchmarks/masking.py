@@ -33,14 +33,14 @@ def main() -> None:
     plan = Plan("bench", "bench", Membership(names, M), Agreement(coupling=(0.1,)), privacy=Privacy("secure"))
     about = {"run": plan.run, "attempt": 0, "plan_digest": plan.digest, "n_unlabelled": m}
     empty = dict.fromkeys(("ids_digest", "data_digest", "key", "identity", "signature"), "")
-    plain = {name: Offer(site=name, resume=(), release="", **about, **empty) for name in names}
+    plain = {name: Offer(site=name, release="", **about, **empty) for name in names}
     secrets = {name: simulated_keys(name).draw(offer) for name, offer in plain.items()}
     roster = tuple(secret.offer for secret in secrets.values())
     transcript = transcript_of(plan, roster)
-    wrapped = {name: secret.wrap(plan, roster, transcript) for name, secret in secrets.items()}
+    wrapped = {name: secret.wrap(roster, transcript) for name, secret in secrets.items()}
 
     def agree(name):
-        secrets[name].wrap(plan, roster, transcript)
+        secrets[name].wrap(roster, transcript)
         return secrets[name].unwrap({other: wrapped[other][name] for other in names if other != name})
 
     agreeing, _ = spent(lambda: agree(names[0]), 1)
@@ -56,14 +56,14 @@ def main() -> None:
 
     def masked(name, context):
         words = summand(layout, values, (1.0, 2.0, 3.0, 4.0), exponents, M)
-        return seals[name].mask(context, words, names, private=False)
+        return seals[name].mask(context, words, names)
 
     masking, _ = spent(lambda: masked(names[0], b"%d" % next(contexts)))
     sent = [masked(name, b"of all") for name in names]
     summing, summed = spent(lambda: np.add.reduce(sent))
 
     def read():
-        words = seals[names[0]].open(b"of all", summed, layout.size, names, private=False)
+        words = seals[names[0]].open(b"of all", summed, layout.size, names)
         return opened(layout, words, exponents)
 
     opening, _ = spent(read)

@@ -15,7 +15,7 @@ import numpy as np
 from harness import apart, arguments, keep, memory, show
 
 from coreg_core.names import TAG_WORDS
-from coreg_core.protocol.messages import Answer, Head, Report, Step
+from coreg_core.protocol.messages import Answer, Report, Step
 from coreg_core.protocol.plan import Agreement
 from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
@@ -42,8 +42,8 @@ def measured(form: str, n: int, m: int) -> dict[str, float]:
     began = time.process_time()
     view.respond(targets, weights)
     answered = time.process_time() - began
-    words, digest = Words(np.zeros(m + TAG_WORDS, dtype=np.uint64)), 64 * "0"
-    answer = Answer("run", 0, 0, Head("site", digest, digest), Report(), (), words)
+    words = Words(np.zeros(m + TAG_WORDS, dtype=np.uint64))
+    answer = Answer("run", 0, 0, Report(), (), words)
     frames = [*coordinator_message_to_frames(Step("run", 0, 0, words=words)), *site_message_to_frames(answer)]
     return {
         "memory": memory() - before,

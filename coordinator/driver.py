@@ -1,7 +1,7 @@
 """The event loop that carries out a coordinator's actions: messages, records, timers, notices.
 
-Writing and sums of many words run off the event loop. A record is written before the next action, so that a killed
-coordinator can resume its runs. A finished step is an exception: it is written while the next one is sent.
+Writing and sums of many words run off the event loop. A record is written before the next action, so that the
+numbers of attempts never repeat. A finished step is an exception: it is written while the next one is sent.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.federation import Federation, handle
 from coordinator.machine.notices import Notice, StepAnswered
-from coordinator.machine.records import HeadSigned, Record, StepDone
+from coordinator.machine.records import Begun, HeadSigned, Record, StepDone
 from coordinator.transports import Traffic, Transport
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Answer, Fetched, Step
@@ -82,7 +82,7 @@ class RunQueue(Protocol):
 
     def begin(self, plan: Plan, at: str) -> None: ...
 
-    def records(self, run: str) -> list[Record]: ...
+    def begun(self, run: str) -> Begun: ...
 
     def close_run(self, plan: Plan, outcome: Outcome, reason: str, at: str) -> None: ...
 
@@ -171,8 +171,8 @@ class _Driver:
                 await self._transport.close()
 
     async def _handled(self, event: Event) -> list[Action]:
-        # Both can take long: folding the records of a submitted run, and the sum that a long answer completes.
-        if isinstance(event, Submitted) or (isinstance(event, Received) and _length(event.message) >= MANY_WORDS):
+        # The sum that a long answer completes takes long.
+        if isinstance(event, Received) and _length(event.message) >= MANY_WORDS:
             self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
         else:
             self._federation, actions = handle(self._federation, event)
@@ -230,8 +230,8 @@ class _Driver:
             case BeginRun(plan):
                 self._queue.begin(plan, self._now())
                 return Submitted(plan)
-            case LoadRun(plan, on_demand):
-                return Submitted(plan, tuple(self._queue.records(plan.run)), on_demand)
+            case LoadRun(plan):
+                return Submitted(plan, self._queue.begun(plan.run))
             case CloseRun(plan, outcome, reason):
                 self._queue.close_run(plan, outcome, reason, self._now())
                 return None

@@ -57,9 +57,8 @@ WIDTH = 80
 # Defaults that depend on another key.
 UNSAID = {
     "min_sites": "all sites",
-    "max_questions": "2 (max_rounds + 2)",
+    "max_questions": "10 (max_rounds + 2)",
     "on_dropout": "the federation's",
-    "max_rejoins": "the federation's",
     "sites": "the federation's",
     "peers": "none",
     "ids_secret": "none",

@@ -69,9 +69,8 @@ def waits_now(store: Path) -> dict[str, str]:
 
 
 def still_waiting(summary: "RunSummary", waits: "Mapping[str, str]") -> str:
-    """What a run waits for. The status is up to 5 s old: a run that has ended since waits only for its models to be fetched."""
-    waiting = waits.get(summary.run, "")
-    return "" if summary.stop is not None and "fetch" not in waiting else waiting
+    """What a run waits for. The status is up to 5 s old: the run can have ended since."""
+    return waits.get(summary.run, "") if summary.stop is None else ""
 
 
 def warn_of_unsigned(sites: Sequence[str], identity: Path, *, quiet: bool = False) -> None:

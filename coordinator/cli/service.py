@@ -51,8 +51,8 @@ def serve(
 ) -> None:
     """Run the federation as a service. Sites stay connected, and runs come from the queue (`submit`). Logs go to stderr.
 
-    It resumes unfinished runs. SIGTERM drains: no run starts, finished runs are delivered, the others stay on record for the
-    next start. SIGHUP reads the list of sites and the certificates again; sessions stay open.
+    Unfinished runs begin again with the same sites. SIGTERM drains: no run starts, and unfinished runs begin again at the next
+    start. SIGHUP reads the list of sites and the certificates again; sessions stay open.
     """
     from coordinator.config.federation_toml import with_service
     from coordinator.observers.lines import LogLines
@@ -86,10 +86,9 @@ def run(
     port_file: PortFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Carry out one run and report its convergence. An unfinished run of the same plan is resumed. Exit when it is over.
+    """Carry out one run and report its convergence. Exit when it is over.
 
-    The plan is that of federation.toml, or of --study. A run whose sites have not all fetched its result is unfinished too:
-    the same command delivers it.
+    The plan is that of federation.toml, or of --study. An unfinished run of the same plan begins again with the same sites.
     """
     from coordinator.config.federation_toml import with_service
     from coordinator.observers import choose_observer

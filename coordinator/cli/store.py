@@ -24,16 +24,13 @@ def backup(
 
 
 def prune(
-    days: Annotated[float, typer.Option("--days", min=0, help="Prune runs that were closed more days ago than this.")],
+    days: Annotated[float, typer.Option("--days", min=0, help="Prune runs that ended more days ago than this.")],
     store: StoreOption = Path("runs.sqlite"),
-    models: Annotated[
-        bool, typer.Option("--models", help="Also remove results. A site that has not fetched its result loses it.")
-    ] = False,
 ) -> None:
     """Remove the rounds of old runs and shrink the file. Plans, outcomes and final figures stay."""
     from coordinator.store.maintenance import prune as forget
 
-    done = forget(existing(store), days, models=models)
+    done = forget(existing(store), days)
     typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} freed")
 
 

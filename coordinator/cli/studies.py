@@ -78,7 +78,7 @@ def submit(
 
 
 def _wait_for_end(run: str, store: Path, *, as_json: bool) -> None:
-    """Show what the run waits for until it has ended and its sites have their models; its exit code."""
+    """Show what the run waits for until it has ended; its exit code."""
     from coordinator.cli.format import run_line
     from coordinator.store.summaries import Summaries
     from coreg_core.protocol.outcomes import Outcome, exit_code
@@ -87,7 +87,7 @@ def _wait_for_end(run: str, store: Path, *, as_json: bool) -> None:
     summaries, said, seen = Summaries(store, read_only=True), "", time.monotonic()
     while True:
         found = next((each for each in summaries.runs() if each.run == run), None)
-        if found is not None and found.stop is not None and found.closed is not None:
+        if found is not None and found.stop is not None:
             break
         seen = time.monotonic() if is_held(store) else seen
         if time.monotonic() - seen > RESTART_SECONDS:
@@ -114,7 +114,7 @@ def cancel(
         str, typer.Option("--reason", help="The reason that its sites receive.")
     ] = "cancelled by the operator",
 ) -> None:
-    """End a run, queued or under way. A cancelled run is not resumed."""
+    """End a run, queued or under way. A cancelled run does not begin again."""
     from coordinator.store.queue import Queue
     from coreg_wire.clock import timestamp
 

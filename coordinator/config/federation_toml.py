@@ -145,7 +145,6 @@ class FederationSection(Section):
     sites: tuple[str, ...] = Field(min_length=1, max_length=10_000)
     min_sites: int | None = Field(default=None, ge=1)
     on_dropout: DropoutPolicy = Membership.on_dropout
-    max_rejoins: int = Field(default=Membership.max_rejoins, ge=0, le=1000)
 
     @field_validator("name")
     @classmethod
@@ -172,7 +171,7 @@ class FederationSection(Section):
     @property
     def membership(self) -> Membership:
         """The section as a term of the plan."""
-        return Membership(self.sites, self.min_sites or len(self.sites), self.on_dropout, self.max_rejoins)
+        return Membership(self.sites, self.min_sites or len(self.sites), self.on_dropout)
 
 
 class ServiceSection(Section):

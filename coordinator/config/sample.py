@@ -14,8 +14,6 @@ sites = ["site-a", "site-b", "site-c"]
 # Fewest sites of a run (default: all). On dropout of a site: "wait" or "continue" without it.
 # min_sites = 3
 # on_dropout = "wait"
-# With "continue": how often a dropped site can rejoin.
-# max_rejoins = 5
 
 [model]
 # "additive": the score of an instance is a sum of one part of each site. It pays where sites have different columns of the same

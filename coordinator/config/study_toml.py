@@ -32,7 +32,6 @@ class StudySection(Section):
     sites: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=10_000)
     min_sites: int | None = Field(default=None, ge=1)
     on_dropout: DropoutPolicy | None = None
-    max_rejoins: int | None = Field(default=None, ge=0, le=1000)
 
     @field_validator("name")
     @classmethod
@@ -71,7 +70,8 @@ class Study(Computed):
                 raise UsageError(f"study {study.name}: scoring needs the run store, for the models of an earlier run.")
             found = trained(objective.of_run)
             objective = replace(objective, of_run=found.run, trained=found.objective)
-            sites, least, dropout = found.sites, len(found.sites), "wait"
+            sites, dropout = found.sites, "wait"
+            least = study.min_sites or min(3, len(sites))  # with two, each could compute the other's part
         if isinstance(objective, Alignment):
             least, dropout = len(sites), "wait"
         membership = FederationSection(
@@ -79,7 +79,6 @@ class Study(Computed):
             sites=sites,
             min_sites=least,
             on_dropout=dropout,
-            max_rejoins=federation.max_rejoins if study.max_rejoins is None else study.max_rejoins,
         ).membership
         return Plan(
             run=uuid.uuid4().hex[:12],

@@ -7,7 +7,7 @@ for each phase. The entry is the handler, or `nothing` if the event has no effec
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, get_args
 
-from coordinator.machine import delivery, membership, notices, steps
+from coordinator.machine import ending, membership, notices, steps
 from coordinator.machine.events import (
     Action,
     Breached,
@@ -21,10 +21,11 @@ from coordinator.machine.events import (
     SiteLost,
 )
 from coordinator.machine.phases import Phase, Timeouts, Transition
-from coordinator.machine.run import Run, RunUpdate, Volatile
-from coordinator.machine.state import RunState
+from coordinator.machine.records import Begun
+from coordinator.machine.run import Run, RunUpdate
 from coreg_core.protocol.messages import Answer, Approval, Fault, Fetched, FromSite, Hello, Leaving, Offer, PlanRefused
 from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 
 E = TypeVar("E", bound="RunEvent | Received[Any]")
 Handler: TypeAlias = Callable[[RunUpdate, E], None]
@@ -35,75 +36,43 @@ def nothing(_update: RunUpdate, _event: object) -> None:
     """The event has no effect in this phase."""
 
 
-# --- sessions -----------------------------------------------------------------------------------------------------
-
-
-def _breached(update: RunUpdate, event: Breached) -> None:
-    if event.site in update.live.here:
-        reason = f"{event.site} broke the protocol: {event.reason}"
-        membership.exclude(update, event.site, Outcome.SITE_FAULT, reason)
-
-
-def _fetched_already(update: RunUpdate, event: Received[Fetched]) -> None:
-    """A site answers the plan with `Fetched`: it has the end of this run, and these records have none."""
-    delivery.end(
-        update,
-        Outcome.DAMAGED,
-        f"{event.site} already has the result of run {update.run.name}, so the coordinator's records are older than "
-        "the sites' (was a backup restored?). The sites keep their models. Submit the study again for a new run.",
-    )
-
-
 # --- time and the operator ----------------------------------------------------------------------------------------
 
 
 def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
     run, missing = update.run, update.run.awaited
-    if len(update.live.here) >= run.plan.membership.min_sites:
-        update.notify(notices.GoingOnWithout(run.name, missing, "join in time"))
+    if membership.go_on_without(update, missing, len(run.here), "join in time"):
         membership.propose(update)
     else:
-        names = ", ".join(missing)
-        delivery.end(update, Outcome.TOO_FEW_SITES, f"{names} did not join within {run.timeouts.join:g} s")
+        ending.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not join within {run.timeouts.join:g} s")
 
 
 def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
     if membership.wait_for_operators(update):
         return
-    ready = membership.agreeing(update, membership.counted_on(update))
+    ready = membership.agreeing(update)
     run, missing = update.run, update.run.awaited
-    late = (
-        f"approve the plan within {run.timeouts.approval:g} s" if update.live.operators else "accept the plan in time"
-    )
-    terms = run.plan.membership
-    enough = len(ready) >= terms.min_sites
-    first = not run.recorded.participants
-    if enough and (first or terms.on_dropout == "continue" or set(ready) >= set(run.recorded.participants)):
-        update.notify(notices.GoingOnWithout(run.name, missing, late))
+    late = f"approve the plan within {run.timeouts.approval:g} s" if run.operators else "accept the plan in time"
+    if membership.go_on_without(update, missing, len(ready), late):
         membership.begin(update, ready)
     else:
-        why = "".join(f"; {reason}" for reason in dict.fromkeys(run.live.dismissed.values()))
-        delivery.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}{why}")
-
-
-def _not_back(update: RunUpdate, _event: DeadlinePassed) -> None:
-    names = ", ".join(update.run.awaited) or "enough sites"
-    delivery.end(update, Outcome.STALLED, f"{names} did not reconnect within {update.run.timeouts.stall:g} s")
+        why = "".join(f"; {reason}" for reason in dict.fromkeys(run.dismissed.values()))
+        ending.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}{why}")
 
 
 def _interrupted(update: RunUpdate, _event: Interrupted) -> None:
-    # Not recorded as an end: the next process resumes the run. Agents reconnect automatically.
+    # Not recorded as an end: the next process begins the run again. Agents reconnect automatically.
     update.finish(Transition.INTERRUPTED, Outcome.INTERRUPTED, "")
 
 
 def _cancelled(update: RunUpdate, event: Cancelled) -> None:
-    # Recorded as an end, unlike an interruption: the run is not resumed.
-    delivery.end(update, Outcome.CANCELLED, event.reason)
+    # Recorded as an end, unlike an interruption: the run does not begin again.
+    ending.end(update, Outcome.CANCELLED, event.reason)
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
 
-_PHASES = (Phase.ENROLLING, Phase.RETURNING, Phase.PLANNING, Phase.ASKING, Phase.STALLED, Phase.DELIVERING, Phase.DONE)
+_PHASES = (Phase.ENROLLING, Phase.PLANNING, Phase.ASKING, Phase.STALLED, Phase.ENDING, Phase.DONE)
 Row: TypeAlias = tuple[type, Mapping[Phase, Handler[Any]]]
 
 
@@ -115,57 +84,41 @@ def _message(kind: type[M], *handlers: "Handler[Received[M]]") -> Row:
     return kind, dict(zip(_PHASES, handlers, strict=True))
 
 
-# ENROLLING, RETURNING, PLANNING, ASKING, STALLED, DELIVERING, DONE
+# ENROLLING, PLANNING, ASKING, STALLED, ENDING, DONE
 TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
     [
-        _event(SiteJoined, membership.enrol, *(5 * (membership.invite,)), nothing),
-        _event(SiteLost, *(5 * (membership.left,)), delivery.left, nothing),
-        _event(Breached, membership.left, *(5 * (_breached,)), nothing),
-        _message(Leaving, *(5 * (membership.left,)), delivery.left, nothing),
-        _message(Offer, nothing, *(5 * (membership.offered,)), nothing),
-        _message(PlanRefused, nothing, *(5 * (membership.refused,)), nothing),
-        _message(Approval, nothing, membership.approval, membership.approval, *(4 * (nothing,))),
-        _message(Answer, nothing, nothing, *(3 * (steps.answered,)), nothing, nothing),
-        _message(Fault, nothing, nothing, nothing, steps.faulted, steps.faulted, nothing, nothing),
-        _message(Fetched, nothing, *(4 * (_fetched_already,)), delivery.fetched, nothing),
-        _event(HeadCountersigned, *(5 * (nothing,)), delivery.countersigned, nothing),
+        _event(SiteJoined, membership.enrol, *(3 * (membership.invite,)), membership.greet, nothing),
+        _event(SiteLost, *(4 * (ending.departed,)), ending.left, nothing),
+        _event(Breached, ending.departed, *(3 * (membership.breached,)), ending.left, nothing),
+        _message(Leaving, *(4 * (ending.departed,)), ending.left, nothing),
+        _message(Offer, nothing, *(3 * (membership.offered,)), nothing, nothing),
+        _message(PlanRefused, nothing, *(3 * (membership.refused,)), nothing, nothing),
+        _message(Approval, nothing, membership.approval, *(4 * (nothing,))),
+        _message(Answer, nothing, nothing, *(2 * (steps.answered,)), nothing, nothing),
+        _message(Fault, nothing, nothing, *(2 * (steps.faulted,)), nothing, nothing),
+        _message(Fetched, *(4 * (nothing,)), ending.fetched, nothing),
+        _event(HeadCountersigned, *(4 * (nothing,)), ending.countersigned, nothing),
         _event(
-            DeadlinePassed,
-            _not_joined,
-            _not_planned,
-            _not_planned,
-            steps.out_of_time,
-            _not_back,
-            delivery.out_of_time,
-            nothing,
+            DeadlinePassed, _not_joined, _not_planned, steps.out_of_time, steps.not_back, ending.out_of_time, nothing
         ),
-        _event(Interrupted, *(5 * (_interrupted,)), delivery.interrupted, nothing),
-        _event(Cancelled, *(5 * (_cancelled,)), nothing, nothing),
+        _event(Interrupted, *(4 * (_interrupted,)), ending.interrupted, nothing),
+        _event(Cancelled, *(4 * (_cancelled,)), nothing, nothing),
     ]
 )
 assert TABLE.keys() == {*get_args(RunEvent), *get_args(FromSite)} - {Hello}, "every event has its row"
 
 
-def begin(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None = None) -> tuple[Run, list[Action]]:
-    """The first state and actions of a run: new, unfinished, or ended.
-
-    ``only``: if the run has ended, the connected sites; no other site is awaited.
-    """
-    if recorded.ended is not None:
-        update = delivery.resumed(recorded, timeouts, only)
-        return update.run, update.actions
-    phase = Phase.ENROLLING if recorded.attempt < 0 else Phase.RETURNING
-    update = RunUpdate(Run(recorded, Volatile(phase, attempt=recorded.attempt + 1), timeouts))
-    if (last := membership.cannot_go_on_without(recorded)) is not None:  # killed between the exclusion and the end
-        delivery.end(update, last.outcome, last.reason)
-        return update.run, update.actions
-    name, awaited = recorded.plan.run, update.run.awaited
-    if not recorded.plan.masked:
-        update.notify(notices.AnswersInClear(name))
-    if phase is Phase.ENROLLING:
-        update.notify(notices.RunBegan(name, awaited, timeouts.join))
+def begin(plan: Plan, timeouts: Timeouts, begun: Begun) -> tuple[Run, list[Action]]:
+    """The first state and actions of a run, or of an unfinished one that begins again."""
+    attempt = begun.attempt + 1
+    update = RunUpdate(Run(plan, timeouts, attempt=attempt, participants=begun.participants, done=begun.steps))
+    awaited = update.run.awaited
+    if not plan.masked:
+        update.notify(notices.AnswersInClear(plan.run))
+    if begun.participants:
+        update.notify(notices.RunTakenUp(plan.run, attempt, awaited, timeouts.join))
     else:
-        update.notify(notices.RunTakenUp(name, recorded.steps, awaited, timeouts.join))
+        update.notify(notices.RunBegan(plan.run, awaited, timeouts.join))
     update.deadline(timeouts.join)
     return update.run, update.actions
 
@@ -175,5 +128,4 @@ def handle(run: Run, event: "RunEvent | Received[FromSite]") -> tuple[Run, list[
     update = RunUpdate(run)
     kind = type(event.message) if isinstance(event, Received) else type(event)
     TABLE[kind][run.phase](update, event)
-    steps.settle(update)
     return update.run, update.actions

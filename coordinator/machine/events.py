@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from coordinator.machine.notices import Notice
-from coordinator.machine.records import HeadSigned, Record
+from coordinator.machine.records import NOT_BEGUN, Begun, HeadSigned, Record
 from coreg_core.protocol.messages import Fetched, FromSite, Hello, ToSite
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -80,12 +80,12 @@ class HeadCountersigned:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The operator stops the process: every run stays resumable."""
+    """The operator stops the process: every run stays unfinished."""
 
 
 @dataclass(frozen=True)
 class Draining:
-    """The operator stops the service: no run starts, finished runs are delivered, the others stay resumable."""
+    """The operator stops the service: no run starts, runs that have ended send their end, the others stay unfinished."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,10 @@ class QueueRead:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run to carry out, with its records if it has begun.
-
-    ``on_demand``: the run has ended, and was loaded for a connected site that has not fetched it; no other site is awaited.
-    """
+    """A run to carry out, and what the store has of it."""
 
     plan: Plan
-    records: tuple[Record, ...] = ()
-    on_demand: bool = False
+    begun: Begun = NOT_BEGUN
 
 
 @dataclass(frozen=True)
@@ -139,9 +135,8 @@ class Reconfigured:
 
 # Events of one run. The rows of its dispatch table are these classes and the classes of the messages in `Received`.
 RunEvent: TypeAlias = SiteJoined | SiteLost | Breached | DeadlinePassed | Interrupted | Cancelled | HeadCountersigned
-Event: TypeAlias = (
-    RunEvent | Received[Any] | AccessRefused | Draining | QueueChanged | QueueRead | Submitted | Revoked | Reconfigured
-)
+OfService: TypeAlias = AccessRefused | Draining | QueueChanged | QueueRead | Submitted | Revoked | Reconfigured
+Event: TypeAlias = RunEvent | Received[Any] | OfService
 
 
 # --- actions ------------------------------------------------------------------------------------------------------
@@ -218,10 +213,9 @@ class BeginRun:
 
 @dataclass(frozen=True)
 class LoadRun:
-    """Read the records of a run; `Submitted` follows."""
+    """Read what the store has of an unfinished run; `Submitted` follows."""
 
     plan: Plan
-    on_demand: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,17 +235,5 @@ class Countersign:
     fetched: Fetched
 
 
-Action: TypeAlias = (
-    Send
-    | Reject
-    | Expect
-    | Persist
-    | SetDeadline
-    | Notify
-    | Finish
-    | ReadQueue
-    | BeginRun
-    | LoadRun
-    | CloseRun
-    | Countersign
-)
+OfRun: TypeAlias = Send | Expect | Persist | SetDeadline | Notify | Finish | Countersign
+Action: TypeAlias = OfRun | Reject | ReadQueue | BeginRun | LoadRun | CloseRun

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from coordinator.machine import dispatch, notices, scheduler
-from coordinator.machine.delivery import unfetched
 from coordinator.machine.events import (
     AccessRefused,
     Action,
@@ -29,18 +28,18 @@ from coordinator.machine.events import (
     Reject,
     Revoked,
     RunEvent,
-    Send,
     SetDeadline,
     SiteJoined,
     SiteLost,
     Submitted,
 )
 from coordinator.machine.phases import Phase, Timeouts
+from coordinator.machine.records import NOT_BEGUN, Begun
 from coordinator.machine.run import Run
 from coordinator.machine.scheduler import REST_SECONDS, Scheduler
-from coordinator.machine.state import RunState, resume
-from coreg_core.protocol.messages import PROTOCOL_VERSION, Fetched, Finished, FromSite, Hello, Leaving
+from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, Hello, Leaving
 from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,6 @@ class Federation:
     """Open sessions by site, and runs by name.
 
     ``sites`` can join whether or not a run needs them. A simulation has no scheduler and ends with its first runs.
-    ``unconfirmed`` are the (site, run) pairs whose session received the end and has not confirmed it.
     """
 
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -56,7 +54,6 @@ class Federation:
     scheduler: Scheduler | None = None
     sessions: Mapping[str, Hello] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
-    unconfirmed: frozenset[tuple[str, str]] = frozenset()
     stopping: bool = False
 
     @property
@@ -68,13 +65,13 @@ class Federation:
 
     @property
     def computing(self) -> list[Run]:
-        """The active runs, without those in delivery."""
-        return [run for run in self.runs.values() if run.phase not in (Phase.DELIVERING, Phase.DONE)]
+        """The active runs, without those that have ended."""
+        return [run for run in self.runs.values() if run.phase not in (Phase.ENDING, Phase.DONE)]
 
 
-def begin(recorded: RunState, timeouts: Timeouts) -> tuple[Federation, list[Action]]:
-    """One run without a scheduler, for simulations: new, unfinished, or ended and not yet fetched."""
-    return _put_in(Federation(timeouts), recorded, on_demand=False)
+def begin(plan: Plan, timeouts: Timeouts, begun: Begun = NOT_BEGUN) -> tuple[Federation, list[Action]]:
+    """One run without a scheduler, for simulations: new, or an unfinished one that begins again."""
+    return _put_in(Federation(timeouts), plan, begun)
 
 
 def handle(federation: Federation, event: Event) -> tuple[Federation, list[Action]]:
@@ -83,8 +80,6 @@ def handle(federation: Federation, event: Event) -> tuple[Federation, list[Actio
     if federation.scheduler is not None:
         federation, more = _settle(federation)
         actions += more
-        ends = {(a.site, a.message.run) for a in actions if isinstance(a, Send) and isinstance(a.message, Finished)}
-        federation = replace(federation, unconfirmed=federation.unconfirmed | ends) if ends else federation
     return federation, actions
 
 
@@ -100,7 +95,7 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
             return federation, [Notify(notices.AccessDenied(name, reason))]
         case DeadlinePassed(run, token):
             if run in federation.runs:
-                return _tell(federation, [run] if federation.runs[run].live.token == token else [], event)
+                return _tell(federation, [run] if federation.runs[run].token == token else [], event)
             return _scheduled(federation, lambda plan: scheduler.rested(plan, run)), []
         case Interrupted():
             return _tell(replace(federation, stopping=True), federation.runs, event)
@@ -113,11 +108,11 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
         case QueueRead(waiting, cancelled):
             federation = _scheduled(federation, lambda plan: scheduler.with_queue(plan, waiting, federation.runs))
             return _cancelled(federation, cancelled)
-        case Submitted(plan, records, on_demand):
+        case Submitted(plan, begun):
             federation = _scheduled(federation, lambda scheduled: scheduler.started(scheduled, plan.run))
             if federation.stopping:
-                return federation, []  # it is on record: the next process resumes it
-            return _put_in(federation, resume(plan, records), on_demand=on_demand)
+                return federation, []  # it is in the store: the next process begins it again
+            return _put_in(federation, plan, begun)
         case Cancelled(run, reason):
             return _cancelled(federation, {run: reason})
         case HeadCountersigned(run):
@@ -139,12 +134,12 @@ def _scheduled(federation: Federation, change: "scheduler.Change") -> Federation
     return replace(federation, scheduler=change(federation.scheduler))
 
 
-def _put_in(federation: Federation, recorded: RunState, *, on_demand: bool) -> tuple[Federation, list[Action]]:
-    """Begin or resume a run. Open sessions join it at once."""
-    run, actions = dispatch.begin(recorded, federation.timeouts, frozenset(federation.sessions) if on_demand else None)
+def _put_in(federation: Federation, plan: Plan, begun: Begun) -> tuple[Federation, list[Action]]:
+    """Begin a run. Open sessions join it at once."""
+    run, actions = dispatch.begin(plan, federation.timeouts, begun)
     federation = replace(federation, runs={**federation.runs, run.name: run})
     for site in sorted(federation.sessions):
-        if site in run.plan.sites:
+        if site in plan.sites:
             federation, more = _tell(federation, [run.name], SiteJoined(federation.sessions[site]))
             actions += more
     return federation, actions
@@ -156,9 +151,8 @@ def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
     assert plan is not None
     over = [run for run in federation.runs.values() if run.phase is Phase.DONE]
     for run in over:
-        outcome = Outcome.INTERRUPTED if run.live.ending is None else run.live.ending[0]
-        ended = run.recorded.ended is not None
-        plan = scheduler.finished(plan, run.plan, outcome, unfetched(run.recorded), on_record=ended)
+        outcome = Outcome.INTERRUPTED if run.ending is None else run.ending[0]
+        plan = scheduler.finished(plan, run.plan, outcome, on_record=run.final)
         if run.name in plan.parked:
             actions.append(SetDeadline(run.name, 0, min(REST_SECONDS, federation.timeouts.round)))
     if over:
@@ -188,14 +182,10 @@ def _joined(federation: Federation, joined: SiteJoined, hello: Hello) -> tuple[F
         # The rejected session has already replaced the site's earlier one.
         federation, actions = _ended(federation, site, SiteLost(site, "its session was replaced"))
         return federation, [Reject(site, reason), Notify(notices.SessionRejected(site, reason)), *actions]
-    federation = replace(_new_session(federation, site), sessions={**federation.sessions, site: hello})
+    federation = replace(federation, sessions={**federation.sessions, site: hello})
     opened: list[Action] = []
-    if (plan := federation.scheduler) is not None:
+    if federation.scheduler is not None:
         opened.append(Notify(notices.SessionOpened(site, hello.release, joined.until)))
-        loads = scheduler.to_deliver(plan, site, federation.runs)
-        starting = {**plan.starting, **{load.plan.run: load.plan for load in loads}}
-        federation = replace(federation, scheduler=replace(plan, starting=starting))
-        opened += loads
     federation, actions = _tell(federation, _runs_of(federation, site), joined)
     return federation, [*opened, *actions]
 
@@ -229,12 +219,7 @@ def _received(federation: Federation, received: Received[FromSite]) -> tuple[Fed
             return federation, [Reject(site, reason), *actions]
         case message:
             run = federation.runs.get(message.run)
-            if isinstance(message, Fetched) and (site, message.run) in federation.unconfirmed:
-                federation = replace(federation, unconfirmed=federation.unconfirmed - {(site, message.run)})
-                if run is not None and run.phase is not Phase.DELIVERING:
-                    return federation, []  # the run was resumed since: the message confirms its earlier end
-            # A run ignores a site that it dismissed, or whose session it never saw.
-            heard = run is not None and site in run.plan.sites and site in run.live.here
+            heard = run is not None and site in run.here  # not a site that it dismissed, or whose session it never saw
             return _tell(federation, [message.run] if heard else [], received)
 
 
@@ -244,18 +229,12 @@ def _ended(
     if site not in federation.sessions:
         return federation, []  # it was rejected or replaced
     sessions = {name: hello for name, hello in federation.sessions.items() if name != site}
-    federation = replace(_new_session(federation, site), sessions=sessions)
+    federation = replace(federation, sessions=sessions)
     federation, actions = _tell(federation, _runs_of(federation, site), event)
     if federation.scheduler is not None:
         reason = event.message.reason if isinstance(event, Received) else event.reason
         actions.append(Notify(notices.SessionEnded(site, reason)))
     return federation, actions
-
-
-def _new_session(federation: Federation, site: str) -> Federation:
-    if not federation.unconfirmed:
-        return federation
-    return replace(federation, unconfirmed=frozenset(end for end in federation.unconfirmed if end[0] != site))
 
 
 def _expel(federation: Federation, site: str, reason: str) -> tuple[Federation, list[Action]]:

@@ -27,19 +27,10 @@ class AnswersInClear:
 
 @dataclass(frozen=True)
 class RunTakenUp:
-    """An unfinished run is resumed and waits for its participants."""
+    """An unfinished run begins again after so many attempts, and waits for its participants."""
 
     run: str
-    steps: int
-    awaited: tuple[str, ...]
-    seconds: float = field(default=inf, compare=False)  # the timeout
-
-
-@dataclass(frozen=True)
-class DeliveryTakenUp:
-    """An ended run waits for sites that have not fetched their models."""
-
-    run: str
+    attempts: int
     awaited: tuple[str, ...]
     seconds: float = field(default=inf, compare=False)  # the timeout
 
@@ -163,7 +154,7 @@ class MembersAre:
 
 @dataclass(frozen=True)
 class KeysChanged:
-    """These sites reconnected with new keys. All sites exchange keys again and continue from the last common sum."""
+    """These sites restarted, so their keys are new. ``attempt`` is the next one."""
 
     run: str
     attempt: int
@@ -192,7 +183,7 @@ class StepAnswered:
 
 @dataclass(frozen=True)
 class LedgerDoubtful:
-    """The head of a site's ledger could not be countersigned, or the ledger is shorter than before. The site has its models."""
+    """The head of a site's ledger could not be countersigned, or the ledger is shorter than before. The site has its result."""
 
     run: str
     site: str
@@ -200,16 +191,8 @@ class LedgerDoubtful:
 
 
 @dataclass(frozen=True)
-class NotFetched:
-    """These sites did not fetch the result in time. They can fetch it while the store has it."""
-
-    run: str
-    sites: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class RunEnded:
-    """How the run ended; delivery follows."""
+    """How the run ended."""
 
     run: str
     outcome: Outcome
@@ -230,7 +213,7 @@ class Listening:
 
 @dataclass(frozen=True)
 class RunStarted:
-    """A run of this study was started, or resumed from its records."""
+    """A run of this study was started; ``resumed``: begun again."""
 
     run: str
     study: str
@@ -261,7 +244,7 @@ class NotReloaded:
 
 @dataclass(frozen=True)
 class ServiceDraining:
-    """The operator stops the service. These runs are delivered, or resumed at the next start."""
+    """The operator stops the service. These runs begin again at the next start."""
 
     runs: tuple[str, ...]
 
@@ -271,38 +254,11 @@ class Stopped:
     """The service has ended."""
 
 
-Notice: TypeAlias = (
-    Listening
-    | RunStarted
-    | CertificateExpires
-    | Reloaded
-    | NotReloaded
-    | ServiceDraining
-    | Stopped
-    | RunBegan
-    | AnswersInClear
-    | RunTakenUp
-    | DeliveryTakenUp
-    | Joined
-    | Left
-    | PlanSent
-    | PlanAcceptedBy
-    | ApprovalAwaited
-    | Approved
-    | SiteDismissed
-    | SessionRejected
-    | AccessDenied
-    | SessionOpened
-    | SessionEnded
-    | GoingOnWithout
-    | MembersAre
-    | KeysChanged
-    | Stalled
-    | StepAnswered
-    | LedgerDoubtful
-    | NotFetched
-    | RunEnded
-)
+OfSessions: TypeAlias = SessionRejected | AccessDenied | SessionOpened | SessionEnded | Joined | Left | SiteDismissed
+OfPlans: TypeAlias = RunBegan | AnswersInClear | RunTakenUp | PlanSent | PlanAcceptedBy | ApprovalAwaited | Approved
+OfSteps: TypeAlias = GoingOnWithout | MembersAre | KeysChanged | Stalled | StepAnswered | LedgerDoubtful | RunEnded
+OfService: TypeAlias = Listening | RunStarted | CertificateExpires | Reloaded | NotReloaded | ServiceDraining | Stopped
+Notice: TypeAlias = OfSessions | OfPlans | OfSteps | OfService
 _BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Notice)}
 
 

@@ -1,6 +1,6 @@
 """The phases of a run and the table of their transitions. docs/reference/protocol.md shows the table.
 
-A handler (membership.py, steps.py, delivery.py) turns an event into at most one `Transition`, and the table gives the next
+A handler (membership.py, steps.py, ending.py) turns an event into at most one `Transition`, and the table gives the next
 phase. A transition that the table does not have is a defect of ours and raises `InvalidTransition`.
 """
 
@@ -13,11 +13,10 @@ class Phase(Enum):
     """The phase of a run."""
 
     ENROLLING = "waiting for sites to join"
-    RETURNING = "resumed: waiting for participants to reconnect and accept the plan"
     PLANNING = "waiting for sites to accept the plan"
     ASKING = "waiting for the answers to a step"
     STALLED = "waiting for sites that are missing"
-    DELIVERING = "over; sites are fetching their models"
+    ENDING = "over; connected sites receive the end"
     DONE = "over"
 
 
@@ -34,17 +33,16 @@ class Transition(Enum):
 
 _OPEN = {  # of every open phase
     Transition.PROPOSED: Phase.PLANNING,
-    Transition.ENDED: Phase.DELIVERING,
+    Transition.ENDED: Phase.ENDING,
     Transition.INTERRUPTED: Phase.DONE,
 }
 _ASKED = {Transition.ASKED: Phase.ASKING}
 TRANSITIONS: Mapping[Phase, Mapping[Transition, Phase]] = {
     Phase.ENROLLING: _OPEN,
-    Phase.RETURNING: _OPEN | _ASKED,
     Phase.PLANNING: _OPEN | _ASKED,
     Phase.ASKING: _OPEN | _ASKED | {Transition.STALLED: Phase.STALLED},
     Phase.STALLED: _OPEN | _ASKED,
-    Phase.DELIVERING: {Transition.CLOSED: Phase.DONE, Transition.INTERRUPTED: Phase.DONE},
+    Phase.ENDING: {Transition.CLOSED: Phase.DONE, Transition.INTERRUPTED: Phase.DONE},
     Phase.DONE: {},
 }
 

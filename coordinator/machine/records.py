@@ -1,41 +1,23 @@
-"""Records that a run writes before it acts: plain frozen values, from which `state.resume` restores its state.
+"""Records that a run writes before it acts, and what a store has of an unfinished run: plain frozen values.
 
 No record has a number that a site computed from its rows.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from coreg_core.protocol.messages import Countersigned, Head, Report
+from coreg_core.protocol.messages import Countersigned, Report
 from coreg_core.protocol.outcomes import Outcome
 
 Sites: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class SiteExcluded:
-    """The site is excluded from the run permanently."""
-
-    site: str
-    outcome: Outcome
-    reason: str
-
-
-@dataclass(frozen=True)
 class AttemptBegan:
-    """The participants from now on. ``steps`` counts the steps of the run so far.
-
-    ``data`` has the digest of the rows of each site that ever took part. ``returns`` counts how often each site rejoined.
-    ``dropped`` has, for each site that is dropped now, the number of steps before.
-    """
+    """An attempt begins with these sites, in site order."""
 
     attempt: int
     participants: Sites
-    steps: int = 0
-    data: Mapping[str, str] = field(default_factory=dict)
-    returns: Mapping[str, int] = field(default_factory=dict)
-    dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,11 +32,10 @@ class StepDone:
 
 @dataclass(frozen=True)
 class Ended:
-    """The run has ended. ``heads`` are the sites' last heads if the computation has ended; their sites have models."""
+    """The run has ended. If the computation has ended, all participants have stored its result."""
 
     outcome: Outcome
     reason: str
-    heads: tuple[Head, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,16 +51,19 @@ class HeadSigned:
     receipt: Countersigned
 
 
-@dataclass(frozen=True)
-class Delivered:
-    """The site has stored the run's end and its models."""
-
-    site: str
+Record: TypeAlias = AttemptBegan | StepDone | Ended | HeadSigned
 
 
 @dataclass(frozen=True)
-class Closed:
-    """No site is awaited: the same command begins a new run."""
+class Begun:
+    """What the store has of an unfinished run: its last attempt and the number of steps over all attempts.
+
+    Before the first attempt ``attempt`` is -1 and there are no participants.
+    """
+
+    attempt: int = -1
+    participants: Sites = ()
+    steps: int = 0
 
 
-Record: TypeAlias = SiteExcluded | AttemptBegan | StepDone | Ended | HeadSigned | Delivered | Closed
+NOT_BEGUN = Begun()

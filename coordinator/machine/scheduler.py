@@ -1,7 +1,7 @@
-"""The scheduler: starts, parks, cancels and delivers runs. Pure functions of the queue and the sessions.
+"""The scheduler: starts, parks and cancels runs. Pure functions of the queue and the sessions.
 
 Runs overlap up to a limit if all of them compute with the same number of threads, since another number changes the bits of
-sums. Runs of an earlier process are resumed before the queue. A stalled run is parked, and resumes when its sites reconnect.
+sums. Runs of an earlier process go before the queue. A stalled run is parked, and begins again when its sites reconnect.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,17 +13,9 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
 PARKED = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
-REST_SECONDS = 5.0  # minimum pause before a parked run is resumed: its sites may be unstable
+REST_SECONDS = 5.0  # minimum pause before a parked run begins again: its sites may be unstable
 
 Start: TypeAlias = BeginRun | LoadRun
-
-
-@dataclass(frozen=True)
-class Undelivered:
-    """A run that has ended, and the sites that have not fetched its end."""
-
-    plan: Plan
-    sites: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -37,7 +29,6 @@ class Scheduler:
     parked: Mapping[str, tuple[Plan, bool]] = field(
         default_factory=dict
     )  # stalled, and whether the pause of each is over
-    undelivered: Mapping[str, Undelivered] = field(default_factory=dict)  # ended, and not fetched by all sites
     starting: Mapping[str, Plan] = field(default_factory=dict)  # requested from the store
     draining: bool = False  # no further run starts
 
@@ -100,19 +91,11 @@ def started(scheduler: Scheduler, run: str) -> Scheduler:
     return replace(scheduler, starting={name: plan for name, plan in scheduler.starting.items() if name != run})
 
 
-def finished(
-    scheduler: Scheduler, plan: Plan, outcome: Outcome, unfetched: Collection[str], *, on_record: bool
-) -> Scheduler:
-    """A run is over: park it if it stalled, and keep the list of sites that have not fetched its end.
-
-    ``on_record``: its end is recorded, so it cannot be resumed.
-    """
-    if outcome in PARKED and not (on_record or scheduler.draining or scheduler.exit_when_idle):
-        return replace(scheduler, parked={**scheduler.parked, plan.run: (plan, False)})
-    others = {run: kept for run, kept in scheduler.undelivered.items() if run != plan.run}
-    if unfetched:
-        others[plan.run] = Undelivered(plan, frozenset(unfetched))
-    return replace(scheduler, undelivered=others)
+def finished(scheduler: Scheduler, plan: Plan, outcome: Outcome, *, on_record: bool) -> Scheduler:
+    """A run is over: park it if it stalled. ``on_record``: its end is recorded, so it does not begin again."""
+    if outcome not in PARKED or on_record or scheduler.draining or scheduler.exit_when_idle:
+        return scheduler
+    return replace(scheduler, parked={**scheduler.parked, plan.run: (plan, False)})
 
 
 def rested(scheduler: Scheduler, run: str) -> Scheduler:
@@ -133,13 +116,3 @@ def cancel(scheduler: Scheduler, reasons: Mapping[str, str]) -> tuple[Scheduler,
         parked={run: kept for run, kept in scheduler.parked.items() if run not in reasons},
     )
     return changed, closed
-
-
-def to_deliver(scheduler: Scheduler, site: str, under_way: Collection[str]) -> list[LoadRun]:
-    """The ended runs that this site has not fetched. They are loaded when it connects."""
-    busy = {*under_way, *scheduler.starting}
-    return [
-        LoadRun(kept.plan, on_demand=True)
-        for run, kept in scheduler.undelivered.items()
-        if site in kept.sites and run not in busy
-    ]

@@ -15,7 +15,6 @@ _GRAVE = (
     n.GoingOnWithout,
     n.Stalled,
     n.LedgerDoubtful,
-    n.NotFetched,
     n.CertificateExpires,
     n.NotReloaded,
 )
@@ -31,11 +30,9 @@ def message_for(notice: n.Notice) -> str:
     match notice:
         case n.RunBegan(run=run, awaited=awaited, seconds=seconds):
             return f"run {run}: waiting for {', '.join(awaited)} to connect ({at_most(seconds)})"
-        case n.RunTakenUp(run=run, steps=steps, awaited=awaited, seconds=seconds):
-            return f"resuming run {run} after {steps} steps: waiting for {', '.join(awaited)} to reconnect ({at_most(seconds)})"
-        case n.DeliveryTakenUp(run=run, awaited=awaited, seconds=seconds):
-            waiting = f": waiting for {', '.join(awaited)} to fetch the result ({at_most(seconds)})" if awaited else ""
-            return f"run {run} has ended{waiting}"
+        case n.RunTakenUp(run=run, attempts=attempts, awaited=awaited, seconds=seconds):
+            after = f"after {attempts} attempt{'s' * (attempts != 1)}"
+            return f"run {run} begins again {after}: waiting for {', '.join(awaited)} to connect ({at_most(seconds)})"
         case n.Joined(site=site, here=here, of=of):
             return f"{site} joined ({here} of {of})"
         case n.Left(site=site, reason=reason, lost=lost):
@@ -66,19 +63,17 @@ def message_for(notice: n.Notice) -> str:
                 'with known features. With [privacy] aggregation = "secure" it receives encrypted sums only.'
             )
         case n.KeysChanged(sites=sites):
-            return f"{', '.join(sites)} reconnected with new keys: all sites exchange keys anew"
+            return f"{', '.join(sites)} restarted, which interrupts this attempt"
         case n.Stalled(sites=sites, seconds=seconds):
             return f"stalled: waiting for {', '.join(sites) or 'enough sites'} ({at_most(seconds)})"
         case n.LedgerDoubtful(reason=reason):
             return reason
-        case n.NotFetched(sites=sites):
-            return f"{', '.join(sites)} did not fetch the result in time. The coordinator sends it when the site connects again."
         case n.StepAnswered() | n.Stopped():
             return ""
         case n.Listening(host=host, port=port):
             return f"listening on {host}:{port}"
         case n.RunStarted(run=run, study=study, resumed=resumed):
-            return f"run {run}{' of study ' * bool(study)}{study} {'resumed' if resumed else 'started'}"
+            return f"run {run}{' of study ' * bool(study)}{study} {'begins again' if resumed else 'started'}"
         case n.CertificateExpires(reason=reason):
             return reason
         case n.Reloaded(sites=sites, max_concurrent_runs=limit):

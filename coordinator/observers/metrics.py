@@ -44,7 +44,7 @@ class Metrics:
             "coreg_residual", "Residual of the last verified round, worst column", study, registry=registry
         )
         self._gap = Gauge("coreg_gap", "Gap of the last verified round, worst column", study, registry=registry)
-        self._begun = Counter("coreg_runs_begun", "Runs begun or resumed", study, registry=registry)
+        self._begun = Counter("coreg_runs_begun", "Runs begun, or begun again", study, registry=registry)
         self._over = Counter("coreg_runs_finished", "Runs finished", ["study", "stop"], registry=registry)
         self._stalled = Counter("coreg_stalls", "Times that a run waited for missing sites", study, registry=registry)
         self._sites: frozenset[str] | None = None  # those of the list, once it is known
@@ -135,8 +135,8 @@ class Metrics:
                 self._seconds.labels(study, report.phase).observe(measured.seconds)
                 self._bytes.labels("sent").inc(measured.bytes_sent)
                 self._bytes.labels("received").inc(measured.bytes_received)
-                # A resumed run continues from the first round that it reports.
-                self._rounds.labels(study).inc(max(0, report.round - self._round.get(run, report.round)))
+                # An interrupted attempt and the next one both count.
+                self._rounds.labels(study).inc(max(0, report.round - self._round.get(run, 0)))
                 self._round[run] = report.round
                 for gauge, figures in ((self._residual, report.residual), (self._gap, report.gap)):
                     if report.verified and max(figures, default=-1.0) >= 0.0:  # -1 is none

@@ -35,7 +35,7 @@ from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
 from coreg_core.errors import CoregError, StorageError
-from coreg_core.protocol.messages import Fetched, Renewed, ToSite
+from coreg_core.protocol.messages import Fetched, Hello, Renewed, ToSite
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.files.wake_up import WakeUp
@@ -125,7 +125,6 @@ class Daemon:
             exit_when_idle=only is not None,
             unfinished=tuple(unfinished),
             waiting=waiting,
-            undelivered=await asyncio.to_thread(self._store.undelivered),
         )
         listed = self._configuration.federation.sites
         self.metrics.listed(listed, self._status.certificates())
@@ -202,7 +201,7 @@ class Daemon:
             run = federation.runs[name]
             if run in federation.computing:
                 self.metrics.began(name, run.plan.study)
-                resumed = run.recorded.attempt >= 0
+                resumed = run.attempt > 0
                 self._notify(notices.RunStarted(name, run.plan.study, resumed))
         assert federation.scheduler is not None
         self.metrics.stock(len(federation.scheduler.waiting), len(federation.computing), self._store.path)
@@ -218,13 +217,14 @@ class Daemon:
         )
         return replace(signed, receipt=replace(signed.receipt, reason=reason))
 
-    def _greetings(self, site: str) -> list[ToSite]:
-        """The site's next certificate, if this one ends soon, and the last head of its ledger."""
+    def _greetings(self, site: str, hello: Hello) -> list[ToSite]:
+        """The site's next certificate, if this one ends soon, the last head of its ledger, and the ends that it waits for."""
         renewed = self._access.renewed(self._transport.certificate(site))
         found: list[ToSite] = [] if renewed is None else [Renewed(renewed.decode())]
         with suppress(StorageError):  # the next write or reading of the store reports it
             if (last := self._store.last_checkpoint(site)) is not None:
                 found.append(last)
+            found += [end for run in hello.runs if (end := self._store.end_for(run, site)) is not None]
         return found
 
     def _notify(self, notice: notices.Notice) -> None:
@@ -304,7 +304,10 @@ class Daemon:
     # --- signals --------------------------------------------------------------------------------------------------
 
     def _stop(self) -> None:
-        """Drain: start no run, deliver finished runs, keep the others resumable. `run`, or a second signal, stops at once."""
+        """Drain: start no run, complete the ends of finished runs. The next start begins the others again.
+
+        `run`, or a second signal, stops at once.
+        """
         assert self._federation.scheduler is not None
         if self._draining or self._federation.scheduler.exit_when_idle:
             self._emit(Interrupted())

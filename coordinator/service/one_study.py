@@ -7,11 +7,10 @@ from coordinator.config.federation_toml import Configuration
 from coordinator.config.study_toml import Trained
 from coordinator.driver import Observer
 from coordinator.machine.events import Finish
-from coordinator.machine.records import AttemptBegan, Ended
 from coordinator.service.daemon import ServiceOptions, serve
 from coordinator.store.queue import Queue
 from coordinator.store.status import store_of
-from coordinator.store.summaries import RunSummary, Summaries
+from coordinator.store.summaries import Summaries
 from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_from_dict
@@ -20,6 +19,7 @@ from coreg_wire.transport.addresses import check_free
 
 ABANDONED = "abandoned: a new run was requested (--new)"
 TRAININGS = ("agreement", "additive")  # the objectives whose runs have models
+TRAINED = ("CONVERGED", "MAX_ROUNDS", "STAGNATED")  # the outcomes with models
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
     *,
     new: bool,
 ) -> Finish:
-    """Carry out one plan: resume its unfinished run, or start a new one; return its end.
+    """Carry out one plan: begin its unfinished run again, or start a new one; return its end.
 
     ``new`` abandons unfinished runs, and starts a new one.
     """
@@ -69,26 +69,15 @@ def choose_run(store: Summaries, queue: Queue, plan: Plan, *, new: bool) -> Plan
         if queued := [waiting for waiting, _ in queue.waiting() if waiting.digest == plan.digest]:
             return queued[0]
     for summary in store.runs():
-        if summary.closed is None:
-            # A run without an attempt has nothing to lose and nothing to resume.
-            if not new and store.has_begun(summary.run):
-                raise UsageError(_unfinished(store, summary))
+        if summary.ended is None:
+            if not new and store.has_begun(summary.run):  # a run without an attempt has nothing to lose
+                raise UsageError(
+                    f"run {summary.run} in {store.path} is unfinished and has another plan. Run it with its own "
+                    "configuration, or give --new to abandon it."
+                )
             store.close_run(plan_from_dict(summary.plan), Outcome.INTERRUPTED, ABANDONED, timestamp())
     queue.submit(plan, timestamp())
     return plan
-
-
-def _unfinished(store: Summaries, summary: RunSummary) -> str:
-    if summary.ended is not None:
-        return (
-            f"run {summary.run} in {store.path} has another plan and has ended ({summary.stop}), but not all of its sites "
-            "have fetched its result. Run it with its own configuration to deliver it, or give --new: sites still receive "
-            "it when they connect."
-        )
-    return (
-        f"run {summary.run} in {store.path} is unfinished and has another plan. Run it with its own configuration, or give "
-        "--new to abandon it."
-    )
 
 
 def trained_run(store: Path, run: str) -> Trained:
@@ -99,12 +88,9 @@ def trained_run(store: Path, run: str) -> Trained:
     try:
         candidates = [summaries.find(run)] if run else summaries.runs()
         for summary in candidates:
-            if summary.ended is None or summary.plan["objective"]["name"] not in TRAININGS:
-                continue  # a scoring and an alignment have results, and no model
-            records = summaries.records(summary.run)
-            sites = [record.participants for record in records if isinstance(record, AttemptBegan)]
-            if sites and any(isinstance(record, Ended) and record.heads for record in records):
-                return Trained(summary.run, summary.plan["objective"]["name"], sites[-1])
+            objective = summary.plan["objective"]["name"]  # a scoring and an alignment have results, and no model
+            if objective in TRAININGS and summary.stop in TRAINED:
+                return Trained(summary.run, objective, summaries.begun(summary.run).participants)
     finally:
         summaries.close()
     found = f"run {candidates[0].run} has no models" if run else "no run has models"

@@ -12,9 +12,7 @@ from coordinator.store.schema import Tables, damaged, open_database, open_for_re
 from coreg_core.errors import StorageError
 from coreg_wire.clock import utc_now
 
-# Tables with a column `run`; `prune` removes a run's rows from those that are history.
-_HISTORY = ("rounds", "notices", "cancellations")
-_RESULTS = ("deliveries", "attempts", "exclusions")  # needed to deliver models to late sites
+_HISTORY = ("rounds", "notices", "cancellations")  # tables from which `prune` removes a run's rows
 PAGES_AT_ONCE = 256  # freed in one transaction, so that a serving coordinator waits only briefly
 
 
@@ -61,39 +59,36 @@ def _checked(copy: Path, source: Path) -> Copied:
     return Copied(runs, copy.stat().st_size)
 
 
-def prune(path: Path, days: float, *, models: bool) -> Copied:
-    """Remove the history of runs closed more than ``days`` ago, and their models if ``models``. A coordinator may be serving.
+def prune(path: Path, days: float) -> Copied:
+    """Remove the history of runs that ended more than ``days`` ago. A coordinator can be running.
 
     Plans, outcomes and final figures stay. The file shrinks by a few pages at a time, so that writers wait only briefly.
     """
     store = _Pruned(path)
     with closing(store), _damage(path):
-        return store.prune(days, models=models)
+        return store.prune(days)
 
 
 class _Pruned(Tables):
-    def prune(self, days: float, *, models: bool) -> Copied:
+    def prune(self, days: float) -> Copied:
         before = self._pages()
         now = utc_now()
         until = (now - dt.timedelta(days=days)).isoformat(timespec="milliseconds")
         at = now.isoformat(timespec="milliseconds")
         with self.reading():
-            query = "select run, pruned, heads from runs where closed is not null and closed <= ?"
-            old = {row["run"]: row for row in self._db.execute(query, (until,))}
-        fresh = [run for run, row in old.items() if row["pruned"] is None or (models and row["heads"] is not None)]
+            query = "select run from runs where pruned is null and ended is not null and ended <= ?"
+            old = [row["run"] for row in self._db.execute(query, (until,))]
         for run in old:
             with self.transaction():
-                for table in (*_HISTORY, *(_RESULTS if models else ())):
+                for table in _HISTORY:
                     self._db.execute(f"delete from {table} where run = ?", (run,))  # noqa: S608 - the names above
-                self._db.execute("update runs set pruned = coalesce(pruned, ?) where run = ?", (at, run))
-                if models:
-                    self._db.execute("update runs set heads = null where run = ?", (run,))
+                self._db.execute("update runs set pruned = ? where run = ?", (at, run))
         while self._db.execute("pragma freelist_count").fetchone()[0]:
             with self.transaction(durable=False):
                 self._db.execute(f"pragma incremental_vacuum({PAGES_AT_ONCE})").fetchall()
         self._db.execute("pragma wal_checkpoint(truncate)")
         (size,) = self._db.execute("pragma page_size").fetchone()
-        return Copied(len(fresh), max(0, before - self._pages()) * size)
+        return Copied(len(old), max(0, before - self._pages()) * size)
 
     def _pages(self) -> int:
         """Pages of the store, those in the write-ahead log included."""

@@ -1,6 +1,6 @@
 """Records of runs. They are written before the message that depends on them is sent, so they survive a crash.
 
-No record has a number of a site. The sites keep the sums, and continue from the last one that all of them have.
+No record has a number of a site. A restarted coordinator begins an unfinished run again with the same sites.
 """
 
 import json
@@ -10,19 +10,9 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from coordinator.driver import Timing
-from coordinator.machine.records import (
-    AttemptBegan,
-    Closed,
-    Delivered,
-    Ended,
-    HeadSigned,
-    Record,
-    SiteExcluded,
-    StepDone,
-)
-from coordinator.machine.scheduler import Undelivered
+from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, Record, StepDone
 from coordinator.store.schema import Tables
-from coreg_core.protocol.messages import Countersigned, Head, LedgerHead
+from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, LedgerHead
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_from_dict
 
@@ -51,45 +41,39 @@ class RunStore(Tables):
         self._db.execute("delete from queue where run = ?", (plan.run,))
 
     def close_run(self, plan: Plan, outcome: Outcome, reason: str, at: str) -> None:
-        """Close a run that is not active. A run in the queue is moved to the runs."""
+        """End a run that is not active. A run in the queue is moved to the runs."""
         with self.transaction():
             self._begin(plan, at)
             self._db.execute(
-                "update runs set ended = coalesce(ended, ?), stop = coalesce(stop, ?), reason = coalesce(reason, ?), "
-                "closed = ? where run = ?",
-                (at, outcome.name, reason, at, plan.run),
+                "update runs set ended = ?, stop = ?, reason = ? where run = ? and ended is null",
+                (at, outcome.name, reason, plan.run),
             )
 
     # --- records --------------------------------------------------------------------------------------------------
 
     def write(self, run: str, record: Record, measured: Timing, at: str) -> None:
         """Write one record in one transaction."""
-        # A power failure may undo a step, since the sites keep their position. Every other record is durable.
+        # A power failure can undo a step, since every attempt begins from its beginning. Every other record is durable.
         with self.transaction(durable=not isinstance(record, StepDone)):
             match record:
-                case SiteExcluded():
+                case AttemptBegan():  # the rounds and figures of a run are those of its last attempt
                     self._db.execute(
-                        "insert or replace into exclusions values (?, ?, ?, ?)",
-                        (run, record.site, record.outcome.name, record.reason),
-                    )
-                case AttemptBegan():
-                    self._db.execute(
-                        "insert or replace into attempts values (?, ?, ?)",
-                        (run, record.attempt, json.dumps(asdict(record))),
+                        "update runs set attempt = ?, participants = ?, rounds = 0, residual = null, gap = null "
+                        "where run = ?",
+                        (record.attempt, json.dumps(record.participants), run),
                     )
                 case StepDone():
                     self._write_step(run, record, measured, at)
                 case Ended():
-                    self._write_end(run, record, at)
+                    self._db.execute(
+                        "update runs set ended = ?, stop = ?, reason = ? where run = ?",
+                        (at, record.outcome.name, record.reason, run),
+                    )
                 case HeadSigned():
                     self._db.execute(
                         "insert or replace into checkpoints values (?, ?, ?, ?)",
                         (run, record.site, record.receipt.head.lines, json.dumps(asdict(record))),
                     )
-                case Delivered():
-                    self._db.execute("insert or replace into deliveries values (?, ?, ?)", (run, record.site, at))
-                case Closed():
-                    self._db.execute("update runs set closed = ? where run = ?", (at, run))
                 case _:
                     assert_never(record)
         if isinstance(record, Ended):  # checkpoint the write-ahead log while it is small
@@ -131,65 +115,35 @@ class RunStore(Tables):
             (step.number + 1, report.round, *worst, run),
         )
 
-    def _write_end(self, run: str, end: Ended, at: str) -> None:
-        heads = json.dumps([asdict(head) for head in end.heads])
-        self._db.execute(
-            "update runs set ended = ?, stop = ?, reason = ?, heads = ? where run = ?",
-            (at, end.outcome.name, end.reason, heads, run),
-        )
-        for head in end.heads:
-            self._db.execute(
-                "insert or ignore into deliveries select ?1, ?2, null "
-                "where not exists (select 1 from exclusions where run = ?1 and site = ?2)",
-                (run, head.site),
-            )
-
     # --- reading --------------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[Plan]:
-        """The plans of the runs that are not closed, in order of their beginning."""
+        """The plans of the runs that have not ended, in order of their beginning."""
         with self.reading():
-            rows = self._db.execute("select plan from runs where closed is null order by started, rowid")
-            return [_plan(row["plan"]) for row in rows.fetchall()]
+            rows = self._db.execute("select plan from runs where ended is null order by started, rowid")
+            return [plan_from_dict(json.loads(row["plan"])) for row in rows.fetchall()]
 
-    def undelivered(self) -> dict[str, Undelivered]:
-        """The closed runs that some site has not fetched, by name."""
+    def begun(self, run: str) -> Begun:
+        """The last attempt of a run, its participants, and the number of steps so far."""
         with self.reading():
-            rows = self._db.execute(
-                "select d.run, plan, group_concat(site) as sites from deliveries d join runs r on r.run = d.run "
-                "where d.at is null and r.closed is not null group by d.run order by r.started"
-            ).fetchall()
-            return {row["run"]: Undelivered(_plan(row["plan"]), frozenset(row["sites"].split(","))) for row in rows}
+            [row] = self._rows("select attempt, participants, steps from runs where run = ?", run)
+            return Begun(row["attempt"], tuple(json.loads(row["participants"])), row["steps"])
 
     def has_begun(self, run: str) -> bool:
         """Whether an attempt of the run has begun."""
-        with self.reading():
-            return self._db.execute("select 1 from attempts where run = ?", (run,)).fetchone() is not None
+        return self.begun(run).attempt >= 0
 
-    def records(self, run: str) -> list[Record]:
-        """The records of this run that `state.resume` needs, in order."""
+    def end_for(self, run: str, site: str) -> Finished | Dismissed | None:
+        """The end of a run for a site that waits for it; `Dismissed` if the run ended without this site, None before its end."""
+        query = "select stop, reason, participants from runs where run = ? and ended is not null"
         with self.reading():
-            return self._records(run)
-
-    def _records(self, run: str) -> list[Record]:
-        [summary] = self._rows("select * from runs where run = ?", run)
-        records: list[Record] = [
-            SiteExcluded(row["site"], Outcome[row["outcome"]], row["reason"])
-            for row in self._rows("select * from exclusions where run = ? order by site", run)
-        ]
-        attempts = self._rows("select * from attempts where run = ? order by attempt desc limit 1", run)
-        if attempts:
-            plain = json.loads(attempts[0]["began"])
-            steps = max(plain["steps"], summary["steps"])
-            records.append(AttemptBegan(**plain | {"participants": tuple(plain["participants"]), "steps": steps}))
-        if summary["ended"] is not None:
-            heads = json.loads(summary["heads"] or "[]")
-            records.append(Ended(Outcome[summary["stop"]], summary["reason"], tuple(Head(**head) for head in heads)))
-        delivered = self._rows("select site from deliveries where run = ? and at is not null order by site", run)
-        records += [Delivered(row["site"]) for row in delivered]
-        if summary["closed"] is not None:
-            records.append(Closed())
-        return records
+            for row in self._rows(query, run):
+                outcome, participants = Outcome[row["stop"]], json.loads(row["participants"])
+                if site in participants or not participants:  # it ended before an attempt began
+                    return Finished(run, outcome, row["reason"])
+                why = f"{site}: the run ended ({outcome.name.lower()}) with {', '.join(participants)}, and without this site."
+                return Dismissed(run, Outcome.STALLED, why)
+            return None
 
     def _rows(self, query: str, run: str) -> list[sqlite3.Row]:
         return self._db.execute(query, (run,)).fetchall()
@@ -200,7 +154,3 @@ def signed_head(text: str) -> HeadSigned:
     plain = json.loads(text)
     receipt = plain["receipt"]
     return HeadSigned(**{**plain, "receipt": Countersigned(**{**receipt, "head": LedgerHead(**receipt["head"])})})
-
-
-def _plan(text: str) -> Plan:
-    return plan_from_dict(json.loads(text))

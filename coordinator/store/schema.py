@@ -11,29 +11,19 @@ from urllib.parse import quote
 
 from coreg_core.errors import StorageError
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 _UNREACHED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")  # errors of permissions and paths
 RESTORE = "Stop the coordinator, check the disk, and restore the newest backup (docs/how-to/back-up-and-restore.md)."
 BUSY_SECONDS = 60.0  # timeout of a writer for another one: `prune` and `backup` hold the file for seconds
 SCHEMA = """
 create table runs (
     run text primary key, plan_digest text not null, plan text not null,
-    started text not null, ended text, stop text, reason text, closed text, pruned text,
-    steps integer not null default 0, rounds integer not null default 0, residual real, gap real, heads text
+    started text not null, ended text, stop text, reason text, pruned text,
+    attempt integer not null default -1, participants text not null default '[]',
+    steps integer not null default 0, rounds integer not null default 0, residual real, gap real
 );
 create index runs_by_plan on runs (plan_digest, started);
-create index open_runs on runs (started) where closed is null;
-create table exclusions (
-    run text not null references runs, site text not null, outcome text not null, reason text not null,
-    primary key (run, site)
-);
-create table attempts (
-    run text not null references runs, attempt integer not null, began text not null, primary key (run, attempt)
-);
-create table deliveries (
-    run text not null references runs, site text not null, at text, primary key (run, site)
-);
-create index undelivered on deliveries (run) where at is null;
+create index open_runs on runs (started) where ended is null;
 create table checkpoints (
     run text not null references runs, site text not null, lines integer not null, checkpoint text not null,
     primary key (run, site, lines)

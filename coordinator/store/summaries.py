@@ -9,21 +9,22 @@ from coordinator.machine.records import HeadSigned
 from coordinator.store.runs import ROUND_COLUMNS, RunStore, signed_head
 from coreg_core.errors import UsageError
 
+_UNSHOWN = ("plan", "plan_digest", "attempt", "participants")
+
 
 @dataclass(frozen=True)
 class RunSummary:
     """A summary of a run.
 
-    ``closed`` is the time from which no site was awaited. ``rounds`` counts complete
-    rounds, sweeps included. ``residual`` and ``gap`` are those of the last verified round, for the worst column, to a power
-    of ten. ``pruned`` is the time at which its rounds were removed.
+    ``steps`` counts over all attempts, ``rounds`` the complete rounds of the last one, sweeps included. ``residual`` and
+    ``gap`` are those of its last verified round, for the worst column, to a power of ten. ``pruned`` is the time at which the
+    rounds were removed.
     """
 
     run: str
     federation: str
     started: str
     ended: str | None
-    closed: str | None
     stop: str | None
     reason: str | None
     steps: int
@@ -44,10 +45,10 @@ class Summaries(RunStore):
             return [_summary(row) for row in rows]
 
     def latest(self, plan_digest: str) -> RunSummary | None:
-        """The latest run of this plan that is not closed."""
+        """The latest run of this plan that has not ended."""
         with self.reading():
             row = self._db.execute(
-                "select * from runs where plan_digest = ? and closed is null order by started desc, rowid desc",
+                "select * from runs where plan_digest = ? and ended is null order by started desc, rowid desc",
                 (plan_digest,),
             ).fetchone()
             return None if row is None else _summary(row)
@@ -88,5 +89,5 @@ class Summaries(RunStore):
 def _summary(row: sqlite3.Row) -> RunSummary:
     plan = json.loads(row["plan"])
     plan["objective"]["name"], plan["membership"]["sites"], plan["study"]  # a damaged plan is an error here
-    plain = {name: row[name] for name in row.keys() if name not in ("plan", "plan_digest", "heads")}  # noqa: SIM118 - a Row iterates values
+    plain = {name: row[name] for name in row.keys() if name not in _UNSHOWN}  # noqa: SIM118 - a Row iterates values
     return RunSummary(federation=plan["federation"], plan=plan, **plain)

@@ -108,7 +108,7 @@ class Sessions:
         self._encoded: tuple[ToSite, list[bytes]] | None = None
         self.emit: Emit = lambda _event, _handled=None: None
         # The first messages of a session, before any plan.
-        self.greetings: Callable[[str], list[ToSite]] = lambda _site: []
+        self.greetings: Callable[[str, Hello], list[ToSite]] = lambda _site, _hello: []
 
     # --- as a transport -------------------------------------------------------------------------------------------
 
@@ -191,17 +191,26 @@ class Sessions:
             assembler.expect(run, room)
         session = _Session(hello.site, assembler, certificate_pem=pem, again=hello.site in self._certificates)
         self._certificates[hello.site] = pem
-        if (earlier := self._sessions.get(hello.site)) is not None:  # a site that rejoins replaces its old session
+        if (earlier := self._sessions.get(hello.site)) is not None:  # a site that reconnects replaces its old session
             earlier.close(Rejected(REPLACED.format(site=hello.site, where=stream.address), final=True))
         self._sessions[hello.site] = session
-        self.emit(SiteJoined(hello, valid_until(pem)))
-        await self._converse(stream, frames, session)
+        joined = asyncio.Event()
+        self.emit(SiteJoined(hello, valid_until(pem)), joined.set)
+        await self._converse(stream, frames, session, hello, joined)
 
-    async def _converse(self, stream: FrameStream, frames: AsyncIterator[bytes], session: _Session) -> None:
+    async def _converse(
+        self,
+        stream: FrameStream,
+        frames: AsyncIterator[bytes],
+        session: _Session,
+        hello: Hello,
+        joined: asyncio.Event,
+    ) -> None:
         reader = asyncio.create_task(self._read(frames, session.assembler, session))
         message: ToSite | None = None
         try:
-            for greeting in self.greetings(session.site):
+            await joined.wait()  # a run that ended in between is in the store now, or its end in the outbox
+            for greeting in self.greetings(session.site, hello):
                 await self._write(stream, greeting)
             while (following := await session.outbox.get()) is not None:
                 message, session.spoke = following, False

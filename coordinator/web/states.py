@@ -53,14 +53,10 @@ QUEUED = State("queued", "queued", "waits for a free place")
 def state_of(run: RunSummary, text: str, *, parked: bool, up: bool) -> State:
     """The state of a run that has begun. ``parked``: it stalled, and other runs use its place; ``up``: a coordinator serves."""
     if run.stop is not None:
-        text = text if run.closed is None and up else ""
-        return State(
-            _ENDS.get(run.stop, "bad"),
-            run.stop.lower().replace("_", " "),
-            text or _why(Outcome[run.stop], run.reason),
-        )
+        label = run.stop.lower().replace("_", " ")
+        return State(_ENDS.get(run.stop, "bad"), label, _why(Outcome[run.stop], run.reason))
     if not up:
-        return State("paused", "not running", "No coordinator serves this store. The next one resumes the run.")
+        return State("paused", "not running", "No coordinator serves this store. The next one begins the run again.")
     if "approval by" in text:
         return State("approval", "approval pending", text)
     if parked:

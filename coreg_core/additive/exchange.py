@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float64, UInt64
 from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import MOST_FEATURES, MOST_OWN, LocalModel, SiteFeatures, SiteRows, fit_features
 from coreg_core.additive.fit import Fit, fit
-from coreg_core.additive.models import Own, weights
+from coreg_core.additive.models import Own, ScoreWeights
 from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Sums, positive, precision, steadied
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.terms import Additive
@@ -267,8 +267,6 @@ class SiteExchange:
     def add_private(self, total: Mapping[str, Some], shares: Mapping[int, Some]) -> Words | None:
         """The fourth step: open the sums, and add the site's private rows. The result is None if no site has private rows.
 
-        The shares may be `further` of an earlier process.
-
         Raises
         ------
         Refused
@@ -300,10 +298,6 @@ class SiteExchange:
         e = T.private_exponent
         return _rounded(_word(p, e), _word(b, e), _word(o, e), scalars, e)
 
-    def further(self, shares: Mapping[int, Some]) -> dict[int, Some]:
-        """The words of its further features' moments with each other site."""
-        return {u: share + self._kept[u] for u, share in shares.items()}
-
     def parts(
         self, total: Mapping[str, Some] | None, normals: Float64[Arr, " r"]
     ) -> dict[int, UInt64[np.ndarray, " q"]]:
@@ -321,7 +315,7 @@ class SiteExchange:
         m = T.moments(self._C, self._parts)
         self.fit: Fit = fit(m)
         self.own = Own.of(m, v, self._C_WW, self._C_Wx)
-        beta = weights(self.fit, range(T.n_sites))
+        beta = ScoreWeights.of(self.fit).of_sites(range(T.n_sites))
         sizes = [norm * float(np.linalg.norm(beta[block])) for norm, block in zip(T.norms, T.blocks, strict=True)]
         bound = T.n_sites * max(sizes) + 1e-300
         self._score_exponent = HEADROOM - ceil(log2(bound))

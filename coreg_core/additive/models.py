@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64, Int64
 
 from coreg_core.additive.fit import Fit
 from coreg_core.additive.moments import Moments, positive
-from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.arrays import Arr, Ints
 
 AGAINST_NOISE = 0.3  # of the regression's ridge
 
@@ -27,32 +27,66 @@ def regression(
     return np.asarray(np.linalg.solve(C_SS + ridge * np.eye(p), C_Sx).T)
 
 
-def weights(fit: Fit, present: Sequence[int]) -> Float64[Arr, " D"]:
-    """(D,) of E[score | features of the present sites], in the labels' units; 0 for the others."""
-    m = fit.moments
-    there = np.zeros(len(m.C), dtype=bool)
-    for site in present:
-        there[m.blocks[site]] = True
-    out = np.where(there, fit.coef, 0.0)
-    if not there.all():
-        B = regression(m.C[np.ix_(there, there)], m.C[np.ix_(there, ~there)], m.rows, len(m.C), m.noise)
-        out[there] += B.T @ fit.coef[~there]
-    return out
+@dataclass(frozen=True, eq=False)
+class ScoreWeights:
+    """What a score weighs, whichever sites are present.
 
+    Parameters
+    ----------
+    coef
+        β (D,) of all sites' features, in the labels' units.
+    C
+        mean of φφᵀ over the common rows (D, D).
+    sizes
+        features of each site (M,).
+    rows, noise
+        number of common rows; noise on the opened entries.
+    """
 
-def missing_variance(fit: Fit, present: Sequence[int]) -> float:
-    """Variance of the score that the features of the present sites leave unknown, in the labels' units."""
-    m = fit.moments
-    there = np.zeros(len(m.C), dtype=bool)
-    for site in present:
-        there[m.blocks[site]] = True
-    if there.all():
-        return 0.0
-    C, p = m.C[np.ix_(there, there)], int(there.sum())
-    B = regression(C, m.C[np.ix_(there, ~there)], m.rows, len(m.C), m.noise)
-    left = m.C[np.ix_(~there, ~there)] - B @ m.C[np.ix_(there, ~there)]
-    left = positive(left) * (m.rows / max(m.rows - p, 1))
-    return float(fit.coef[~there] @ left @ fit.coef[~there])
+    coef: Float64[Arr, " D"]
+    C: Float64[Arr, "D D"]
+    sizes: Int64[Ints, " M"]
+    rows: float
+    noise: float
+
+    @classmethod
+    def of(cls, fit: Fit) -> "ScoreWeights":
+        """Those of a fit."""
+        m = fit.moments
+        return cls(fit.coef, m.C, np.array(m.d, dtype=np.int64), float(m.rows), float(m.noise))
+
+    def block(self, site: int) -> slice:
+        """Places of a site's features."""
+        start = int(self.sizes[:site].sum())
+        return slice(start, start + int(self.sizes[site]))
+
+    def _there(self, present: Sequence[int]) -> Bool[np.ndarray, " D"]:
+        there = np.zeros(len(self.C), dtype=bool)
+        for site in present:
+            there[self.block(site)] = True
+        return there
+
+    def of_sites(self, present: Sequence[int]) -> Float64[Arr, " D"]:
+        """(D,) of E[score | features of the present sites]; 0 for the others."""
+        there = self._there(present)
+        out = np.where(there, self.coef, 0.0)
+        if not there.all():
+            out[there] += self._regression(there).T @ self.coef[~there]
+        return out
+
+    def missing_variance(self, present: Sequence[int]) -> float:
+        """Variance of the score that the features of the present sites leave unknown, in the labels' units."""
+        there = self._there(present)
+        if there.all():
+            return 0.0
+        p, C_x = int(there.sum()), self.C[np.ix_(there, ~there)]
+        left = positive(self.C[np.ix_(~there, ~there)] - self._regression(there) @ C_x)
+        coef = self.coef[~there]
+        return float(coef @ left @ coef) * self.rows / max(self.rows - p, 1.0)
+
+    def _regression(self, there: Bool[np.ndarray, " D"]) -> Float64[Arr, "q p"]:
+        C = self.C
+        return regression(C[np.ix_(there, there)], C[np.ix_(there, ~there)], int(self.rows), len(C), self.noise)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,18 +1,19 @@
-r"""What one site owns after an additive training: its models, in the labels' units, without the federation's moments.
+r"""What one site owns after an additive training: its models, in the labels' units. It has no moments of labels.
 
-joined(x) = c + W(x)·w        part(x) = φ(x)·β        deviation(x)² = z Q zᵀ + q,  z = (W(x), 1)
+joined(x) = c + W(x)·w        part(x) = φ(x)·β_S        deviation(x)² = z Q zᵀ + q,  z = (W(x), 1)
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from coreg_core.additive.check import Correction, Verdict
 from coreg_core.additive.features import LocalModel, SiteFeatures
 from coreg_core.additive.fit import Fit
-from coreg_core.additive.models import Own, weights
-from coreg_core.numerics.arrays import Arr
+from coreg_core.additive.models import Own, ScoreWeights
+from coreg_core.numerics.arrays import Arr, Ints
 
 
 def without_labels(local: LocalModel) -> LocalModel:
@@ -34,8 +35,8 @@ class SiteModel:
         weights of W (k,) and the constant of the joined model.
     variance, least_variance
         Q (k + 1, k + 1) and q of the deviation of a new label given the site's own columns.
-    part, score_intercept
-        β (d,) of the site's part of the score, and what the sum of all parts lacks for the labels of this site.
+    weights, block, score_intercept
+        weights of the score; where the site's own are in them; what the sum of all parts lacks for the labels of this site.
     correct_joined, correct_score
         by the site's own left-out labels.
     spread
@@ -50,7 +51,8 @@ class SiteModel:
     intercept: float
     variance: Float64[Arr, "j j"]
     least_variance: float
-    part: Float64[Arr, " d"]
+    weights: ScoreWeights
+    block: Int64[Ints, "2"]
     score_intercept: float
     correct_joined: Correction
     correct_score: Correction
@@ -75,7 +77,8 @@ class SiteModel:
         weighed = m.deviation * (rows @ fit.beta)
         variance = m.deviation**2 * (rows @ fit.S @ rows.T)
         known = own.deviations(fit, unit[-1:], lone)[1][0] ** 2
-        beta = weights(fit, range(len(m.d)))[m.blocks[own.site]]
+        score = ScoreWeights.of(fit)
+        block = score.block(own.site)
         bare = None if local is None else without_labels(local)
         if features.directions is not None:
             same = features.directions is local and bare is not None
@@ -87,7 +90,8 @@ class SiteModel:
             m.mean + float(weighed[k]),
             variance,
             float(known - variance[k, k]),
-            beta,
+            score,
+            np.array([block.start, block.stop], dtype=np.int64),
             fit.intercept(own.site),
             found.joined,
             found.score,
@@ -103,14 +107,19 @@ class SiteModel:
         """The local model; None without one."""
         return None if self.local is None else self.local.predict(X)
 
-    def parts(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
-        """The site's part of the score."""
-        return np.asarray(self.features(X)[:, : len(self.part)] @ self.part)
+    def phi(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n d"]:
+        """The features of the score."""
+        start, stop = self.block.tolist()
+        return np.asarray(self.features(X)[:, : stop - start])
 
-    def score(self, total: Float64[Arr, " n"], X: Float64[Arr, "n p"] | None = None) -> Float64[Arr, " n"]:
-        """The score from the sum of all parts; with the site's own rows it is corrected by the site's own labels."""
-        score = self.score_intercept + total
-        return score if X is None else self.correct_score(score, self.alone(X))
+    def part(self, phi: Float64[Arr, "n d"], present: Sequence[int]) -> Float64[Arr, " n"]:
+        """The site's part of E[score | features of the present sites]."""
+        start, stop = self.block.tolist()
+        return np.asarray(phi @ self.weights.of_sites(present)[start:stop])
+
+    def score(self, total: Float64[Arr, " n"], X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
+        """The score from the sum of all parts, corrected by the site's own labels."""
+        return self.correct_score(self.score_intercept + total, self.alone(X))
 
     def deviations(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
         """Of a new label from the joined model."""

@@ -41,7 +41,7 @@ class AgreementState:
 
 @dataclass(frozen=True)
 class AgreementComputation:
-    """See `computation.Computation`."""
+    """See the package's docstring."""
 
     terms: Agreement
     iteration: Iteration
@@ -90,13 +90,13 @@ class AgreementComputation:
         query: Query = state.schedule.query(state.inner)
         own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
-        bounds = [b + norm for b, norm in zip(own, norms(query.targets).tolist(), strict=True)]
+        lengths = tuple(norms(query.targets).tolist())
+        bounds = [b + norm for b, norm in zip(own, lengths, strict=True)]
         return Round(
-            Ask("respond", columns, query.targets, query.part),
+            Ask("respond", columns, query.targets, query.part, norms=lengths),
             Layout(self.n_unlabelled, len(columns), 0),
             tuple(exponent_for(bound, self.n_sites) for bound in bounds),
             all_sites if query.site is None else (query.site,),
-            query.is_candidate,
         )
 
     def step(self, state: AgreementState, asked: Round, values: Arr, scalars: tuple[float, ...]) -> AgreementState:
@@ -148,8 +148,3 @@ class AgreementComputation:
     def columns(self, state: AgreementState) -> tuple[Column, ...]:  # noqa: ARG002
         """λ and μ of each model."""
         return self._columns()
-
-    def final(self, state: AgreementState) -> tuple[Arr, ...]:
-        """The inputs of every site's models."""
-        models = self.models(state)
-        return () if models is None else (models.targets, models.weights)

@@ -58,7 +58,7 @@ class AlignmentState:
 
 @dataclass(frozen=True)
 class AlignmentComputation:
-    """See `computation.Computation`. Every site takes part."""
+    """See the package's docstring. Every site takes part."""
 
     terms: Alignment
     n_sites: int
@@ -111,8 +111,7 @@ class AlignmentComputation:
         cells = min(TALLY_CELLS, ROWS * self.width(state) - start)
         known = np.concatenate([state.published, state.canaries])
         ask = Ask("tally", (), known, place=(start, cells, self.width(state)))
-        last = start + cells == ROWS * self.width(state)
-        return Round(ask, Layout(cells, COLUMNS, 0), (0,) * COLUMNS, every, verified=last, phase="tally")
+        return Round(ask, Layout(cells, COLUMNS, 0), (0,) * COLUMNS, every, phase="tally")
 
     def step(self, state: AlignmentState, asked: Round, values: Arr, scalars: tuple[float, ...]) -> AlignmentState:  # noqa: ARG002
         """The state after the sum.
@@ -177,8 +176,3 @@ class AlignmentComputation:
             if self.shared(state)
             else (Outcome.NOTHING_SHARED, "")
         )
-
-    def final(self, state: AlignmentState) -> tuple[Arr, ...]:
-        """The fingerprints and their counts."""
-        assert state.counts is not None
-        return (state.counts.marks.astype(np.float64), state.counts.sites.astype(np.float64))

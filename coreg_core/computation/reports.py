@@ -1,11 +1,10 @@
 """Progress of a computation for the coordinator, which cannot see it: residual and gap to the nearest power of ten."""
 
 from math import isfinite, log10
-from typing import Any
 
-from coreg_core.computation.computation import Computation
-from coreg_core.computation.rounds import Round
+from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.protocol.messages import Report
+from coreg_core.protocol.outcomes import Outcome
 
 
 def power_of_ten(value: float) -> float:
@@ -15,12 +14,11 @@ def power_of_ten(value: float) -> float:
     return float(f"1e{round(log10(value))}") if value else 0.0
 
 
-def report_of(computation: Computation, state: Any, asked: Round | None) -> Report:
-    """The report beside an answer; ``asked`` is the open question, None at the end."""
-    over, progress = computation.outcome(state), computation.progress(state)
+def report_of(rounds: int, phase: str, progress: Progress | None, over: tuple[Outcome, str] | None) -> Report:
+    """The report beside an answer; ``phase`` is that of the open question, ``over`` the outcome at the end."""
     return Report(
-        round=computation.rounds(state),
-        phase="" if asked is None else asked.phase,
+        round=rounds,
+        phase=phase,
         verified=progress is not None and progress.verified,
         residual=() if progress is None else tuple(map(power_of_ten, progress.residual.tolist())),
         gap=() if progress is None else tuple(map(power_of_ten, progress.gap.tolist())),

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float64
 from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import LocalModel, SiteFeatures, SiteRows, fit_features, sizes
 from coreg_core.additive.fit import Fit, fit
-from coreg_core.additive.models import Own, missing_variance, weights
+from coreg_core.additive.models import Own, ScoreWeights
 from coreg_core.additive.moments import (
     NOISE_PRIVATE,
     Moments,
@@ -70,7 +70,7 @@ class Trained:
     def score(self, rows: Sequence[Prepared | None], site: int | None = None) -> Float64[Arr, " n"]:
         """The score from the rows of all sites, None for a missing one; for the label owner ``site``, or their mean."""
         m, present = self.fit.moments, [v for v, each in enumerate(rows) if each is not None]
-        beta = weights(self.fit, present)
+        beta = ScoreWeights.of(self.fit).of_sites(present)
         parts = [each.W[:, : m.d[v]] @ beta[m.blocks[v]] for v, each in enumerate(rows) if each is not None]
         return np.asarray(self.fit.intercept(site) + np.sum(parts, axis=0))
 
@@ -91,7 +91,7 @@ class Trained:
         at = self.sites[site]
         score, joined = at.own.deviations(self.fit, rows.W, at.private_noise)
         if present is not None:
-            score = np.sqrt(score**2 + missing_variance(self.fit, present))
+            score = np.sqrt(score**2 + ScoreWeights.of(self.fit).missing_variance(present))
         return at.verdict.spread * score, at.verdict.spread * joined
 
 

@@ -44,11 +44,6 @@ def exponent_for(bound: float, n_sites: int) -> int:
     return min(MOST_EXPONENT, max(LEAST_EXPONENT, e))
 
 
-def relative_step(n_numbers: int, n_sites: int) -> float:
-    r"""At most ‖mean of rounded answers − mean of answers‖₂ of so many numbers, over their bound: √m · M · 2⁻⁶¹."""
-    return float(np.sqrt(n_numbers)) * n_sites * 2.0**-61
-
-
 def encode(
     values: Float64[Arr, "m k"],
     exponents: Sequence[int],

@@ -1,17 +1,17 @@
 r"""The closed list of messages that can cross a site's boundary: the wire encodes these types and no others.
 
-A run is a log of numbered steps. The coordinator proposes a plan and collects the sites' offers. Then it collects one
-`Answer` from every site, adds the words of those that have any or puts them one after another, and sends the result to all as
-the next `Step`. It does not know the meaning of the words. The log of an attempt:
+An attempt at a run is a log of numbered steps. The coordinator proposes a plan and collects the sites' offers. Then it collects
+one `Answer` from every site, adds their words and passes the others on, and sends the result to all as the next `Step`. It does
+not know the meaning of the words. The log of an attempt:
 
 | step | carries | a site answers |
 |---|---|---|
 | 0 | every site's offer | this site's contribution to the run key, wrapped for each other site |
 | 1 | the wrapped contributions | words: the first answer of the computation |
-| 2, … | the sum of the words, or the words of all | the next words; at the end none, and the outcome |
+| 2, … | the sum of the words, and the words of all | the next words; at the end none, and the outcome |
 
 In plaintext there are no keys, and sites answer step 0 with words. Every message is a frozen value. The messages of a
-session (`Hello`, `Leaving`, `Rejected`) name no run; every other message names its run.
+session (`Hello`, `Leaving`, `Rejected`) belong to no run; every other message names its run.
 """
 
 from dataclasses import dataclass, field
@@ -23,8 +23,9 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Natural, NotNegative, Plan
 from coreg_core.protocol.words import Words
 
-PROTOCOL_VERSION = 4
-MOST_SITES = 10_000  # parts, heads and offers of one message
+PROTOCOL_VERSION = 5
+MOST_OPEN = 64  # runs of a `Hello`
+MOST_SITES = 10_000  # parts and offers of one message
 Large: TypeAlias = Annotated[int, Ge(0)]
 
 
@@ -33,19 +34,15 @@ Large: TypeAlias = Annotated[int, Ge(0)]
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message of a session: the site's name, and the protocol and release of its agent."""
+    """The first message of a session: the site's name, and the protocol and release of its agent.
+
+    ``runs`` are those that this agent takes part in: the coordinator sends the ends that it missed.
+    """
 
     site: str
     protocol: Natural
     release: str = ""
-
-
-@dataclass(frozen=True)
-class Resume:
-    """A state from which this site can resume: the number of sums, and a keyed digest of them. Only members know the key."""
-
-    position: Large
-    digest: str
+    runs: Annotated[tuple[str, ...], Len(0, MOST_OPEN)] = ()
 
 
 @dataclass(frozen=True)
@@ -59,11 +56,9 @@ class Offer:
     n_unlabelled, ids_digest
         how many shared instances this site lists, and the digest of their ids.
     data_digest
-        salted digest: shows whether a returning site has the rows that it began with, and nothing else.
+        of this site's rows, with a secret. Its own ledger keeps it: all attempts of a run have the same rows.
     key
         X25519 public key of this attempt; in plaintext a random name of the process.
-    resume
-        states from which it can resume, the latest last.
     release
         of the agent.
     identity
@@ -80,7 +75,6 @@ class Offer:
     ids_digest: str
     data_digest: str
     key: str
-    resume: Annotated[tuple[Resume, ...], Len(0, 8)]
     release: str
     identity: str
     signature: str
@@ -88,10 +82,14 @@ class Offer:
 
 @dataclass(frozen=True)
 class PlanRefused:
-    """The agent refuses the plan. The reason names policy keys and parameters, never data."""
+    """The agent refuses the plan. The reason names policy keys and parameters, never data.
+
+    ``for_now``: it can take part after a correction, so the run waits for it.
+    """
 
     run: str
     reason: str
+    for_now: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,25 +127,12 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Head:
-    """A site's position in the log when it answers: hex. It is not signed. It helps to name a fault, and protects nothing.
-
-    ``chain`` pins every step so far, ``state`` is a keyed digest of the question that followed from them.
-    """
-
-    site: str
-    chain: str
-    state: str
-
-
-@dataclass(frozen=True)
 class Answer:
     """One site's answer to one step. Its last ``passed`` words go to all, one site's after another's; the others are added."""
 
     run: str
     attempt: Natural
     step: Large
-    head: Head
     report: Report
     parts: Annotated[tuple[Part, ...], Len(0, MOST_SITES)] = ()
     words: Words | None = None
@@ -181,7 +166,7 @@ NO_HEAD = LedgerHead()
 
 @dataclass(frozen=True)
 class Fetched:
-    """The site received the end of the run and saved its models, if any. Carries the signed head of its ledger.
+    """The site received the end of the run. Carries the signed head of its ledger.
 
     ``signature``, by the key of the site's certificate, is on the head of all lines before this message
     (`coreg_wire.identity.checkpoints`). Without TLS there is no key: both are empty.
@@ -220,25 +205,23 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Step:
-    """The result of all answers to the previous step (see the log of an attempt). ``heads`` are those of the answers."""
+    """The result of all answers to the previous step (see the log of an attempt)."""
 
     run: str
     attempt: Natural
     step: Large
     roster: Annotated[tuple[Offer, ...], Len(0, MOST_SITES)] = ()
     parts: Annotated[tuple[Part, ...], Len(0, MOST_SITES)] = ()
-    heads: Annotated[tuple[Head, ...], Len(0, MOST_SITES)] = ()
     words: Words | None = None
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The run is over. ``heads`` are those of the last answers, of every site whose computation has ended."""
+    """The run is over. A site whose computation ended has stored its result before its last answer."""
 
     run: str
     outcome: Outcome
     reason: str
-    heads: Annotated[tuple[Head, ...], Len(0, MOST_SITES)] = ()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ class Outcome(Enum):
     SITE_FAULT = "A site sent an answer that cannot be used."
     INTERRUPTED = "Interrupted by the operator."
     CANCELLED = "Cancelled by the operator."
-    DAMAGED = "The coordinator's records of this run are older than the sites'."
 
     @property
     def good(self) -> bool:
@@ -34,16 +33,16 @@ _ADVICE = {
     Outcome.NOTHING_SHARED: "Compare how the sites write their ids: `coreg-agent check` prints the first ones.",
     Outcome.REFUSED: "Change the plan, or ask that site's operator to change its policy or table. Then submit again.",
     Outcome.TOO_FEW_SITES: (
-        "Start every agent again. Under `serve` submit the study again; else repeat the command: a run that has begun "
-        "resumes. Or lower min_sites, which makes another plan."
+        "Start every agent again. Under `serve` submit the study again; else repeat the command. Or lower min_sites, which "
+        "makes another plan."
     ),
     Outcome.STALLED: (
-        "Start every agent again. The run resumes by itself under `coreg-coordinator serve`, or after the command is repeated."
+        "Start every agent again, then repeat the command. Under `coreg-coordinator serve` a run that waits begins again by "
+        "itself; after the last attempt submit it again."
     ),
     Outcome.SITE_FAULT: "Fix the site's fault, named above, and run again.",
-    Outcome.INTERRUPTED: "The same command resumes the run.",
+    Outcome.INTERRUPTED: "The same command begins the run again.",
     Outcome.CANCELLED: "Submit the study again for another run of it.",
-    Outcome.DAMAGED: "Restore the run store from a newer backup, or submit the study again for another run of it.",
 }
 _EXIT_CODES = {
     Outcome.CONVERGED: 0,
@@ -56,7 +55,6 @@ _EXIT_CODES = {
     Outcome.SITE_FAULT: 6,
     Outcome.INTERRUPTED: 130,
     Outcome.CANCELLED: 130,
-    Outcome.DAMAGED: 8,
 }
 
 

@@ -61,14 +61,13 @@ class Scoring:
     """Scoring together: the sites' parts of one trained model, summed on instances that all of them list. Nothing is trained.
 
     ``of_run`` is the run that trained the models, ``trained`` its objective: additive parts add up (each site knows the
-    intercept), agreeing models are averaged. ``missing_instances`` applies if a site has no record of an
-    instance: it refuses the run, or sets its part to the mean. ``receivers`` get the scores; if empty, all sites do.
+    intercept), agreeing models are averaged. An individual is scored by the sites that have a record of it, if they are
+    ``min_sites`` or more. ``receivers`` get the scores; if empty, all sites do.
     ``batches`` are the data sets to score, in order; if empty, the plan's ``data``.
     """
 
     of_run: str
     trained: Literal["additive", "agreement"] = "additive"
-    missing_instances: Literal["refuse", "mean"] = "refuse"
     receivers: tuple[str, ...] = ()
     batches: tuple[str, ...] = ()
 
@@ -111,14 +110,12 @@ class Iteration:
 class Membership:
     """The sites that can take part, the minimum number, and the handling of a site that does not answer.
 
-    ``on_dropout`` "wait" stalls until it returns. "continue" drops it, and readmits it once it has answered
-    again, after a pause that doubles, at most ``max_rejoins`` times.
+    ``on_dropout`` "wait" stalls until it returns. "continue" drops it for the rest of the run.
     """
 
     sites: Annotated[tuple[str, ...], Len(1, 10_000)]
     min_sites: Count
     on_dropout: DropoutPolicy = "wait"
-    max_rejoins: Natural = 5
 
 
 @dataclass(frozen=True)
@@ -262,8 +259,8 @@ def _alignment_fault(plan: Plan, terms: Alignment) -> str | None:
 
 
 def _scoring_fault(plan: Plan, terms: Scoring) -> str | None:
-    if plan.membership.min_sites < len(plan.sites):
-        return f"min_sites={plan.membership.min_sites} of {len(plan.sites)}: a score has every site's part in it."
+    if not plan.masked:
+        return 'aggregation="plaintext": a scoring needs sealed sums.'
     if unknown := sorted(set(terms.receivers) - set(plan.sites)):
         return f"receivers={unknown} are none of the sites {list(plan.sites)}."
     return None

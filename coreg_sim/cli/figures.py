@@ -52,8 +52,9 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
     """Of each site: its labels, the errors of its models on held-out rows (None: no such model), and its verdict."""
     parts, found = [], {}
     for result, X in zip(run.results, problem.held_out, strict=True):
-        assert result.additive is not None
-        parts.append(result.additive.parts(X))
+        own = result.additive
+        assert own is not None
+        parts.append(own.part(own.phi(X), range(len(run.results))))
     for name, result, X in zip(run.plan.sites, run.results, problem.held_out, strict=True):
         model, judged = result.additive, result.judged
         assert model is not None

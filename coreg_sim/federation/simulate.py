@@ -18,7 +18,6 @@ from coordinator.driver import NullSink, Timing, drive
 from coordinator.machine.federation import begin
 from coordinator.machine.notices import Notice, StepAnswered
 from coordinator.machine.phases import Timeouts
-from coordinator.machine.state import RunState
 from coordinator.machine.wording import message_for
 from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
@@ -37,7 +36,6 @@ from coreg_sim.federation.masks import simulated_keys
 from coreg_sim.federation.problems import Problem
 from site_agent.machine.factoring import units
 from site_agent.machine.memory import SiteResult
-from site_agent.machine.run_log import Kept, Memory
 from site_agent.machine.site import Rules, Site
 from site_agent.machine.site_data import PrivateData
 
@@ -93,10 +91,10 @@ class SharedFold:
         return made
 
 
-def simulated_site(name: str, data: PrivateData, fold: SharedFold, kept: Kept | None = None) -> Site:
-    """The agent's own site; ``kept``: the sums of the process that it replaces."""
+def simulated_site(name: str, data: PrivateData, fold: SharedFold) -> Site:
+    """The agent's own site."""
     rules = Rules(pin_threads=pin_threads, keys=simulated_keys(name))
-    return Site(name, data, rules, Memory(kept), token=fold.token, fold=fold)
+    return Site(name, data, rules, token=fold.token, fold=fold)
 
 
 @contextmanager
@@ -221,7 +219,7 @@ def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, hostin
     started = time.perf_counter()
     with hosting(problem.sites) as hosted:
         traffic = hosted.transport.traffic
-        end = asyncio.run(drive(begin(RunState(plan), PATIENT), hosted.transport, NullSink(), steps))[plan.run]
+        end = asyncio.run(drive(begin(plan, PATIENT), hosted.transport, NullSink(), steps))[plan.run]
         if (failure := hosted.failure()) is not None:
             raise failure
         results: list[SiteResult | None] = [hosted.result(name) for name in plan.sites]

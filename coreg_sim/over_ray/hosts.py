@@ -10,25 +10,24 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from coordinator.transports.in_process import SiteFunction
-from coreg_core.protocol.messages import Finished, FromSite, Hello, ToSite
+from coreg_core.protocol.messages import Answer, FromSite, Hello, ToSite
 from coreg_sim.federation.simulate import SharedFold
 from coreg_sim.ray_cluster import Cluster
-from site_agent.machine.run_log import Kept
 
 START_SECONDS = 180.0  # timeout for an actor's start: a process that imports numpy and reads its data
 
 
 class Maker(Protocol):
-    """Makes a site from its data and, after a restart, from the sums of another site."""
+    """Makes a site from its data."""
 
-    def __call__(self, name: str, data: Any, fold: SharedFold, kept: Kept | None) -> SiteFunction:
+    def __call__(self, name: str, data: Any, fold: SharedFold) -> SiteFunction:
         """A site: a function from a message to a list of messages."""
         ...
 
 
 @dataclass(frozen=True)
 class BatchAnswers:
-    """The result of a batch: answers by site, in the order of its messages, and results of the sites whose run ended.
+    """The result of a batch: answers by site, in the order of its messages, and results of the sites that sent their last answer.
 
     ``seconds`` are of all sites together.
     """
@@ -41,16 +40,12 @@ class BatchAnswers:
 class Host:
     """One process, many sites."""
 
-    def __init__(self, make: Maker, data: Mapping[str, Any], kept: Kept | None):
+    def __init__(self, make: Maker, data: Mapping[str, Any]):
         fold = SharedFold()
-        self._sites = {name: make(name, one, fold, kept) for name, one in data.items()}
+        self._sites = {name: make(name, one, fold) for name, one in data.items()}
 
     def hello(self) -> list[Hello]:
         return [site.hello() for site in self._sites.values()]
-
-    def kept(self) -> Kept | None:
-        """The sums that its sites have; all sites of a run have the same."""
-        return getattr(next(iter(self._sites.values())), "kept", None)
 
     def handle(self, batch: Sequence[tuple[str, int]], *messages: ToSite) -> BatchAnswers:
         """Each site's answers to its message; ``batch`` has each site, and the number of its message."""
@@ -58,9 +53,10 @@ class Host:
         answers, results = [], {}
         for name, which in batch:
             message, site = messages[which], self._sites[name]
-            answers.append((name, list(site.handle(message))))
-            if isinstance(message, Finished):
-                results[name] = getattr(site, "result", None)
+            answered = list(site.handle(message))
+            answers.append((name, answered))
+            if any(isinstance(answer, Answer) and answer.report.outcome for answer in answered):
+                results[name] = getattr(site, "result", None)  # before the coordinator ends the run
         return BatchAnswers(answers, results, time.perf_counter() - since)
 
 

@@ -1,8 +1,8 @@
 """The third transport: sites in Ray's processes, many in each.
 
 All messages of one turn of the event loop become one call for each actor. A vector for a thousand sites is put into the object
-store once, and answers are read from there without a copy. An actor that dies is replaced by another with its sites' data and the
-sums of a running actor. Its sites join again, as agents do after a restart. A killed actor changes no bit of the run's result.
+store once, and answers are read from there without a copy. An actor that dies is replaced by another with its sites' data. Its
+sites join again, as agents do after a restart, and the run begins again. A killed actor changes no bit of the run's result.
 """
 
 import asyncio
@@ -30,7 +30,6 @@ from coreg_sim.over_ray.hosts import (
     share,
 )
 from coreg_sim.ray_cluster import Cluster
-from site_agent.machine.run_log import Kept
 
 CLOSE_SECONDS = 10.0  # to deliver the queued messages at the end
 LOST = "its actor died; another one starts"
@@ -142,9 +141,9 @@ class RayActors:
 
     # --- one actor ------------------------------------------------------------------------------------------------
 
-    def _place(self, actor: _Actor, kept: Kept | None = None) -> None:
+    def _place(self, actor: _Actor) -> None:
         options = {"num_cpus": self._share, "scheduling_strategy": "SPREAD", "max_restarts": 0}
-        actor.handle = self._ray.remote(Host).options(**options).remote(self._make, actor.data, kept)
+        actor.handle = self._ray.remote(Host).options(**options).remote(self._make, actor.data)
 
     async def _hello(self, actor: _Actor) -> Any:
         try:
@@ -206,20 +205,11 @@ class RayActors:
                 f"an actor of {len(actor.sites)} sites died {actor.restarts} times, probably of too little memory; the last "
                 f"error: {_why(error)} Use fewer sites per actor, a smaller form, or more nodes (--address)."
             )
-        self._place(actor, await self._kept_by_others(actor))
+        self._place(actor)
         for hello in await self._hello(actor):
             if hello.site in mine:
                 self._open.add(hello.site)
                 self._emit(SiteJoined(hello))
-
-    async def _kept_by_others(self, lost: _Actor) -> Kept | None:
-        """The sums of a running actor; without one, the run starts from the beginning."""
-        for actor in self._actors:
-            if actor is not lost:
-                with contextlib.suppress(self._ray.exceptions.RayActorError):
-                    found: Kept | None = await _result(actor.handle.kept.remote())
-                    return found
-        return None
 
     def _received(self, sent: Sequence[tuple[str, ToSite]], done: BatchAnswers) -> None:
         self.results.update(copy.deepcopy(done.results))  # the object store ends with Ray

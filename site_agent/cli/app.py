@@ -90,6 +90,8 @@ def root(
         console.note(f"what left this machine: {listed}; {labels}; all entries are in {joined.ledger}")
         for path in joined.written:
             console.note(f"model: {path}")
+        if joined.outcome.good and not joined.written:
+            console.note("an earlier process of this agent has written the model of this run")
         if joined.written and result is not None and result.plan is not None:
             every = settings.data
             inputs = every.get(result.plan.data, next(iter(every.values())))

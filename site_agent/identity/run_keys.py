@@ -11,10 +11,8 @@ The coordinator forwards offers and is the certificate authority. Therefore a si
 policy pins the fingerprint of its key, confirmed by the peer's operator. These secrets are never written to a disk.
 """
 
-import hashlib
-import hmac
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -32,9 +30,7 @@ from coreg_core.masking.fixed_point import WORD
 from coreg_core.masking.tag import is_sum, message, tag_words
 from coreg_core.masking.words import Words
 from coreg_core.names import TAG_WORDS
-from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.messages import Offer
-from coreg_core.protocol.plan import Plan, Scoring
 from coreg_wire.identity.names import key_fingerprint
 from coreg_wire.identity.signatures import is_signed, sign, statement
 
@@ -51,12 +47,6 @@ def _expanded(secret: bytes, purpose: str, context: bytes = b"", length: int = 3
 def _statement(offer: Offer) -> bytes:
     """The signed bytes of an offer: all of its fields."""
     return statement("coreg offer 1", asdict(replace(offer, signature="")))
-
-
-def _receivers(plan: Plan) -> tuple[str, ...]:
-    """The sites that can read the sums: the receivers of a scoring if it names them, else every site."""
-    named = plan.objective.receivers if isinstance(plan.objective, Scoring) else ()
-    return tuple(sorted(named)) or plan.sites
 
 
 class RunKeys:
@@ -82,18 +72,17 @@ class RunKeys:
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         key = X25519PrivateKey.generate()
-        contribution, sealing = os.urandom(_SIZE), os.urandom(_SIZE)
         shown = replace(
             offer,
             key=key.public_key().public_bytes_raw().hex(),
             identity=identity.hex(),
         )
         signed = replace(shown, signature=sign(self._private, _statement(shown)))
-        return AttemptSecrets(signed, self._pinned, key, contribution, sealing)
+        return AttemptSecrets(signed, self._pinned, key, os.urandom(_SIZE))
 
 
 class AttemptSecrets:
-    """`site_agent.machine.run_keys.Secrets`. ``sealing`` is a contribution that only receivers of a sum get."""
+    """`site_agent.machine.run_keys.Secrets`."""
 
     def __init__(
         self,
@@ -101,12 +90,10 @@ class AttemptSecrets:
         pinned: Callable[[str], str | None],
         key: X25519PrivateKey,
         contribution: bytes,
-        sealing: bytes,
     ):
         self.offer, self._pinned = offer, pinned
         self._key = key
-        self._contribution, self._sealing = contribution, sealing
-        self._plan: Plan | None = None
+        self._contribution = contribution
         self._roster: tuple[Offer, ...] = ()
         self._transcript = b""
         self._secrets: dict[str, bytes] = {}
@@ -114,19 +101,17 @@ class AttemptSecrets:
     def __repr__(self) -> str:
         return f"AttemptSecrets({self.offer.site!r})"
 
-    def wrap(self, plan: Plan, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
+    def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
         """See `Secrets.wrap`."""
-        self._plan, self._roster, self._transcript = plan, roster, transcript
+        self._roster, self._transcript = roster, transcript
         self._check_distinct(roster)
         own, wrapped = self.offer.site, dict[str, str]()
         for peer in roster:
             if peer.site == own:
                 continue
             self._secrets[peer.site] = self._exchanged(self._checked(peer))
-            receivers = _receivers(plan)
-            shown = self._sealing if peer.site in receivers and own in receivers else b""
-            text = self._contribution + shown
-            wrapped[peer.site] = self._cipher(peer.site, own, peer.site).encrypt(_NONCE, text, self._transcript).hex()
+            cipher = self._cipher(peer.site, own, peer.site)
+            wrapped[peer.site] = cipher.encrypt(_NONCE, self._contribution, self._transcript).hex()
         return wrapped
 
     @staticmethod
@@ -176,31 +161,18 @@ class AttemptSecrets:
 
     def unwrap(self, wrapped: Mapping[str, str]) -> "AttemptSeal":
         """See `Secrets.unwrap`."""
-        assert self._plan is not None, "wrapped before"
-        own, receivers = self.offer.site, _receivers(self._plan)
-        contributions, sealings = list[bytes](), list[bytes]()
+        own, contributions = self.offer.site, list[bytes]()
         for peer in self._roster:
-            if peer.site == own:
-                contributions.append(self._contribution)
-                if own in receivers:
-                    sealings.append(self._sealing)
-                continue
-            contribution, shown = self._opened(peer.site, wrapped.get(peer.site, ""))
-            contributions.append(contribution)
-            if shown:
-                sealings.append(shown)
+            mine = peer.site == own
+            contributions.append(self._contribution if mine else self._opened(peer.site, wrapped.get(peer.site, "")))
         key = HKDF(hashes.SHA256(), 32, self._transcript, b"coreg run key").derive(b"".join(contributions))
-        seal = (
-            HKDF(hashes.SHA256(), 32, self._transcript, b"coreg sums").derive(b"".join(sealings)) if sealings else None
-        )
-        return AttemptSeal(own, self._transcript, receivers, self._secrets, key, seal)
+        return AttemptSeal(own, self._secrets, key)
 
-    def _opened(self, peer: str, text: str) -> tuple[bytes, bytes]:
+    def _opened(self, peer: str, text: str) -> bytes:
         try:
-            plain = self._cipher(peer, peer, self.offer.site).decrypt(_NONCE, bytes.fromhex(text), self._transcript)
+            return self._cipher(peer, peer, self.offer.site).decrypt(_NONCE, bytes.fromhex(text), self._transcript)
         except (InvalidTag, ValueError):
             raise Refused(f"the contribution of {peer} to the key of this run cannot be opened.") from None
-        return plain[:_SIZE], plain[_SIZE:]
 
 
 @dataclass(frozen=True)
@@ -208,14 +180,12 @@ class AttemptSeal:
     """`site_agent.machine.run_keys.Seal`."""
 
     site: str
-    transcript: bytes
-    receivers: tuple[str, ...]
     secrets: dict[str, bytes] = field(repr=False)
     key: bytes = field(repr=False)
-    sealing: bytes | None = field(repr=False)
     used: set[bytes] = field(default_factory=set, repr=False)
+    tag_words = TAG_WORDS
 
-    def mask(self, context: bytes, words: Words, answering: tuple[str, ...], *, private: bool) -> Words:
+    def mask(self, context: bytes, words: Words, answering: tuple[str, ...]) -> Words:
         """See `Seal.mask`."""
         if context in self.used:
             raise AssertionError("a mask is used once: a repeated step gets the stored answer.")
@@ -226,19 +196,15 @@ class AttemptSeal:
             if peer != self.site:
                 stream = _expanded(self.secrets[peer], "mask", context, 48)
                 _add_stream(out, stream, negative=self.site > peer)
-        if self.site == self._sealer(answering, private=private):
-            self._add_seal(out, context, private=private, negative=False)
+        if self.site == answering[0]:
+            _add_stream(out, self._stream(context), negative=False)
         return out
 
-    def open(
-        self, context: bytes, words: Words, n_words: int, answering: tuple[str, ...], *, private: bool
-    ) -> Words | None:
+    def open(self, context: bytes, words: Words, n_words: int, answering: tuple[str, ...]) -> Words:
         """See `Seal.open`."""
-        if private and self.sealing is None:
-            return None
         plain, key = words.copy(), self._tag_key(context)
         if len(plain) == n_words + TAG_WORDS:
-            self._add_seal(plain, context, private=private, negative=True)
+            _add_stream(plain, self._stream(context), negative=True)
             total, tags = plain[:n_words], plain[n_words:]
             tag = Poly1305.generate_tag(key, message(total).view(np.uint8).data)
             if is_sum(tag, tags, key[:16], n_words, len(answering)):
@@ -248,16 +214,12 @@ class AttemptSeal:
             "sum was changed in transit. It is not used."
         )
 
-    def _sealer(self, answering: tuple[str, ...], *, private: bool) -> str:
-        return next((site for site in answering if not private or site in self.receivers), "")
-
     def _tag_key(self, context: bytes) -> bytes:
         return _expanded(self.key, "tag", context, 16) + bytes(16)
 
-    def _add_seal(self, words: Words, context: bytes, *, private: bool, negative: bool) -> None:
-        key = self.sealing if private else self.key
-        assert key is not None, "a receiver seals"
-        _add_stream(words, _expanded(key, "seal", context, 48), negative=negative)
+    def _stream(self, context: bytes) -> bytes:
+        """The key of the seal that the first site adds: only members can read the sum."""
+        return _expanded(self.key, "seal", context, 48)
 
     def close(self, context: bytes, text: bytes, receiver: str = "") -> bytes:
         """See `Seal.close`: AES-256-GCM under a key for this context, sender and receiver."""
@@ -287,18 +249,10 @@ class AttemptSeal:
                 _add_stream(out, _expanded(self.secrets[peer], "blind", about, 48), negative=self.site > peer)
         return out
 
-    def digest(self, about: bytes, vectors: Iterable[Arr]) -> str:
-        """HMAC of the words, and of each vector's Poly1305 under a key for these words: eight times as fast as SHA-256."""
-        code = hmac.new(_expanded(self.key, "state"), about, hashlib.sha256)
-        once = _expanded(self.key, "vectors", code.digest())
-        for vector in vectors:
-            if vector.size:
-                code.update(Poly1305.generate_tag(once, vector.data.cast("B")))
-        return code.hexdigest()
-
     @property
-    def resume_key(self) -> bytes:
-        return _expanded(self.key, "resume")
+    def members_key(self) -> bytes:
+        """See `Seal.members_key`."""
+        return _expanded(self.key, "members")
 
 
 def _add_stream(words: Words, stream: bytes, *, negative: bool) -> None:

@@ -40,8 +40,12 @@ PHRASES: dict[str, dict[str, tuple[str, Labels]]] = {
         ),
     },
     "scoring": {
-        "score": (
-            "the prediction of this site's model for each instance that is scored together: its part of the score",
+        "records": (
+            "which of the individuals to score this site has a record of, and the name of its model",
+            "none",
+        ),
+        "scores": (
+            "this site's part of each score, for the receivers alone, who read the sum over the sites",
             "in the vectors",
         ),
     },

@@ -64,11 +64,7 @@ def _describe(message: FromSite) -> dict[str, Any]:
             return {"kind": kind, "protocol": message.protocol, "release": message.release}
         case Offer():
             about = {"attempt": message.attempt, "plan": message.plan_digest, "n_unlabelled": message.n_unlabelled}
-            digests = {
-                "ids_digest": message.ids_digest,
-                "data_digest": message.data_digest,
-                "resume": [[r.position, r.digest] for r in message.resume],
-            }
+            digests = {"ids_digest": message.ids_digest, "data_digest": message.data_digest}
             return {"kind": kind, "run": message.run, **about, **digests}
         case Approval():
             return {"kind": kind, "run": message.run, "given": message.given}
@@ -76,7 +72,7 @@ def _describe(message: FromSite) -> dict[str, Any]:
             return {"kind": kind, "run": message.run, "text": message.reason}
         case Answer():
             report = {key: value for key, value in vars(message.report).items() if value}
-            return {"kind": kind, **_where(message), "chain": message.head.chain, "report": report}
+            return {"kind": kind, **_where(message), "report": report}
         case Fault():
             return {"kind": kind, **_where(message), "text": message.reason}
         case Fetched():

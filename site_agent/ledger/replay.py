@@ -1,19 +1,20 @@
 """The site's memory of its answers, rebuilt from the ledger's entries after a restart.
 
-It holds the number of answers to each plan on a set of instances, over all runs; the sites that answers were summed with.
+It holds the number of answers to each plan on a set of instances, over all runs; the rows that a run's answers were computed
+from; the sites that answers were summed with.
 """
 
 from pathlib import Path
 from typing import Any, TypeVar
 
 from coreg_core.errors import StorageError
-from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from site_agent.ledger.files import GENESIS, Line, read_lines
 from site_agent.machine.differencing import SummedWith
 from site_agent.machine.memory import Remembered
 
-KNOWN = 4096  # the most runs with a stored plan, or outcome
+KNOWN = 4096  # the most runs with a stored plan
+OF_SCORING = ("records", "scores")  # questions whose sites are counted for each individual (`machine.scoring`)
 
 T = TypeVar("T")
 Terms = tuple[str, str]  # digest of a plan, and the name of its instances
@@ -24,29 +25,26 @@ class Memory:
 
     def __init__(self) -> None:
         self._terms: dict[str, Terms] = {}  # of each run, as accepted last; the latest at the end
+        self._offered: dict[str, str] = {}  # the digest of its rows
+        self._rows: dict[str, str] = {}  # the same, once it was answered
         self._answered: dict[Terms, int] = {}
         self._summed: dict[str, set[SummedWith]] = {}
-        self._fetched: dict[str, Outcome] = {}  # runs whose end was received and confirmed
 
     def add(self, entry: dict[str, Any]) -> None:
         kind, run = entry.get("kind"), str(entry.get("run"))
-        if kind == "Fetched" and (outcome := Outcome.__members__.get(str(entry.get("outcome")))):
-            _keep(self._fetched, run, outcome)
         if kind == "Offer":
             _keep(self._terms, run, (str(entry.get("plan")), str(entry.get("instances", entry.get("ids_digest")))))
+            _keep(self._offered, run, str(entry.get("data_digest")))
         elif kind == "Answer" and entry.get("numbers") and (terms := self._terms.get(run)) is not None:
             self._answered[terms] = self._answered.get(terms, 0) + 1
-            if entry.get("participants"):
+            _keep(self._rows, run, self._offered.get(run, ""))
+            if entry.get("participants") and entry.get("question") not in OF_SCORING:
                 summed = SummedWith(frozenset(entry["participants"]), bool(entry.get("may_change")))
                 self._summed.setdefault(terms[1], set()).add(summed)
 
     def recall(self, plan: Plan, instances: str) -> Remembered:
         """The records of this plan on these instances."""
-        return Remembered(self._answered.get((plan.digest, instances), 0))
-
-    def fetched(self, run: str) -> Outcome | None:
-        """The outcome of a run whose end this site received and confirmed."""
-        return self._fetched.get(run)
+        return Remembered(self._answered.get((plan.digest, instances), 0), self._rows.get(plan.run, ""))
 
     def summed_with(self, instances: str) -> frozenset[SummedWith]:
         """Every set of sites that an answer on these instances was summed with, in any run of any plan."""

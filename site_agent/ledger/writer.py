@@ -26,6 +26,7 @@ from site_agent.ledger.files import read_lines
 from site_agent.ledger.operators import OperatorRecords
 from site_agent.ledger.replay import remember
 from site_agent.ledger.row_sets import RowSetFiles
+from site_agent.ledger.scored import ScoredFile
 from site_agent.ledger.signing import HeadSigner
 from site_agent.machine.differencing import Promises, SummedWith
 from site_agent.machine.memory import Remembered, Told
@@ -67,6 +68,7 @@ class Ledger:
         self.label_bearing = Disclosed(0, 0)  # vectors that depend on labels
         self.operators = operators_of(path, disk)
         self.row_sets = RowSetFiles(path.with_suffix(".rows"), disk)
+        self.scored = ScoredFile(path.with_suffix(".scored"), disk)
         self.promises = Promises()  # sets of sites reserved by open runs of this process
         self._known_as: dict[str, str] = {}
         self._signed: dict[str, Fetched] = {}  # sent heads without a countersignature, by run
@@ -205,11 +207,6 @@ class Ledger:
         """The records of this plan on the instances of that digest."""
         with self._lock:
             return self._memory.recall(plan, self._name(ids_digest))
-
-    def fetched(self, run: str) -> Outcome | None:
-        """See `Memory.fetched`."""
-        with self._lock:
-            return self._memory.fetched(run)
 
     def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
         """Every set of sites that an answer on these instances was summed with, in any run of any plan."""

@@ -15,86 +15,53 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from io import BytesIO
+from dataclasses import replace
 from math import prod
+from typing import Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, UInt64
+from jaxtyping import Bool
 
 from coreg_core.additive.exchange import SiteExchange, SiteSummary, Terms, Words
 from coreg_core.additive.features import MOST_OWN, SiteRows
 from coreg_core.additive.terms import Additive
-from coreg_core.computation.additive import AdditiveComputation, ExchangeStage, ExchangeState
-from coreg_core.computation.rounds import Round
-from coreg_core.errors import BadData, CoregError
+from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.computation.rounds import Ask, Lengths, Round
+from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation.probability import Probability, fit_probability
 from coreg_core.masking.fixed_point import WORD
+from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.secure import cross_products as cross
 from site_agent.machine.factoring import data_digest
+from site_agent.machine.job import Heard, Row, Share, Telling
 from site_agent.machine.memory import Judged, SiteResult
 from site_agent.machine.row_sets import RowRules, RowSet, row_set
 from site_agent.machine.site_data import PrivateData
 
 _NUMBERS = struct.Struct("<IIddd")  # width, private rows, norm, level, deviation
-Row = UInt64[np.ndarray, " w"]
-
-
-@dataclass(frozen=True, eq=False)
-class Telling:
-    """One stage's answer: words of a sum, words for all, a text for all members, and texts for each other site (by position).
-
-    ``blinded``: the texts for each are words, to be blinded with the other senders.
-    """
-
-    summed: Row | None = None
-    shown: Row | None = None
-    to_all: bytes | None = None
-    to_each: Mapping[int, bytes] = field(default_factory=dict)
-    blinded: bool = False
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Of one site's answer: words for all, bytes for all members, bytes for each other site."""
-
-    shown: int = 0
-    to_all: int | None = None
-    to_each: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Heard:
-    """All answers of a stage: the opened sum, and what each site showed, told all members, and told this site alone."""
-
-    total: Row | None
-    shown: Sequence[Row]
-    to_all: Sequence[bytes]
-    to_me: Mapping[int, bytes]
-
-
-@dataclass(frozen=True)
-class Next:
-    """The next stage: the words that are added in it, and each site's lengths."""
-
-    stage: ExchangeStage
-    added: int = 0
-    lengths: tuple[Lengths, ...] = ()
+# After its message has left, a lattice can be reduced to choose what the site answers to (the bits are counted for an hour).
+HOUR = 3600.0
+ExchangeStage: TypeAlias = Literal["summary", "announce", "sums", "private", "parts"]
+_PHASES: Mapping[ExchangeStage, str] = {
+    "summary": "labelled individuals",
+    "announce": "cross products",
+    "sums": "second moments",
+    "private": "private rows",
+    "parts": "verdicts",
+}
 
 
 class AdditiveJob:
-    """`site_agent.machine.job.Job`, but that the replica steps it stage by stage.
+    """`site_agent.machine.job.Job`.
 
     Raises
     ------
     CoregError
         these rows do not allow the plan. The coordinator receives the message, so it names no datum.
     """
-
-    resumes = False
 
     def __init__(
         self,
@@ -122,14 +89,15 @@ class AdditiveJob:
         self._label_normals = _normals([self._secret(b"label noise", name) for name in names])
         self._exchange: SiteExchange | None = None
         self._judged: Judged | None = None
-        self._kept: dict[str, Arr | Row] = {}
+        self.progress: Progress | None = None
+        self.rounds = 0
 
     def _secret(self, use: bytes, *about: bytes) -> bytes:
         """Of this site's secret, for one use and context."""
         text = b"".join(len(part).to_bytes(8, "little") + part for part in (use, *about))
         return hmac.new(self.data.salt, text, hashlib.sha256).digest()
 
-    def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Round:  # noqa: ARG002
         """The features, and fresh secrets, of a new attempt. The same rows have the same features."""
         seed = self._secret(b"features", self._rows.X.tobytes(), self._rows.own.tobytes(), self._rows.y.tobytes())
         with _as_bad_data(self.n_unlabelled):
@@ -143,7 +111,13 @@ class AdditiveJob:
                 label_normals=self._label_normals,
                 random_bytes=self._random,
             )
-        self._judged, self._kept = None, {}
+        self._judged, self.rounds, self._n_sites = None, 0, len(sites)
+        length = Lengths(to_all=_flag_bytes(self.n_unlabelled) + _NUMBERS.size)
+        return self._round("summary", 0, (length,) * len(sites))
+
+    def _round(self, stage: ExchangeStage, added: int, lengths: tuple[Lengths, ...]) -> Round:
+        every = tuple(range(self._n_sites))
+        return Round(Ask(stage), Layout(added, min(added, 1), 0), (), every, lengths, _PHASES[stage])
 
     def _row_set(self, flags: Bool[np.ndarray, "m s"]) -> RowSet:
         """Labelled common rows with each site's statement, and this site's private ones."""
@@ -158,33 +132,24 @@ class AdditiveJob:
         assert self._exchange is not None, "begun"
         return self._exchange
 
-    def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
-        """Not used: `tell` answers."""
-        raise NotImplementedError
-
     # --- stages ---------------------------------------------------------------------------------------------------
 
-    def first(self, n_sites: int) -> Next:
-        """The first stage."""
-        return Next("summary", 0, (Lengths(to_all=_flag_bytes(self.n_unlabelled) + _NUMBERS.size),) * n_sites)
-
-    def tell(self, stage: ExchangeStage, chain: bytes) -> Telling:
-        """This site's answer in the open stage; ``chain`` is the digest of everything that all sites heard.
-
-        Raises
-        ------
-        CoregError
-            these rows do not allow an answer; the message names no datum.
-        """
+    def tell(self, asked: Round, chain: bytes) -> Telling:
+        """See `Job.tell`."""
         made = self.exchange
         with _as_bad_data(self.n_unlabelled):
-            match stage:
+            match asked.question.stage:
                 case "summary":
+                    self._since = self._rules.clock()
                     return Telling(to_all=_packed(made.summary()))
                 case "announce":
                     message = made.announce(self._summaries, hashlib.sha256(b"coreg A" + chain).digest())
                     return Telling(shown=np.concatenate([message.encrypted.ravel(), message.projected.ravel()]))
                 case "sums":
+                    if self._rules.clock() - self._since > HOUR:
+                        raise Refused(
+                            "more than an hour since this site's summary. The next attempt has fresh secrets."
+                        )
                     self._rules.open(self._opened_rows, self.plan.run, *self._budget)
                     words, shares = made.add(self._messages)
                     return Telling(_flat(words), to_each={u: _low(share) for u, share in shares.items()})
@@ -194,16 +159,11 @@ class AdditiveJob:
                 case _:
                     return Telling(to_each={u: part.tobytes() for u, part in self._parts.items()}, blinded=True)
 
-    def hear(self, stage: ExchangeStage, heard: Heard, chain: bytes) -> Next:
-        """The next stage, after all answers of this one.
-
-        Raises
-        ------
-        CoregError
-            a rule forbids to go on, or what was heard cannot be.
-        """
+    def hear(self, asked: Round, heard: Heard, chain: bytes) -> Round | None:
+        """See `Job.hear`."""
+        self.rounds += 1
         with _as_bad_data(self.n_unlabelled):
-            match stage:
+            match asked.question.stage:
                 case "summary":
                     return self._summed_up(heard.to_all)
                 case "announce":
@@ -212,16 +172,16 @@ class AdditiveJob:
                     return self._opened(heard, chain)
                 case "private":
                     assert heard.total is not None
-                    self._kept["private"] = heard.total
                     shapes = _private_shapes(sum(self.exchange.terms.d), len(self._summaries))
                     return self._fitted(_named(heard.total, shapes), chain)
                 case _:
                     parts = [np.frombuffer(text, WORD) for text in heard.to_me.values()]
-                    return self._ended(np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None)
+                    total = np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None
+                    self._judged = Judged(self.exchange.finish(total), self._rows.y)
+                    return None
 
-    def _summed_up(self, texts: Sequence[bytes]) -> Next:
+    def _summed_up(self, texts: Sequence[bytes]) -> Round:
         self._summaries = [_unpacked(text, self.n_unlabelled) for text in texts]
-        self._kept["summaries"] = np.array([np.frombuffer(text, np.uint8) for text in texts])
         T = Terms(self.terms, self._summaries)
         flags = np.zeros((self.n_unlabelled, len(texts)), dtype=bool)
         flags[T.used] = T.flags.T
@@ -229,9 +189,9 @@ class AdditiveJob:
         self._budget = self.terms.rows_per_feature, T.n_labelled or int(T.private.sum())
         self._rules.require(self._opened_rows, *self._budget)
         shapes = [_message_shapes(T, self._summaries, v) for v in range(len(texts))]
-        return Next("announce", 0, tuple(Lengths(a[0] * a[1] + b[0] * b[1]) for a, b in shapes))
+        return self._round("announce", 0, tuple(Lengths(a[0] * a[1] + b[0] * b[1]) for a, b in shapes))
 
-    def _announced(self, rows: Sequence[Row]) -> Next:
+    def _announced(self, rows: Sequence[Row]) -> Round:
         T, self._messages = self.exchange.terms, []
         for v, row in enumerate(rows):
             encrypted, projected = _message_shapes(T, self._summaries, v)
@@ -240,9 +200,9 @@ class AdditiveJob:
         D, M, widths = sum(T.d), len(rows), [each.width for each in self._summaries]
         shares = [{u: 4 * T.d[v] * (widths[u] - T.d[u]) for u in range(M) if u != v} for v in range(M)]
         added = _size(_sum_shapes(D, M))
-        return Next("sums", added, tuple(Lengths(to_each=each) for each in shares))
+        return self._round("sums", added, tuple(Lengths(to_each=each) for each in shares))
 
-    def _opened(self, heard: Heard, chain: bytes) -> Next:
+    def _opened(self, heard: Heard, chain: bytes) -> Round:
         made, M = self.exchange, len(self._summaries)
         T, D = made.terms, sum(made.terms.d)
         further = self._summaries[made.site].width - T.d[made.site]
@@ -250,69 +210,38 @@ class AdditiveJob:
             u: np.frombuffer(text, "<u4").astype(WORD).reshape(T.d[u], further) for u, text in heard.to_me.items()
         }
         assert heard.total is not None
-        self._kept |= {"total": heard.total} | {f"further-{u}": each for u, each in made.further(shares).items()}
         self._private = made.add_private(_named(heard.total, _sum_shapes(D, M)), shares)
         if self._private is None:
             return self._fitted(None, chain)
-        return Next("private", _size(_private_shapes(D, M)), (Lengths(),) * M)
+        return self._round("private", _size(_private_shapes(D, M)), (Lengths(),) * M)
 
-    def _fitted(self, total: Words | None, chain: bytes) -> Next:
-        """The models; ``chain`` is their name: the same sums have the same noise on scores."""
+    def _fitted(self, total: Words | None, chain: bytes) -> Round:
+        """The models; ``chain`` is that of their sums: the same sums have the same noise on scores."""
         T, M = self.exchange.terms, len(self._summaries)
-        self._kept["chain"] = np.frombuffer(chain, np.uint8)
         secret = self._secret(b"score noise", chain, self.ids_digest.encode())
         self._parts = self.exchange.parts(total, np.random.default_rng(list(secret)).normal(size=T.rows))
         rows = [8 * int(flags.sum()) if M > 2 else 0 for flags in T.flags]
         lengths = [{u: rows[u] for u in range(M) if u != v and rows[u]} for v in range(M)]
-        return Next("parts", 0, tuple(Lengths(to_each=each) for each in lengths))
-
-    def _ended(self, parts: Row | None) -> Next:
-        if parts is not None:
-            self._kept["parts"] = parts
-        self._judged = Judged(self.exchange.finish(parts), self._rows.y)
-        return Next("end")
+        return self._round("parts", 0, tuple(Lengths(to_each=each) for each in lengths))
 
     # --- the end --------------------------------------------------------------------------------------------------
 
     @property
-    def record(self) -> Row:
-        """What this site opened, from which another process of it makes the same models."""
-        text = BytesIO()
-        np.savez(text, **self._kept)  # type: ignore[arg-type]
-        data = text.getvalue()
-        return np.frombuffer(len(data).to_bytes(8, "little") + data.ljust(-(-len(data) // 8) * 8, b"\0"), WORD)
+    def outcome(self) -> tuple[Outcome, str] | None:
+        """See `Job.outcome`."""
+        if self._judged is None:
+            return None
+        return Outcome.CONVERGED, f"second moments of {self._n_sites} sites, in {self.rounds} exchanges"
 
-    def recall(self, record: Row) -> None:
-        """The end of an exchange from its record, after `begin`."""
-        with np.load(BytesIO(record[1:].tobytes()[: int(record[0])]), allow_pickle=False) as file:
-            kept = dict(file)
-        summaries = [_unpacked(text.tobytes(), self.n_unlabelled) for text in kept["summaries"]]
-        self._summaries, M = summaries, len(summaries)
-        with _as_bad_data(self.n_unlabelled):
-            self.exchange.meet(summaries)
-            further = {int(name[8:]): words for name, words in kept.items() if name.startswith("further-")}
-            D = sum(self.exchange.terms.d)
-            self.exchange.add_private(_named(kept["total"], _sum_shapes(D, M)), further)
-            private = kept.get("private")
-            self._fitted(None if private is None else _named(private, _private_shapes(D, M)), kept["chain"].tobytes())
-            self._ended(kept.get("parts"))
-
-    def result(
-        self,
-        computation: AdditiveComputation,  # noqa: ARG002
-        state: ExchangeState,  # noqa: ARG002
-        position: int,  # noqa: ARG002
-        outcome: Outcome,
-        reason: str,
-    ) -> SiteResult:
-        """The site's models and its verdict, where the exchange has ended."""
-        if (judged := self._judged) is None:
-            return SiteResult(outcome, reason, self.plan)
+    def result(self) -> SiteResult:
+        """See `Job.result`."""
+        judged = self._judged
+        assert self.outcome is not None
+        assert judged is not None
         T = self.exchange.terms
         told = f"{T.n_labelled} labelled shared individuals, {int(T.private.sum())} private ones; features of a site: {max(T.d)}"
         return SiteResult(
-            outcome,
-            reason,
+            *self.outcome,
             self.plan,
             additive=self.exchange.model(judged.verdict),
             findings=(told,),

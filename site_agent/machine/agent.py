@@ -153,9 +153,7 @@ def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
 
 
 def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
-    """The end of a run without a plan here: it ended earlier, or while this agent was disconnected."""
-    if message.heads or message.outcome.good:
-        return agent, [_breach(f"ended run {message.run} with a model, but this site did not accept its plan.")]
+    """The end of a run without a plan here: an earlier process of this agent took part, or none did."""
     actions: list[Action] = [Say(Fetched(message.run))]
     if _is_idle(agent):
         actions.append(Notify(notices.run_over(None, message.run, message.outcome, message.reason, 0)))
@@ -208,8 +206,6 @@ def _judged(agent: Agent, judged: Judged) -> tuple[Agent, list[Action]]:
     name = judged.run
     if (run := agent.runs.get(name)) is None or run.stage not in (Stage.JUDGED, Stage.WAITING):
         return agent, []
-    if judged.fetched:
-        return _without(agent, name), [Say(Fetched(name)), Forget(name, keep_consent=False)]
     if judged.reason is not None:  # the policy's refusal needs no decision of the operator
         return _refuse(agent, run.plan, judged.reason)
     if run.stage is Stage.WAITING:  # checked again, because another run ended
@@ -236,22 +232,13 @@ def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
 def _queue(agent: Agent, name: str, message: RunMessage) -> tuple[Agent, list[Action]]:
     """Append a message to a run's inbox."""
     run = agent.runs[name]
-    if isinstance(message, Finished | Dismissed) and not _is_worked_on(run, message):
+    if isinstance(message, Dismissed) or (isinstance(message, Finished) and run.stage is not Stage.ACTIVE):
         return _end_unworked(agent, run, message)
     if run.stage in (Stage.JUDGED, Stage.WAITING):
         if isinstance(message, Proposal):  # a new session or attempt, and the operator has not decided yet
             return agent, [Say(Approval(name, False))] if run.stage is Stage.WAITING else []
         return agent, [_breach(f"sent a step of run {name}, whose plan this site did not accept.")]
     return _next(_with(agent, name, replace(run, inbox=(*run.inbox, message))), name)
-
-
-def _is_worked_on(run: ActiveRun, message: Finished | Dismissed) -> bool:
-    """Whether a worker handles this end of the run: the plan is accepted, or its offer is on the way.
-
-    A worker sends the offer before it reports that the plan is accepted, so the model can arrive in between.
-    """
-    offering = run.stage is Stage.NEW and run.busy
-    return isinstance(message, Finished) and (run.stage is Stage.ACTIVE or (offering and bool(message.heads)))
 
 
 def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
@@ -286,11 +273,9 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
         agent, actions = _over(replace(agent, begun=0), run, outcome)
         again = [Judge(other.plan) for other in agent.runs.values() if other.stage is Stage.WAITING]
         return agent, [Notify(over), *actions, *again]
-    if worked.fetched:
-        agent, actions = _over(agent, run, worked.outcome)
-        return agent, [Notify(notices.fetched_before(plan.run, plan.study, once=agent.once)), *actions]
     if worked.accepted is False:
-        refused: list[Action] = [Notify(notices.refused(plan.run, plan.study, worked.reason))]
+        told = notices.dismissed if worked.for_now else notices.refused
+        refused: list[Action] = [Notify(told(plan.run, plan.study, worked.reason))]
         refused.append(Forget(plan.run, keep_consent=False))
         if agent.once and isinstance(message, Finished):  # nothing more comes of its one run
             refused.append(Exit(Refused(worked.reason)))
@@ -312,8 +297,6 @@ def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -
     plan = run.plan
     keep = message.outcome in RESUMABLE
     if isinstance(message, Finished):
-        if message.heads:
-            return agent, [_breach(f"ended run {plan.run} with a model, but this site did not accept its plan.")]
         over = notices.run_over(plan, plan.run, message.outcome, message.reason, 0)
         actions: list[Action] = [Say(Fetched(plan.run)), Notify(over), Forget(plan.run, keep)]
         if agent.once:

@@ -36,7 +36,6 @@ class Judged:
 
     run: str
     reason: str | None
-    fetched: bool = False  # the site has the run's result already
     about: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -59,10 +58,8 @@ class Worked:
         the message.
     accepted
         of a proposal: whether the site accepted it; of a step: False if the site leaves the run; None otherwise.
-    reason
-        of the refusal.
-    fetched
-        of a proposal: the site has the run's result already; ``outcome`` as its ledger has it.
+    reason, for_now
+        of the refusal; whether the site can take part after a correction.
     breach
         the coordinator's violation of the protocol, if any.
     models
@@ -72,8 +69,7 @@ class Worked:
     message: RunMessage
     accepted: bool | None = None
     reason: str = ""
-    fetched: bool = False
-    outcome: Outcome | None = None
+    for_now: bool = False
     breach: str | None = None
     models: int = 0
 

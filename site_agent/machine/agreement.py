@@ -27,15 +27,13 @@ _NONE = np.zeros((0, 0))
 
 
 class AgreementJob:
-    """`site_agent.machine.job.Job`: factors the site's data under the plan.
+    """`site_agent.machine.sums.Summand`: factors the site's data under the plan.
 
     Raises
     ------
     CoregError
         these rows do not allow the plan. The coordinator receives the message, so it names no datum.
     """
-
-    resumes = True
 
     def __init__(
         self,
@@ -80,11 +78,11 @@ class AgreementJob:
         if not (np.isfinite([self._bound, self._norm]).all() and np.isfinite(alone).all()):
             raise BadData(f'kernel = "{objective.kernel}" overflows on these rows. Scale the features.')
 
-    def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes) -> None:  # noqa: ARG002
         self._n_sites = len(sites)
 
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
-        """See `Job.answer`."""
+        """See `Summand.answer`."""
         question = asked.question
         weights = np.array([column.weight for column in question.columns])
         match question.stage:

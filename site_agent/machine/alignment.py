@@ -43,18 +43,16 @@ class IdList:
 
 
 class AlignmentJob:
-    """`site_agent.machine.job.Job`. All secrets follow from the site's salt, the attempt's key and the sites.
+    """`site_agent.machine.sums.Summand`. All secrets follow from the site's salt, the attempt's key and the sites.
 
-    An attempt that is interrupted is not resumed: another attempt has other secrets. Otherwise a member could return to an
-    earlier step with another list, and ask the same exponents again. The key is erased with the run's log.
+    Every attempt has other secrets. Otherwise a member could return to an earlier step with another list, and ask the same
+    exponents again.
 
     Raises
     ------
     BadData
         more ids than the plan allows, or none.
     """
-
-    resumes = False
 
     def __init__(self, plan: Plan, terms: Alignment, name: str, ids: IdList):
         self.plan, self.terms, self.name, self.list = plan, terms, name, ids
@@ -68,7 +66,7 @@ class AlignmentJob:
         if len(ids.ids) > terms.max_ids:
             raise BadData(f"this site has more ids than the plan's max_ids = {terms.max_ids}.")
 
-    def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:
+    def begin(self, sites: tuple[str, ...], key: bytes) -> None:
         """Draw the secrets, and forget earlier ones."""
         about = repr([self.plan.run, sites]).encode()
         self._sites, self._position, self._about = sites, sites.index(self.name), hashlib.sha256(about).digest()
@@ -86,7 +84,7 @@ class AlignmentJob:
     # --- answers --------------------------------------------------------------------------------------------------
 
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
-        """See `Job.answer`."""
+        """See `Summand.answer`."""
         question = asked.question
         if not isinstance(question, Ask):
             raise Refused("a question of a training.")

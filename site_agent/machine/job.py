@@ -1,17 +1,53 @@
-"""What a replica steps: the job over a site's data, and the cache that members of a simulation share."""
+"""What a replica steps: a job over a site's data, stage by stage, and the cache that members of a simulation share."""
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+import numpy as np
+from jaxtyping import UInt64
+
+from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.computation.rounds import Round
-from coreg_core.numerics.arrays import Arr
+from coreg_core.protocol.outcomes import Outcome
+from site_agent.machine.memory import SiteResult
+
+Row: TypeAlias = UInt64[np.ndarray, " w"]
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, eq=False)
+class Telling:
+    """One answer: words of a sum, words for all, a text for all members, and texts for each other site (by position).
+
+    ``blinded``: the texts for each are words, to be blinded with the other senders.
+    """
+
+    summed: Row | None = None
+    shown: Row | None = None
+    to_all: bytes | None = None
+    to_each: Mapping[int, bytes] = field(default_factory=dict)
+    blinded: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """All answers to a question: the opened sum, and what each site showed, told all members, and told this site alone."""
+
+    total: Row | None
+    shown: Sequence[Row] = ()
+    to_all: Sequence[bytes] = ()
+    to_me: Mapping[int, bytes] = field(default_factory=dict)
+
+
+class Share(Protocol):
+    """``make()``, or the result of another member in this process."""
+
+    def __call__(self, name: object, make: Callable[[], Made]) -> Made: ...
 
 
 class Job(Protocol):
-    """One kind of run over this site's data. ``resumes``: whether another attempt goes on from the sums of an earlier one."""
-
-    @property
-    def resumes(self) -> bool: ...
+    """One kind of run over this site's data: questions and answers of one attempt at a time."""
 
     @property
     def ids_digest(self) -> str:
@@ -26,12 +62,12 @@ class Job(Protocol):
         """Digest of all data that the answers depend on."""
         ...
 
-    def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:
-        """Return to the state before the first question, among these sites. ``key`` is the members' key for the run."""
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Round:
+        """The first question of a new attempt among these sites. ``key`` is known to its members only."""
         ...
 
-    def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
-        """This site's summand: vectors and scalars.
+    def tell(self, asked: Round, chain: bytes) -> Telling:
+        """This site's answer; ``chain`` is the digest of everything that all sites heard before.
 
         Raises
         ------
@@ -40,8 +76,32 @@ class Job(Protocol):
         """
         ...
 
+    def hear(self, asked: Round, heard: Heard, chain: bytes) -> Round | None:
+        """The next question, after all answers to this one; None at the end.
 
-Made = TypeVar("Made")
+        Raises
+        ------
+        CoregError
+            a rule forbids to go on, or honest sites cannot have told this.
+        """
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """Complete rounds, as an operator counts them."""
+        ...
+
+    @property
+    def progress(self) -> Progress | None: ...
+
+    @property
+    def outcome(self) -> tuple[Outcome, str] | None:
+        """Outcome and reason; None before the end."""
+        ...
+
+    def result(self) -> SiteResult:
+        """This site's result, after the end."""
+        ...
 
 
 class Fold(Protocol):

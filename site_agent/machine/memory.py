@@ -16,9 +16,13 @@ from coreg_core.protocol.plan import Plan
 
 @dataclass(frozen=True)
 class Remembered:
-    """The ledger's record of a plan's answers, over all its runs on these instances."""
+    """The ledger's record of a plan's answers, over all its runs on these instances.
+
+    ``rows``: digest of the rows that this run's answers were computed from; empty before the first.
+    """
 
     answered: int = 0
+    rows: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,24 @@ class Aligned:
 
 @dataclass(frozen=True)
 class SiteResult:
-    """The result of a run at this site; ``solutions`` are its models in the run's units, one for each column (λ).
+    """The result of a run at this site.
 
-    ``couplings`` are λ of the solutions. ``choice`` is the one with the least left-out error on this site's labels, for a path.
-    ``judged`` is the verdict of an additive training on whether joining pays here.
-    ``probabilities`` are those of the joined model, of the score and of the local model, for a yes/no target.
-    ``scores`` are the joint scores, if this site is a receiver. ``progress`` has the exact figures of the last round.
-    ``additive`` are its models under the additive objective, in the labels' units. ``findings`` are sentences about the training
-    at this site.
+    Parameters
+    ----------
+    solutions, couplings, choice
+        its models of an agreement in the run's units, one for each column (λ); their λ; of a path, the one with the least
+        left-out error on this site's labels.
+    additive, judged, probabilities
+        its models of an additive training in the labels' units; whether joining pays here; for a yes/no target, the
+        probabilities of the joined model, of the score and of the local model.
+    scores, present, missing
+        joint scores, NaN where too few sites have a record; the sites in each; the deviation that the other sites leave.
+    findings
+        sentences about the training at this site.
+    progress
+        the exact figures of the last round.
+    name, sites
+        of the opened sums, and of the sites in them; empty if the run ended before its computation did.
     """
 
     outcome: Outcome
@@ -74,7 +88,11 @@ class SiteResult:
     couplings: tuple[float, ...] = ()
     choice: PathChoice | None = None
     scores: Arr | None = None
+    present: tuple[tuple[str, ...], ...] = ()
+    missing: Arr | None = None
     judged: Judged | None = None
     aligned: Aligned | None = None
     probabilities: tuple[Probability, ...] = ()
     progress: Progress | None = None
+    name: str = ""
+    sites: tuple[str, ...] = ()

@@ -83,12 +83,6 @@ def after_refusal(reason: str) -> str:
     return f"{reason}{'' if reason.endswith('.') else '.'} {todo}"
 
 
-def fetched_before(run: str, study: str, *, once: bool) -> Notice:
-    todo = " To take part in another run, start the agent again." if once else ""
-    text = f"run {run}: this site has its result already; delivery confirmed.{todo}"
-    return Notice("fetched_before", text, fields={"run": run, "study": study})
-
-
 def dismissed(run: str, study: str, reason: str) -> Notice:
     text = f"this site does not take part in run {run}: {reason}"
     return Notice("dismissed", text, warning=True, fields={"run": run, "study": study})

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from jaxtyping import UInt64
 
-from coreg_core.protocol.plan import Plan, Scoring
-from site_agent.machine.scoring import Batch
+from coreg_core.protocol.plan import Plan
 from site_agent.machine.site_data import PrivateData
 
 
@@ -27,17 +26,12 @@ class Operator:
     instances: UInt64[np.ndarray, " m"]
 
 
-def operator_of(plan: Plan, data: PrivateData | Batch, sites: Sequence[str]) -> Operator:
+def operator_of(plan: Plan, data: PrivateData, sites: Sequence[str]) -> Operator:
     """The operator of this site's answers under the plan. It covers the labels: a changed label gives another operator."""
     digest = hashlib.sha256(data.salt + b"operator")
-    if isinstance(data, Batch):
-        digest.update(data.digest_of_part)
-    else:
-        for array in data.arrays:
-            digest.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
-    terms = {name: value for name, value in asdict(plan.objective).items() if name not in ("receivers", "batches")}
-    kind = "scoring" if isinstance(plan.objective, Scoring) else plan.iteration.name
-    digest.update(json.dumps([kind, terms, list(sites)], sort_keys=True).encode())
+    for array in data.arrays:
+        digest.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+    digest.update(json.dumps([plan.iteration.name, asdict(plan.objective), list(sites)], sort_keys=True).encode())
     names = (hashlib.sha256(data.salt + b"instance" + name.encode()).digest()[:8] for name in data.ids)
     return Operator(digest.hexdigest(), np.sort(np.frombuffer(b"".join(names), dtype="<u8")))
 

@@ -7,7 +7,7 @@ site's statement whether it has one. docs/concepts/threat-model.md has what the 
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from threading import RLock
@@ -95,11 +95,15 @@ class InMemory:
 
 @dataclass(frozen=True, eq=False)
 class RowRules:
-    """The rules with this site's record and the limit of its policy. ``may_change``: plan and policy have membership_changes."""
+    """The rules with this site's record and the limit of its policy. ``may_change``: plan and policy have membership_changes.
+
+    ``clock`` gives seconds.
+    """
 
     record: RowSets = field(default_factory=InMemory)
     openings: int = 3
     may_change: bool = False
+    clock: Callable[[], float] = lambda: 0.0
 
     def require(self, now: RowSet, rows_per_feature: int, counted: int) -> None:
         """Before this site's message of cross products; ``counted`` labelled individuals are used.

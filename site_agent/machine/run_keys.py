@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from coreg_core.errors import Refused
 from coreg_core.masking.words import Words
-from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Plan
 
@@ -31,8 +30,10 @@ def transcript_of(plan: Plan, roster: Iterable[Offer]) -> bytes:
 class Seal(Protocol):
     """The keys that all members of an attempt share. They exist in memory only."""
 
-    def mask(self, context: bytes, words: Words, answering: tuple[str, ...], *, private: bool) -> Words:
-        """The masked words of this site's answer; once for each context. ``private``: only receivers can read the sum.
+    tag_words: int  # that a masked row is longer than its words
+
+    def mask(self, context: bytes, words: Words, answering: tuple[str, ...]) -> Words:
+        """The masked words of this site's answer; once for each context.
 
         Raises
         ------
@@ -41,10 +42,8 @@ class Seal(Protocol):
         """
         ...
 
-    def open(
-        self, context: bytes, words: Words, n_words: int, answering: tuple[str, ...], *, private: bool
-    ) -> Words | None:
-        """The opened sum of these sites' words; None if it is private and this site is no receiver.
+    def open(self, context: bytes, words: Words, n_words: int, answering: tuple[str, ...]) -> Words:
+        """The opened sum of these sites' words.
 
         Raises
         ------
@@ -71,13 +70,9 @@ class Seal(Protocol):
         """Words for one receiver, blinded so that only the sum over all senders can be read."""
         ...
 
-    def digest(self, about: bytes, vectors: Iterable[Arr]) -> str:
-        """A keyed digest: members can compare it, and it reveals nothing to others."""
-        ...
-
     @property
-    def resume_key(self) -> bytes:
-        """The key of state digests, stored beside them."""
+    def members_key(self) -> bytes:
+        """A key that the members of the attempt share, for their own use."""
         ...
 
 
@@ -89,7 +84,7 @@ class Secrets(Protocol):
         """The signed public part."""
         ...
 
-    def wrap(self, plan: Plan, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
+    def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
         """This site's contribution to the key, sealed for each other site; ``transcript`` is that of plan and roster.
 
         Raises
@@ -121,27 +116,13 @@ class Keys(Protocol):
 class PlaintextSeal:
     """No keys: sums in plaintext."""
 
-    resume_key = b""
+    members_key, tag_words = b"", 0
 
-    def mask(self, context: bytes, words: Words, answering: tuple[str, ...], *, private: bool) -> Words:  # noqa: ARG002
+    def mask(self, context: bytes, words: Words, answering: tuple[str, ...]) -> Words:  # noqa: ARG002
         return words
 
-    def open(
-        self,
-        context: bytes,  # noqa: ARG002
-        words: Words,
-        n_words: int,  # noqa: ARG002
-        answering: tuple[str, ...],  # noqa: ARG002
-        *,
-        private: bool,  # noqa: ARG002
-    ) -> Words:
+    def open(self, context: bytes, words: Words, n_words: int, answering: tuple[str, ...]) -> Words:  # noqa: ARG002
         return words
-
-    def digest(self, about: bytes, vectors: Iterable[Arr]) -> str:
-        digest = hashlib.sha256(about)
-        for vector in vectors:
-            digest.update(vector.data.cast("B") if vector.size else b"")
-        return digest.hexdigest()
 
     def close(self, context: bytes, text: bytes, receiver: str = "") -> bytes:  # noqa: ARG002
         raise Refused(_NO_KEYS)

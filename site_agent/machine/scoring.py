@@ -1,53 +1,66 @@
-r"""A site's part in scoring together: one answer from a stored model, and the scores at the end.
+r"""A site's part in scoring together: which individuals it has a record of, then its parts of their scores, for each receiver.
 
-    score(x) = a + Σ_v h_v(x_v)  (additive parts)        score(x) = (1/M) Σ_v f_v(x_v)  (agreeing models)
+    additive: a + Σ_{v∈S} φ_v(x)·β_v^S = E[score | the sites S that have a record of x]        agreement: (1/|S|) Σ_{v∈S} f_v(x)
 
-No model is trained and no label is used. If a site has no record of an instance, the plan decides: the site refuses with
-the number of such instances, or answers with the mean of its part.
+No model is trained and no label is used. Only a receiver opens the sum of the others' parts, and never a single one. Each
+(model, S) is another equation on an individual's features, so a site takes part in few of them in an individual's life.
 """
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from math import floor, log2
+from threading import RLock
+from typing import Protocol
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int64, UInt64
 
-from coreg_core.computation.rounds import Round
-from coreg_core.computation.scoring import ScoringComputation, ScoringState
+from coreg_core.additive.site_model import SiteModel
+from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.computation.rounds import Ask, Lengths, Round
 from coreg_core.errors import BadData, Refused
-from coreg_core.numerics.arrays import Arr
+from coreg_core.masking.fixed_point import WORD, power_above
+from coreg_core.masking.words import Layout
+from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, Scoring
+from site_agent.machine.job import Heard, Share, Telling
 from site_agent.machine.memory import SiteResult
+
+GRAIN, NOISE = 64, 0.05  # of a part, in common deviations of the labels: an exact score would be an equation of 53 bits
+MOST_POWER, STEPS = 1000, 40  # a part without noise has 40 bits
+Pairs = UInt64[np.ndarray, "n 2"]  # an individual, and a (model, S), by keyed digests
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One site's instances to score, in the order of their sorted ids; computed before the agent connects.
+    """One site's individuals to score, in the order of their sorted ids; computed before the agent connects.
 
     Parameters
     ----------
-    part
-        the model's prediction for each instance, without the federation's intercept; any number if it is ``missing``.
+    features
+        of each individual (m, d): φ, or under the agreement the prediction in one column. Any number if it is ``missing``.
     missing
-        the instances without a record at this site.
-    mean
-        replaces the part of a missing instance, if the plan allows it: the mean over the training instances.
+        the individuals without a record at this site.
+    model
+        of an additive training; None under the agreement.
     intercept
         added to the sum of all parts.
-    of_run, trained, sites
-        the model's run, its objective, and the sites of its plan.
+    of_run, trained, name, sites
+        the model's run, its objective, the name of its opened sums, and the sites that have such a model, in their order.
     ids_digest, salt, instances, ids
         as in `PrivateData`.
     """
 
-    part: Float64[Arr, " m"]
+    features: Float64[Arr, "m d"]
     missing: Bool[np.ndarray, " m"]
-    mean: float | None
+    model: SiteModel | None
     intercept: float
     of_run: str
     trained: str
+    name: str
     sites: tuple[str, ...]
     ids_digest: str
     salt: bytes = b""
@@ -55,90 +68,269 @@ class Batch:
     ids: tuple[str, ...] = ()
 
     @property
-    def Z(self) -> Float64[Arr, " m"]:
-        """One row for each instance, as in `PrivateData`: callers take its length."""
-        return self.part
+    def Z(self) -> Float64[Arr, "m d"]:
+        """One row for each individual, as in `PrivateData`: callers take its length."""
+        return self.features
+
+    def part(self, rows: Bool[np.ndarray, " m"], present: Sequence[int]) -> Float64[Arr, " k"]:
+        """This site's part of the scores of these rows, if these sites are present (positions in ``sites``)."""
+        if self.model is None:
+            return np.asarray(self.features[rows, 0] / len(present))
+        return np.asarray(self.model.part(self.features[rows], present))
 
     @property
-    def digest_of_part(self) -> bytes:
-        """The bytes that must not change during a run."""
-        return np.ascontiguousarray(np.where(self.missing, np.inf, self.part)).tobytes()
+    def power(self) -> int:
+        """Parts are multiples of 2 to this power, or of a larger one that another site names."""
+        if self.noise:
+            return floor(log2(self.noise / NOISE / GRAIN))
+        if self.model is not None:
+            return power_above(self.model.deviation_of_labels) - STEPS
+        known = self.features[~self.missing]
+        return max(-MOST_POWER, power_above(float(np.abs(known).max(initial=0.0))) - STEPS)
+
+    @property
+    def noise(self) -> float:
+        """The deviation of the noise on a part."""
+        return 0.0 if self.model is None or not self.model.weights.noise else NOISE * self.model.deviation_of_labels
+
+    def unknown(self, present: Sequence[int]) -> float:
+        """The deviation that the features of absent sites leave; NaN under the agreement."""
+        return float("nan") if self.model is None else float(np.sqrt(self.model.weights.missing_variance(present)))
+
+
+class ScoredRecord(Protocol):
+    """This site's record of scored individuals. Whoever reads it to add to it holds ``lock``."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]: ...
+
+    def pairs(self) -> Pairs: ...
+
+    def add(self, pairs: Pairs) -> None:
+        """Record scores before the answer leaves."""
+        ...
+
+
+class InMemory:
+    """Of a simulation."""
+
+    def __init__(self) -> None:
+        self._pairs: Pairs = np.zeros((0, 2), dtype=WORD)
+        self.lock = RLock()
+
+    def pairs(self) -> Pairs:
+        return self._pairs
+
+    def add(self, pairs: Pairs) -> None:
+        self._pairs = np.concatenate([self._pairs, pairs])
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreRules:
+    """The limit of the policy on (model, S) in an individual's life, with this site's record."""
+
+    record: ScoredRecord = field(default_factory=InMemory)
+    models_per_individual: int = 5
+
+    def open(self, now: Pairs) -> None:
+        """Record these scores.
+
+        Raises
+        ------
+        Refused
+            some individual has as many already.
+        """
+        with self.record.lock:
+            known = self.record.pairs()
+            all_pairs = np.unique(np.concatenate([known, now]), axis=0)
+            _, counts = np.unique(all_pairs[np.isin(all_pairs[:, 0], now[:, 0]), 0], return_counts=True)
+            if counts.max(initial=0) > self.models_per_individual:
+                raise Refused(
+                    f"some of these individuals were scored by {self.models_per_individual} models or sets of sites "
+                    "(models_per_individual in this site's policy): more would tell their features. Their earlier scores stay. "
+                    "Leave them out, or this site raises models_per_individual."
+                )
+            self.record.add(now)
 
 
 class ScoringJob:
-    """`site_agent.machine.job.Job`: checks the plan against the model and the instances.
+    """`site_agent.machine.job.Job`: checks the plan against the model and the individuals.
 
     Raises
     ------
-    BadData
-        this site has no record of an instance, and the plan refuses such instances.
     Refused
         the plan names another model than this site's.
     """
 
-    resumes = True
-
-    def __init__(self, plan: Plan, terms: Scoring, name: str, batch: Batch, pin_threads: Callable[[int], int]):
-        pin_threads(plan.iteration.threads)
-        self.plan, self.terms, self.name, self.batch = plan, terms, name, batch
-        self.n_unlabelled, self.ids_digest = len(batch.part), batch.ids_digest
-        self.data_digest = hashlib.sha256(batch.salt + plan.run.encode() + batch.digest_of_part).hexdigest()
-        if (self.batch.of_run, self.batch.trained) != (terms.of_run, terms.trained):
-            raise Refused(
-                f"the plan scores with models of run {terms.of_run} ({terms.trained}), but {self.name} was started with one "
-                f"of run {self.batch.of_run} ({self.batch.trained}). Give that run's model with --model."
-            )
-        if strangers := sorted(set(plan.sites) - set(self.batch.sites)):
-            raise Refused(f"{', '.join(strangers)} took no part in run {terms.of_run} and has no model of it.")
-        if (
-            plan.masked
-            and not plan.privacy.membership_changes
-            and (left := sorted(set(self.batch.sites) - set(plan.sites)))
-        ):
-            # The differencing rule compares equal sets of instances, but daily batches overlap, so check the sites here.
-            raise Refused(
-                f"{', '.join(left)} took part in run {terms.of_run} and would be left out. Sums with and without a site reveal "
-                "its part at the instances that both contain. Score with every site of that run, or with [privacy] "
-                "membership_changes = true, if every site's policy allows it."
-            )
-        missing = int(self.batch.missing.sum())
-        if missing and (terms.missing_instances == "refuse" or self.batch.mean is None):
-            instead = (
-                ""
-                if self.batch.mean is None
-                else ' Set missing_instances = "mean" in [scoring] to use the mean of its part there.'
-            )
-            raise BadData(f"{self.name} has no record of {missing} of {self.n_unlabelled} instances.{instead}")
-        self._part = batch.part if batch.mean is None else np.where(batch.missing, batch.mean, batch.part)
-
-    def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:
-        """No state depends on the sites."""
-
-    def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
-        """See `Job.answer`."""
-        question = asked.question
-        if question.stage not in ("sizes", "score"):
-            raise Refused("a question of a training.")
-        if question.stage == "sizes":
-            return np.zeros((0, 0)), (float(self._part @ self._part),)
-        return np.ascontiguousarray(self._part[:, None]), ()
-
-    def result(
+    def __init__(
         self,
-        computation: ScoringComputation,  # noqa: ARG002
-        state: ScoringState,
-        position: int,  # noqa: ARG002
-        outcome: Outcome,
-        reason: str,
-    ) -> SiteResult:
-        """The scores, if this site is a receiver."""
-        scores: Arr | None = None
-        if state.scores is not None and self.name in (self.terms.receivers or self.plan.sites):
-            total = state.scores[:, 0]
-            scores = self.batch.intercept + (
-                total if self.terms.trained == "additive" else total / len(self.plan.sites)
+        plan: Plan,
+        terms: Scoring,
+        name: str,
+        batch: Batch,
+        pin_threads: Callable[[int], int],
+        rules: ScoreRules | None = None,
+    ):
+        pin_threads(plan.iteration.threads)
+        self.plan, self.terms, self.name, self.batch, self._rules = plan, terms, name, batch, rules or ScoreRules()
+        self.n_unlabelled, self.ids_digest = len(batch.features), batch.ids_digest
+        known = np.where(batch.missing[:, None], np.inf, batch.features)
+        about = batch.salt + plan.run.encode() + batch.name.encode()
+        self.data_digest = hashlib.sha256(about + np.ascontiguousarray(known).tobytes()).hexdigest()
+        if (batch.of_run, batch.trained) != (terms.of_run, terms.trained):
+            raise Refused(
+                f"the plan scores with models of run {terms.of_run} ({terms.trained}), but {name} was started with one of run "
+                f"{batch.of_run} ({batch.trained}). Give that run's model with --model."
             )
-        missing = int(self.batch.missing.sum())
-        told = f"this site has no record of {missing} of these instances; the mean of its part was used there"
-        findings = (told,) if missing else ()
-        return SiteResult(outcome, reason, self.plan, scores=scores, findings=findings)
+        if strangers := sorted(set(plan.sites) - set(batch.sites)):
+            raise Refused(f"{', '.join(strangers)} took no part in run {terms.of_run} and has no model of it.")
+        self.progress: Progress | None = None
+        self.rounds = 0
+        self._scores: Arr | None = None
+
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Round:  # noqa: ARG002
+        """See `Job.begin`."""
+        self._sites, self.rounds, self._scores = sites, 0, None
+        self._at = [self.batch.sites.index(site) for site in sites]  # positions in the model
+        length = Lengths(to_all=32 + 2 + -(-self.n_unlabelled // 8))
+        return self._round("records", (length,) * len(sites))
+
+    def _round(self, stage: str, lengths: tuple[Lengths, ...]) -> Round:
+        ask = Ask("records" if stage == "records" else "scores")
+        return Round(ask, Layout(0, 0, 0), (), tuple(range(len(self._sites))), lengths, phase=stage)
+
+    @property
+    def _me(self) -> int:
+        return self._sites.index(self.name)
+
+    # --- stages ---------------------------------------------------------------------------------------------------
+
+    def tell(self, asked: Round, chain: bytes) -> Telling:  # noqa: ARG002
+        """See `Job.tell`."""
+        if asked.question.stage == "records":
+            model = hashlib.sha256(self.batch.name.encode()).digest()
+            power = self.batch.power.to_bytes(2, "little", signed=True)
+            return Telling(to_all=model + power + np.packbits(~self.batch.missing).tobytes())
+        self._open()
+        words = np.where(self._mine, self._steps(), 0).tobytes()
+        return Telling(to_each={r: words for r in self._receivers if r != self._me}, blinded=True)
+
+    def hear(self, asked: Round, heard: Heard, chain: bytes) -> Round | None:  # noqa: ARG002
+        """See `Job.hear`."""
+        self.rounds += 1
+        if asked.question.stage == "records":
+            return self._met(heard.to_all)
+        if self._me in self._receivers:
+            parts = [np.frombuffer(text, WORD) for text in heard.to_me.values()]
+            others = np.asarray(np.sum(parts, axis=0, dtype=WORD)).view(np.int64).astype(np.float64)
+            total = self._parts() + np.ldexp(others, self._power)
+            self._scores = np.where(self._scored, self.batch.intercept + total, np.nan)
+        self._done = True
+        return None
+
+    def _met(self, texts: Sequence[bytes]) -> Round:
+        if len({text[:32] for text in texts}) > 1:
+            raise BadData(
+                f"the sites have models of different attempts at run {self.terms.of_run}. Train again, then score with that run."
+            )
+        self._power = max(int.from_bytes(text[32:34], "little", signed=True) for text in texts)
+        flags = [np.unpackbits(np.frombuffer(text, np.uint8, offset=34), count=self.n_unlabelled) for text in texts]
+        self._present = np.array(flags, dtype=bool)
+        sets, which = np.unique(self._present, axis=1, return_inverse=True)
+        self._sets = [tuple(np.flatnonzero(column).tolist()) for column in sets.T]
+        self._which = which.reshape(-1)
+        least, named = self.plan.membership.min_sites, self.terms.receivers or self.plan.sites
+        self._scored = np.array([len(S) >= least for S in self._sets], dtype=bool)[self._which]
+        self._mine = self._scored & self._present[self._me]
+        self._receivers = [r for r, site in enumerate(self._sites) if site in named]
+        M, self._done = len(self._sites), False
+        sizes = dict.fromkeys(self._receivers, 8 * self.n_unlabelled)
+        to_each = [{r: size for r, size in sizes.items() if r != v} for v in range(M)]
+        return self._round("scores", tuple(Lengths(to_each=each) for each in to_each))
+
+    def _rows(self, k: int) -> Bool[np.ndarray, " m"]:
+        return np.asarray(self._which == k)
+
+    def _parts(self) -> Float64[Arr, " m"]:
+        """This site's part of each score; 0 where it has no record."""
+        out = np.zeros(self.n_unlabelled)
+        for k, S in enumerate(self._sets):
+            if self._me in S:
+                rows = self._rows(k)
+                out[rows] = self.batch.part(rows, [self._at[v] for v in S])
+        return out
+
+    def _steps(self) -> Int64[Ints, " m"]:
+        """Its parts with noise, in steps of the common power of two."""
+        part = self._parts()
+        if self.batch.noise:
+            part += self.batch.noise * self._normals()
+        steps: Ints = np.clip(np.rint(np.ldexp(part, -self._power)), -(2.0**53), 2.0**53).astype(np.int64)
+        return steps
+
+    def _normals(self) -> Float64[Arr, " m"]:
+        """The same for an individual, the model and the present sites, so that it does not average out."""
+        secret = self.batch.salt + b"score noise" + self.batch.name.encode()
+        drawn = [
+            int.from_bytes(hashlib.sha256(secret + repr((text, self._names(k))).encode()).digest()[:16], "little")
+            for text, k in zip(self._ids(), self._which.tolist(), strict=True)
+        ]
+        u = np.array([[(d >> 64) + 1, (d & (2**64 - 1)) + 1] for d in drawn], dtype=np.float64).reshape(-1, 2) / 2.0**64
+        return np.asarray(np.sqrt(-2.0 * np.log(u[:, 0])) * np.cos(2.0 * np.pi * u[:, 1]))
+
+    def _ids(self) -> Sequence[str]:
+        return self.batch.ids or [str(i) for i in range(self.n_unlabelled)]
+
+    def _names(self, k: int) -> tuple[str, ...]:
+        return tuple(self._sites[v] for v in self._sets[k])
+
+    def _open(self) -> None:
+        """Count the scores that others get with this site's part."""
+        if self._receivers == [self._me]:
+            return
+        secret, found = self.batch.salt + b"scored", list[bytes]()
+        names = [repr((self.batch.name, self._names(k))).encode() for k in range(len(self._sets))]
+        sets, ids = [hashlib.sha256(name).digest()[:8] for name in names], self._ids()
+        for i in np.flatnonzero(self._mine).tolist():
+            found.append(hashlib.sha256(secret + ids[i].encode()).digest()[:8] + sets[self._which[i]])
+        self._rules.open(np.frombuffer(b"".join(found), dtype=WORD).reshape(-1, 2))
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    @property
+    def outcome(self) -> tuple[Outcome, str] | None:
+        """See `Job.outcome`."""
+        if not self.rounds or not self._done:
+            return None
+        return Outcome.CONVERGED, f"{self.n_unlabelled} instances scored together by {len(self._sites)} sites"
+
+    def result(self) -> SiteResult:
+        """The scores, if this site is a receiver."""
+        assert self.outcome is not None
+        if self._scores is None:
+            return SiteResult(*self.outcome, self.plan)
+        names = [self._names(k) for k in range(len(self._sets))]
+        unknown = np.array([self.batch.unknown([self._at[v] for v in S]) if S else np.nan for S in self._sets])
+        return SiteResult(
+            *self.outcome,
+            self.plan,
+            scores=self._scores,
+            present=tuple(names[k] for k in self._which.tolist()),
+            missing=unknown[self._which],
+            findings=tuple(self._told()),
+        )
+
+    def _told(self) -> list[str]:
+        assert self._scores is not None
+        counts: Mapping[int, int] = {k: int(self._rows(k).sum()) for k in range(len(self._sets))}
+        whole = sum(counts[k] for k, S in enumerate(self._sets) if len(S) == len(self.batch.sites))
+        found = []
+        if whole < self.n_unlabelled:
+            found.append(
+                f"{self.n_unlabelled - whole} of {self.n_unlabelled} individuals lack a record at some site. Their scores are "
+                "those of the other sites, which the column `sites` names"
+            )
+        if few := int(np.isnan(self._scores).sum()):
+            least = self.plan.membership.min_sites
+            found.append(f"{few} individuals have a record at too few sites (at least {least}), and no score")
+        return found

@@ -1,16 +1,16 @@
 r"""A site in one run, as a function: a message of the coordinator in, a list of answers out. No socket, no clock, no file.
 
-This module decides whether the site takes part, and with which sites; `replica` follows the log. `breach` describes a
-violation of the protocol by the coordinator; the caller ends the connection with that sentence.
+This module decides whether the site takes part, and with which sites; `replica` follows an attempt. The result is there before
+the last answer, so that the caller can store it first. `breach` describes a violation of the protocol by the coordinator; the
+caller ends the connection with that sentence.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import View
-from coreg_core.computation.alignment import AlignmentComputation, most_answers
+from coreg_core.computation.alignment import most_answers
 from coreg_core.computation.rounds import Round
 from coreg_core.errors import CoregError, Refused
 from coreg_core.protocol.messages import (
@@ -35,31 +35,27 @@ from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.alignment import AlignmentJob, IdList
 from site_agent.machine.differencing import Promises, SummedWith
 from site_agent.machine.factoring import FACTOR_MEMORY
-from site_agent.machine.job import Fold, each_by_itself
+from site_agent.machine.job import Fold, Job, each_by_itself
 from site_agent.machine.memory import Remembered, SiteResult, Told
-from site_agent.machine.replica import Behind, Breach, Outdated, Replica
+from site_agent.machine.replica import Behind, Breach, Replica
 from site_agent.machine.row_sets import RowRules
 from site_agent.machine.run_keys import Keys
-from site_agent.machine.run_log import Kept, Memory, RunLog
-from site_agent.machine.scoring import Batch, ScoringJob
+from site_agent.machine.scoring import Batch, ScoreRules, ScoringJob
 from site_agent.machine.site_data import PrivateData
+from site_agent.machine.sums import Sums
 
-Job: TypeAlias = AgreementJob | AdditiveJob | ScoringJob
-
-# The most answers about one set of instances under one plan: an attempt needs two, and lost attempts cost more.
-MOST_SCORINGS = 20
-ATTEMPTS = 100  # of alignments on one data set, over all runs
+ATTEMPTS = 100  # at a plan on one data set, over all runs
 
 
 def max_questions(plan: Plan) -> int:
-    """The maximum number of a site's answers in one run, for any changes of the membership."""
+    """The maximum number of a site's answers to one plan."""
     match plan.objective:
         case Agreement():
-            return 2 * (plan.iteration.max_rounds + 2)  # one a round and two before, and as many again for lost ones
+            return 10 * (plan.iteration.max_rounds + 2)  # one a round and two before; a run has at most 10 attempts
         case Additive():
             return ATTEMPTS * 5  # stages
         case Scoring():
-            return MOST_SCORINGS
+            return ATTEMPTS * 2
         case Alignment(max_ids=most):
             return ATTEMPTS * most_answers(most, len(plan.sites))
 
@@ -94,6 +90,8 @@ class Rules:
         the reason against an answer to this plan in a sum with these sites. Without one, the call records the set.
     row_rules
         on labelled rows whose second moments are opened, with their record.
+    score_rules
+        on individuals that are scored, with their record.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -108,6 +106,11 @@ class Rules:
     promises: Promises = field(default_factory=Promises)
     admit: Callable[[Plan, tuple[str, ...]], str | None] = lambda plan, sites: None  # noqa: ARG005
     row_rules: RowRules = field(default_factory=RowRules)
+    score_rules: ScoreRules = field(default_factory=ScoreRules)
+
+
+class ChangedRows(Refused):
+    """This process has other rows than those that the run's earlier answers were computed from."""
 
 
 class Site:
@@ -118,7 +121,6 @@ class Site:
         name: str,
         data: PrivateData | Batch | IdList,
         rules: Rules | None = None,
-        log: RunLog | None = None,
         release: str = "",
         token: str = "",
         fold: Fold = each_by_itself,
@@ -129,8 +131,8 @@ class Site:
         self.told: Told | None = None
         self.plan: Plan | None = None
         self._data, self._rules = data, rules or Rules()
-        self._log, self._fold = log or Memory(), fold
-        self._job: AgreementJob | AdditiveJob | AlignmentJob | ScoringJob | None = None
+        self._fold = fold
+        self._job: Job | None = None
         self._replica: Replica | None = None
         self._remembered = Remembered()
         self._answered = 0
@@ -142,17 +144,13 @@ class Site:
     @property
     def view(self) -> View | None:
         """The factored data, under the agreement."""
-        return self._job.view if isinstance(self._job, AgreementJob) else None
+        own = self._job.own if isinstance(self._job, Sums) else None
+        return own.view if isinstance(own, AgreementJob) else None
 
     @property
     def n_unlabelled(self) -> int:
         """The number of shared instances."""
         return self._data.n_shared if isinstance(self._data, PrivateData) else len(self._data.Z)
-
-    @property
-    def kept(self) -> Kept | None:
-        """The sums so far."""
-        return None if self._replica is None else self._replica.kept
 
     @property
     def asked(self) -> Round | None:
@@ -161,19 +159,13 @@ class Site:
 
     @property
     def progress(self) -> Progress | None:
-        """The exact progress of the computation. The coordinator receives it to a power of ten."""
-        replica = self._replica
-        if replica is None or not replica.began or replica.stopped:
-            return None
-        return replica.computation.progress(replica.state)
+        """The exact progress. The coordinator receives it to a power of ten."""
+        return None if self._job is None else self._job.progress
 
     @property
     def portion(self) -> float | None:
         """How much of an alignment is done; None for other runs."""
-        replica = self._replica
-        if replica is None or not replica.began or not isinstance(replica.computation, AlignmentComputation):
-            return None
-        return replica.computation.portion(replica.state)
+        return self._job.portion if isinstance(self._job, Sums) else None
 
     def handle(self, message: ToSite) -> list[FromSite]:
         """The answers to one message."""
@@ -203,9 +195,11 @@ class Site:
                 if reason := self._objection(plan):
                     return PlanRefused(plan.run, reason)
                 self._replica = self._begun(plan)
+            if proposal.attempt > self._replica.attempt:
+                self.result = None  # another attempt replaces it
             return self._replica.offer(proposal.attempt)
         except CoregError as error:
-            return PlanRefused(plan.run, str(error))
+            return PlanRefused(plan.run, str(error), for_now=isinstance(error, ChangedRows))
 
     def _objection(self, plan: Plan) -> str | None:
         if self.name not in plan.sites:
@@ -220,12 +214,16 @@ class Site:
         rules = self._rules
         self._remembered = rules.recall(plan, self._data.ids_digest)
         job = self._job_of(plan)
+        if self._remembered.rows not in ("", job.data_digest):
+            raise ChangedRows(
+                f"this site's rows or their preprocessing have changed since it answered in run {plan.run}. Start its agent with "
+                "the data of this run, or start a new run (coreg-coordinator run --new)."
+            )
         self._job, self.plan = job, plan
         return Replica(
             self.name,
             plan,
             job,
-            self._log,
             rules.keys if plan.masked else None,
             accept=self._accepted,
             may_answer=self._may_answer,
@@ -234,22 +232,22 @@ class Site:
             fold=self._fold,
         )
 
-    def _job_of(self, plan: Plan) -> AgreementJob | AdditiveJob | AlignmentJob | ScoringJob:
+    def _job_of(self, plan: Plan) -> Job:
         rules = self._rules
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
                 limits = (rules.factor_memory, rules.label_share_max)
-                return AgreementJob(plan, terms, data, rules.pin_threads, *limits)
+                return Sums(plan, self.name, terms, AgreementJob(plan, terms, data, rules.pin_threads, *limits))
             case Additive() as terms, PrivateData() as data:
                 may_change = rules.membership_changes and plan.privacy.membership_changes
                 row_rules = replace(rules.row_rules, may_change=may_change)
                 return AdditiveJob(plan, terms, self.name, data, rules.pin_threads, row_rules)
             case Alignment() as terms, IdList() as ids:
-                return AlignmentJob(plan, terms, self.name, ids)
+                return Sums(plan, self.name, terms, AlignmentJob(plan, terms, self.name, ids))
             case Alignment(), _:
                 raise Refused("this site was not started with ids to align.")
             case Scoring() as terms, Batch() as batch:
-                return ScoringJob(plan, terms, self.name, batch, rules.pin_threads)
+                return ScoringJob(plan, terms, self.name, batch, rules.pin_threads, rules.score_rules)
             case Scoring(), _:
                 raise Refused("this site has no model for scoring together.")
             case _:
@@ -259,7 +257,9 @@ class Site:
 
     def _accepted(self, sites: tuple[str, ...]) -> str | None:
         assert self.plan is not None
-        if not self.plan.masked:
+        if not self.plan.masked or isinstance(
+            self.plan.objective, Scoring
+        ):  # of a scoring each individual has its sites
             return None
         may_change = self.plan.privacy.membership_changes
         now, consents = SummedWith(frozenset(sites), may_change), self._rules.membership_changes and may_change
@@ -281,35 +281,32 @@ class Site:
         self.told = Told(asked, self._replica.sites, self.plan.privacy.membership_changes, self.plan.masked)
 
     def _stepped(self, step: Step) -> list[FromSite]:
-        if self._replica is None:
+        replica, job = self._replica, self._job
+        if replica is None or job is None:
             raise Breach(f"sent a step of run {step.run}, whose plan this site did not accept.")
         try:
-            answer = self._replica.answer(step)
+            answer = replica.answer(step)
         except Breach:
             raise
         except Behind:  # the offer for a later attempt shows the coordinator the number
-            return [self._replica.offer(step.attempt + 1)]
+            self.result = None
+            return [replica.offer(step.attempt + 1)]
         except Refused as error:
             return [PlanRefused(step.run, str(error))]
         except CoregError as error:
             return [Fault(step.run, step.attempt, step.step, str(error))]
+        if replica.ended and self.result is None:
+            about = replica.name_of_result, replica.sites
+            self.result = replace(job.result(), progress=self.progress, name=about[0], sites=about[1])
         return [] if answer is None else [answer]
 
     # --- the end --------------------------------------------------------------------------------------------------
 
     def _finished(self, finished: Finished) -> list[FromSite]:
-        replica, job = self._replica, self._job
         if self.result is None:
-            try:
-                ended = replica is not None and replica.finish(finished)
-            except Outdated as error:  # the agent's other runs go on
-                self._rules.promises.release(finished.run)
-                return [PlanRefused(finished.run, str(error))]
+            # An earlier process of this agent can have the result: it answered last, and was killed.
+            if finished.outcome.good and self._replica is not None and self._replica.took_part:
+                raise Breach(f"ended run {finished.run} with a result before this site received the last step.")
             self.result = SiteResult(finished.outcome, finished.reason, self.plan)
-            if ended and replica is not None and job is not None and not replica.stopped:
-                position = replica.sites.index(self.name)
-                about = (position, finished.outcome, finished.reason)
-                result = job.result(replica.computation, replica.state, *about)  # type: ignore[arg-type]
-                self.result = replace(result, progress=self.progress)
-            self._rules.promises.release(finished.run)
+        self._rules.promises.release(finished.run)
         return [Fetched(finished.run)]

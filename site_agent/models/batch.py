@@ -17,6 +17,7 @@ from site_agent.data.aligned import SharedIds
 from site_agent.data.drift import look
 from site_agent.data.inputs import Inputs
 from site_agent.data.shared_set import ids_digest, load_batch, own_name
+from site_agent.machine.memory import SiteResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import ModelFile
 from site_agent.models.predictions import write_predictions
@@ -36,12 +37,18 @@ class Scored:
     correction: Correction | None = None
     local: Arr | None = None
 
-    def write(self, scores: Arr, path_of: "Mapping[str, Path]") -> tuple[Path, ...]:
-        """Write ids and scores, one file per data set, in the format of `predict`."""
-        start, written, scores = 0, list[Path](), self._corrected(scores)
+    def write(self, result: SiteResult, path_of: "Mapping[str, Path]") -> tuple[Path, ...]:
+        """Write ids, scores, the sites in each and the deviation that the others leave, one file per data set."""
+        assert result.scores is not None
+        start, written, scores = 0, list[Path](), self._corrected(result.scores)
+        sites, missing = np.array([" ".join(names) for names in result.present]), result.missing
         for name, ids in self.ids.items():
-            own, start = scores[start : start + len(ids)], start + len(ids)
+            rows, start = slice(start, start + len(ids)), start + len(ids)
+            own = scores[rows]
             beside = {} if self.probability is None else {"probability": self.probability.of(own)}
+            beside["sites"] = sites[rows]
+            if missing is not None and not np.isnan(missing).all():
+                beside["missing_deviation"] = missing[rows]
             column = self.id_columns[name]
             write_predictions(path_of[name], own, ids=ids, id_column=column, column="score", beside=beside)
             written.append(path_of[name])
@@ -58,7 +65,7 @@ class Scored:
 
 
 def batch_of(model: ModelFile, tables: Mapping[str, Inputs], salt: bytes) -> tuple[Batch, Scored]:
-    """This site's part of the score of each instance, table after table.
+    """What this site's parts of the scores are made of, table after table.
 
     If all features of an instance are empty, it is missing: all sites list it, but this site has no record of it.
 
@@ -67,26 +74,26 @@ def batch_of(model: ModelFile, tables: Mapping[str, Inputs], salt: bytes) -> tup
     BadData
         a table cannot be used or lacks a column of the model, or the model has no part for scoring together.
     """
-    parts, local, missing, notes = list[Arr](), list[Arr](), list[Bool[np.ndarray, " m"]](), list[str]()
+    features, local, missing, notes = list[Arr](), list[Arr](), list[Bool[np.ndarray, " m"]](), list[str]()
     ids, columns, digests = dict[str, tuple[str, ...]](), dict[str, str](), list[str]()
     for name, inputs in tables.items():
-        part, alone, absent, ids[name], keys, told = _of_table(model, inputs)
+        phi, alone, absent, ids[name], keys, told = _of_table(model, inputs)
         digests.append(ids_digest(keys))
-        parts.append(part)
+        features.append(phi)
         local.append(alone)
         missing.append(absent)
         columns[name] = inputs.id
         notes += told
     digest = _digest(digests)
-    plan = model.plan
     batch = Batch(
-        part=np.concatenate(parts),
+        features=np.concatenate(features),
         missing=np.concatenate(missing),
-        mean=model.mean_on_shared,
+        model=model.function if isinstance(model.function, SiteModel) else None,
         intercept=model.intercept,
         of_run=model.run,
         trained=model.objective,
-        sites=tuple(plan["membership"]["sites"]),
+        name=model.name,
+        sites=model.sites,
         ids_digest=digest,
         salt=salt,
         instances=own_name(digest, salt),
@@ -100,17 +107,18 @@ def batch_of(model: ModelFile, tables: Mapping[str, Inputs], salt: bytes) -> tup
 def _of_table(
     model: ModelFile, inputs: Inputs
 ) -> tuple[Arr, Arr, Bool[np.ndarray, " m"], tuple[str, ...], tuple[str, ...], list[str]]:
-    """Parts, local predictions (NaN without), which instances are missing, their ids as written and as compared, notes."""
+    """Features of the score, local predictions (NaN without), which are missing, ids as written and as compared, notes."""
     aligned = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
     table, ids, keys = load_batch(inputs.table, inputs.id, model.preprocessing.na_values, aligned)
     names = model.preprocessing.sources
     table.require(names, "a feature of this model")
     absent = np.asarray(table.frame.select(pl.all_horizontal(pl.col(names).is_null()))[:, 0].to_numpy(), dtype=np.bool_)
     known = np.flatnonzero(~absent)
-    part, local, notes = np.zeros(len(ids)), np.full(len(ids), np.nan), list(table.notes)
+    own = table.rows(known)
+    some = model.phi(own) if len(known) else model.phi(table.rows(np.arange(1)))[:0]
+    phi, local, notes = np.zeros((len(ids), some.shape[1])), np.full(len(ids), np.nan), list(table.notes)
     if len(known):
-        own = table.rows(known)
-        part[known] = model.part(own)
+        phi[known] = some
         if model.local is not None:
             local[known] = model.local_predictions(own)
         notes += [*model.preprocessing.notes_on(own), *look(model.preprocessing, own).beyond]
@@ -119,7 +127,7 @@ def _of_table(
         notes.append(
             f"{inputs.table}: no record of {int(absent.sum())} instances ({first} first). All their features are empty"
         )
-    return part, local, absent, ids, keys, notes
+    return phi, local, absent, ids, keys, notes
 
 
 def _digest(digests: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ from site_agent.data.errors import BadTable
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
-FORMAT = "coreg-model/7"
+FORMAT = "coreg-model/8"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernels). Keep it as private as the site's table: mode 0600, "
     "never on a shared volume."
@@ -55,8 +55,8 @@ _PLAIN = (
     "stop",
     "coupling",
     "plan",
-    "mean_on_shared",
     "found",
+    "name",
     "positive",
 )
 
@@ -71,8 +71,8 @@ class ModelFile:
         the target is function · divisor + shift; 0 and 1 for the additive objective.
     coupling
         λ of the agreement; None for the additive objective.
-    mean_on_shared
-        mean of the part on the shared instances, for scoring together.
+    name, sites
+        of the opened sums that it was made from, and of the sites in them: scores join only models of one name.
     found
         the findings of its run on whether joining pays (`findings`).
     probability, score_probability
@@ -91,7 +91,8 @@ class ModelFile:
     stop: str
     coupling: float | None
     plan: dict[str, Any]
-    mean_on_shared: float | None = None
+    name: str = ""
+    sites: tuple[str, ...] = ()
     found: dict[str, Any] | None = None
     probability: Probability | None = None
     score_probability: Probability | None = None
@@ -152,8 +153,8 @@ class ModelFile:
         assert self.local is not None
         return self.local.predict(self._features(table))
 
-    def part(self, table: Table) -> Arr:
-        """This site's part of the joint score, in the target's units: φ(x)·β, or f(x) under the agreement.
+    def phi(self, table: Table) -> Arr:
+        """What this site's part of a joint score is made of (n, d): φ(x), or f(x) under the agreement, in the target's units.
 
         Raises
         ------
@@ -164,9 +165,9 @@ class ModelFile:
             raise BadData(
                 "this model has no part for joint scoring, because it is the site's local model. Give the joined model of a run."
             )
-        return (
-            self.function.parts(self._features(table)) if isinstance(self.function, SiteModel) else self.predict(table)
-        )
+        if isinstance(self.function, SiteModel):
+            return self.function.phi(self._features(table))
+        return self.predict(table)[:, None]
 
     @property
     def intercept(self) -> float:
@@ -191,7 +192,7 @@ def save_model(path: Path, model: ModelFile) -> None:
         "probability": _nested(model.probability, "", arrays),
         "score_probability": _nested(model.score_probability, "", arrays),
         "contains_records": records,
-        **{name: getattr(model, name) for name in _PLAIN},
+        **{name: getattr(model, name) for name in (*_PLAIN, "sites")},
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps(meta, sort_keys=True)
@@ -283,6 +284,7 @@ def load_model(path: Path) -> ModelFile:
             preprocessing=Preprocessing.from_json(meta["preprocessing"]),
             probability=_of_nested(Probability | None, meta["probability"], arrays),
             score_probability=_of_nested(Probability | None, meta["score_probability"], arrays),
+            sites=tuple(meta["sites"]),
             **{name: meta[name] for name in _PLAIN},
         )
     except (KeyError, TypeError, ValueError) as error:  # the checksum is right, so another program wrote the file

@@ -24,8 +24,6 @@ class Results(Protocol):
     @property
     def aligns(self) -> bool: ...
 
-    def has(self, plan: Plan) -> bool: ...
-
     def model_of(self, run: str) -> ModelFile: ...
 
     def put_models(
@@ -51,9 +49,6 @@ class OneRun:
     def aligns(self) -> bool:
         return self.kind == "alignment"
 
-    def has(self, plan: Plan) -> bool:  # noqa: ARG002
-        return False
-
     def model_of(self, run: str) -> ModelFile:
         if self.model is None or self.model.run != run:
             given = f"this agent was started for {self.kind}"
@@ -78,7 +73,7 @@ class OneRun:
             return ()
         many = len(scored.ids) > 1
         beside = {name: self.output.with_name(f"{self.output.stem}-{name}{self.output.suffix}") for name in scored.ids}
-        return scored.write(result.scores, beside if many else dict.fromkeys(scored.ids, self.output))
+        return scored.write(result, beside if many else dict.fromkeys(scored.ids, self.output))
 
     def put_aligned(self, plan: Plan, result: SiteResult) -> tuple[Path, ...]:
         shared = SharedIds.of(plan, result)

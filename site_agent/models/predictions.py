@@ -64,7 +64,7 @@ def write_predictions(
         raise UsageError(f"{path}: the id column has the name of the column of {column}s. Rename it in the table.")
     texts = [] if ids is None else [guarded(text) for text in ids] if path.suffix.lower() == ".csv" else list(ids)
     columns: dict[str, Any] = {} if ids is None else {id_column or "id": texts}
-    frame = pl.DataFrame({**columns, column: predictions, **(beside or {})})
+    frame = pl.DataFrame({**columns, column: predictions, **(beside or {})}).fill_nan(None)
     mode = path.stat().st_mode & 0o777 if path.is_file() else 0o600
     match path.suffix.lower():
         case ".csv":

@@ -1,6 +1,6 @@
 """The results of a serving agent: models/STUDY/RUN/ with a manifest, and a link to the current run of each study.
 
-A run's folder appears atomically. No file is overwritten.
+A run's folder appears atomically, and replaces that of an earlier attempt.
 """
 
 import hashlib
@@ -46,15 +46,6 @@ class ModelStore:
             the study or the run has a name that is not allowed for a folder.
         """
         return self.folder / check_study_name(plan.study or UNNAMED, "study") / check_study_name(plan.run, "run")
-
-    def has(self, plan: Plan) -> bool:
-        """Whether all files of the run exist."""
-        folder = self.folder_of(plan)
-        try:
-            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            return all((folder / model["file"]).is_file() for model in manifest["models"])
-        except (OSError, ValueError, LookupError, TypeError):
-            return False
 
     def model_of(self, run: str) -> ModelFile:
         """The model of a run, for scoring.
@@ -128,11 +119,10 @@ class ModelStore:
         StorageError
             the scores cannot be written.
         """
-        scores = result.scores
-        if scores is None:
+        if result.scores is None:
             return ()
         return self._put(
-            plan, result, lambda folder: scored.write(scores, {n: folder / f"{n or 'scores'}.csv" for n in scored.ids})
+            plan, result, lambda folder: scored.write(result, {n: folder / f"{n or 'scores'}.csv" for n in scored.ids})
         )
 
     def _put(self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]]) -> tuple[Path, ...]:
@@ -141,8 +131,6 @@ class ModelStore:
         try:
             self.disk.remove_tree(partial)  # an agent was killed while it wrote
             self.disk.make_folder(partial)
-            if place.exists():  # a file of the run was lost, so the run was fetched again
-                self.disk.replace(place, _free(place))
         except OSError as error:
             raise StorageError(f"{place}: cannot be created ({error.strerror}).") from None
         written = write(partial)
@@ -160,9 +148,14 @@ class ModelStore:
             "models": [{"file": p.name, "sha256": hashlib.sha256(p.read_bytes()).hexdigest()} for p in written],
         }
         self.disk.write_whole(partial / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+        earlier = place.parent / f".{place.name}.earlier"
         try:
+            self.disk.remove_tree(earlier)
+            if place.exists():  # of an earlier attempt at the run, whose end some site missed
+                self.disk.replace(place, earlier)
             self.disk.replace(partial, place)
             self.disk.sync_folder(place.parent)
+            self.disk.remove_tree(earlier)
         except OSError as error:
             raise StorageError(f"{place}: cannot be renamed to its final name ({error.strerror}).") from None
         return tuple(place / path.name for path in written)
@@ -268,10 +261,3 @@ def _manifest(path: Path) -> dict[str, Any]:
 def _is_current(folder: Path) -> bool:
     link = folder.parent / CURRENT
     return link.is_symlink() and str(link.readlink()) == folder.name
-
-
-def _free(place: Path) -> Path:
-    number = 1
-    while (found := place.with_name(f"{place.name}.old-{number}")).exists():
-        number += 1
-    return found

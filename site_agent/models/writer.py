@@ -80,10 +80,7 @@ class Models:
     def _agreeing(
         self, path: Path, result: SiteResult, solution: Solution, coupling: float, note: Callable[[str], None]
     ) -> Path:
-        mean = float(solution.prediction.mean()) * result.divisor + result.shift if len(solution.prediction) else None
-        return self._save(
-            path, result, solution.function, note, coupling=coupling, mean_on_shared=mean, found=_of_path(result)
-        )
+        return self._save(path, result, solution.function, note, coupling=coupling, found=_of_path(result))
 
     def _write_additive(self, result: SiteResult, model: SiteModel, note: Callable[[str], None]) -> tuple[Path, ...]:
         for finding in result.findings:
@@ -94,13 +91,8 @@ class Models:
             for text in findings.told(found, self.target):
                 note(text)
         joined, score, local = result.probabilities or (None, None, None)
-        kept: dict[str, Any] = {
-            "mean_on_shared": 0.0,
-            "found": found,
-            "probability": joined,
-            "score_probability": score,
-        }
-        paths = [self._save(self.output, result, model, note, **kept)]  # parts are centred over the shared instances
+        kept: dict[str, Any] = {"found": found, "probability": joined, "score_probability": score}
+        paths = [self._save(self.output, result, model, note, **kept)]
         if model.local is not None:
             paths.append(self._save(self.local_path, result, model.local, note, probability=local))
         return tuple(paths)
@@ -136,6 +128,8 @@ class Models:
             coupling=coupling,
             plan=result.plan.to_dict(),
             positive=self.prepared.data.positive,
+            name=result.name,
+            sites=result.sites,
             **kept,
         )
         save_model(path, model)
@@ -167,7 +161,7 @@ def set_aside(path: Path, run: str) -> Path | None:
         return None
     earlier = load_model(path)
     if earlier.run == run:
-        return None  # the same run was fetched again
+        return None  # of an earlier attempt
     kept = free_name(path, earlier.run)
     path.rename(kept)
     return kept

@@ -4,6 +4,7 @@ A refusal leaves the site, so it holds no figure of the rows. `rehearse` shows s
 bandwidth and ridge in units of these rows, and the largest share of one label in a sum.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from site_agent.machine.leverage import share_of_one_label
 from site_agent.machine.operators import Operator, operator_of
 from site_agent.machine.row_sets import RowRules
 from site_agent.machine.run_keys import Keys
-from site_agent.machine.scoring import Batch
+from site_agent.machine.scoring import Batch, ScoreRules
 from site_agent.machine.site import Rules
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy
@@ -47,7 +48,7 @@ def rules_of(
         return " And ".join(reason for reason in found if reason is not None) or None
 
     def admit(plan: Plan, sites: tuple[str, ...]) -> str | None:
-        if data is None or isinstance(data, IdList) or not _keeps_one_operator(policy, plan):
+        if not isinstance(data, PrivateData) or not _keeps_one_operator(policy, plan):
             return None
         return ledger.operators.admit(operator_of(plan, data, sites), plan.run)
 
@@ -63,12 +64,13 @@ def rules_of(
         label_share_max=policy.label_share_max,
         promises=ledger.promises,
         admit=admit,
-        row_rules=RowRules(ledger.row_sets, policy.openings),
+        row_rules=RowRules(ledger.row_sets, policy.openings, clock=time.monotonic),
+        score_rules=ScoreRules(ledger.scored, policy.models_per_individual),
     )
 
 
 def _keeps_one_operator(policy: Policy, plan: Plan) -> bool:
-    return policy.members_may_learn == "sums" and not isinstance(plan.objective, Additive)
+    return policy.members_may_learn == "sums" and isinstance(plan.objective, Agreement)
 
 
 def against_ledger(
@@ -89,11 +91,11 @@ def against_ledger(
     operators
         the objection of the records of operators.
     """
-    if not plan.masked or plan.membership.min_sites < len(plan.sites):
+    if not plan.masked or plan.membership.min_sites < len(plan.sites) or isinstance(plan.objective, Scoring):
         return None
     consents = policy.membership_changes and plan.privacy.membership_changes
     reason = differencing.objection(frozenset(plan.sites), summed, consents=consents)
-    if reason is None and _keeps_one_operator(policy, plan) and not isinstance(data, IdList):
+    if reason is None and _keeps_one_operator(policy, plan) and isinstance(data, PrivateData):
         reason = operators(operator_of(plan, data, plan.sites))
     return reason
 

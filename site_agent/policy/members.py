@@ -26,10 +26,8 @@ def against_one_operator(plan: Plan, data: PrivateData | None) -> list[str]:
             own = _of_agreement(plan, terms, data)
         case Additive():
             pass
-        case Alignment():
+        case Alignment() | Scoring():
             return []
-        case Scoring(batches=batches):
-            own = [(len(batches) > 1, f"{len(batches)} batches in one score")]
     checks = [
         (sites < FEWEST, f"{sites} sites are fewer than {FEWEST}: each could compute the other's part of the sum"),
         (

@@ -56,7 +56,7 @@ class Policy(BaseModel):
     max_threads: int = Field(default=64, ge=1)
     # GiB of Cholesky factors, one for each coupling of a path in the exact form. One factor is always allowed.
     factor_memory: float = Field(default=FACTOR_MEMORY, gt=0)
-    # Answers to one plan on one set of instances, over all its runs. The default is 2 (max_rounds + 2) of the plan.
+    # Answers to one plan on one set of instances, over all its runs. The default is 10 (max_rounds + 2) of the plan.
     max_questions: int | None = Field(default=None, ge=1)
     # Forms and kernels of the functions.
     forms: tuple[Form, ...] = Field(default=("exact", "semi-parametric", "linear"), min_length=1, strict=False)
@@ -100,6 +100,8 @@ class Policy(BaseModel):
     scoring: bool = False
     # ... also of two sites, where each can compute the other's part.
     scores_of_two: bool = False
+    # Models, or sets of sites, that score an individual in its life: each tells more of its features.
+    models_per_individual: int = Field(default=5, ge=1)
     # Allow alignments of ids: this site learns which of its ids all sites have, and the others learn it of theirs; ...
     alignment: bool = False
     # ... of plans that let each site list at most so many ids. A site can insert ids to test whether others have them.
@@ -165,8 +167,9 @@ class Policy(BaseModel):
                 "scoring together is not allowed (scoring = false; to consent, set scoring = true and reload)",
             ),
             (
-                len(plan.sites) < 3 and not self.scores_of_two,
-                f"{len(plan.sites)} sites would let each compute the other's part of a score (scores_of_two = false)",
+                plan.membership.min_sites < 3 and not self.scores_of_two,
+                f"min_sites = {plan.membership.min_sites} would let one site compute another's part of a score "
+                "(scores_of_two = false)",
             ),
         ]
 

@@ -82,6 +82,7 @@ scoring = false  # true: score together; one number for each shared instance lea
 alignment = false  # true: all sites find the ids that they share; each learns it of its own ids
 max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
 scores_of_two = false  # true: scores of two sites, where each can compute the other's part
+models_per_individual = 5  # most models, or sets of sites, that score an individual in its life
 rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows for each feature
 noise = 0.01  # least noise on opened entries, for features whose largest row norm is 1
 label_noise = 0.5  # least noise on labels, in left-out errors of the local model

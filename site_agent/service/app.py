@@ -34,7 +34,6 @@ from site_agent.models.writer import check_output
 from site_agent.policy.policy import Policy, read_policy
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.reload import ReloadingIdentity
-from site_agent.service.run_logs import RunLogs
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Dial
@@ -247,8 +246,7 @@ class _Running:
         try:
             keys = None if identity is None else run_keys(identity, policy.peers)
             data_sets = DataSets(settings.data, site_salt(settings.identity / "salt", settings.ledger_path))
-            logs = RunLogs(settings.ledger_path.with_suffix(".runs"))
-            workers = RunWorkers(name, policy, keys, results(name), data_sets, self.ledger, logs, self._from_any_thread)
+            workers = RunWorkers(name, policy, keys, results(name), data_sets, self.ledger, self._from_any_thread)
             agent = machine.Agent(once=once, ask_first=settings.approval == "ask" and not once)
             self.daemon = AgentDaemon(agent, workers, self.ledger, state, observer)
         except BaseException:

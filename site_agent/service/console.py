@@ -31,9 +31,11 @@ class OperatorConsole:
         """Print a sentence."""
         if self._as_json:
             print_json({"event": "note", "text": text})
-        else:
+        elif self._console.is_terminal:
             self.close()
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        else:  # a round is shorter than rich's work on its line
+            print(text, file=self._console.file, flush=True)
 
     def _show(self, text: str) -> None:
         if self._as_json or not self._console.is_terminal:

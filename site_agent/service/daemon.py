@@ -11,7 +11,16 @@ from functools import partial
 from typing import Any, assert_never, cast
 
 from coreg_core.errors import CoregError, Refused
-from coreg_core.protocol.messages import PROTOCOL_VERSION, Countersigned, Dismissed, Finished, Hello, Proposal, Rejected
+from coreg_core.protocol.messages import (
+    MOST_OPEN,
+    PROTOCOL_VERSION,
+    Countersigned,
+    Dismissed,
+    Finished,
+    Hello,
+    Proposal,
+    Rejected,
+)
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.files.wake_up import WakeUp
@@ -204,7 +213,8 @@ class AgentDaemon:
         session = self._session = Session(connection, self._ledger, self.counters)
         self._ended = asyncio.get_running_loop().create_future()
         try:
-            await session.say(Hello(self.workers.name, PROTOCOL_VERSION, release()))
+            known = tuple(self.agent.runs)  # some can have ended, or were cancelled, while this site was away
+            await session.say(Hello(self.workers.name, PROTOCOL_VERSION, release(), known[:MOST_OPEN]))
             self._apply(SessionOpened())
             end = await self._listen(session, heard)
             if isinstance(end, EndSession):

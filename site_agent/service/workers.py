@@ -5,13 +5,13 @@ Every method blocks: the daemon calls them in threads, one message of a run at a
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Fetched, Finished, FromSite, PlanRefused, Proposal, Step
+from coreg_core.protocol.messages import Finished, FromSite, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Alignment, Plan
 from coreg_wire.identity.names import check_study_name
@@ -21,7 +21,6 @@ from site_agent.data.data_sets import DataSets
 from site_agent.data.prepare import Prepared
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
-from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.agent_events import Judged, RunMessage, Worked
 from site_agent.machine.approval import Request, describe_request
 from site_agent.machine.memory import SiteResult, Told
@@ -34,20 +33,24 @@ from site_agent.models.batch import Scored
 from site_agent.models.output import Results
 from site_agent.policy.guards import rules_of
 from site_agent.policy.policy import Policy
-from site_agent.service.run_logs import RunLogs
 from site_agent.service.run_tables import RunTables, Unusable
 from site_agent.session.counters import Counters
 
 
 @dataclass
 class _Worker:
-    """An accepted run: its site, and the data for its result. ``unsaid``: the disclosure of an answer that was not sent."""
+    """An accepted run: its site, and the data for its result.
+
+    ``unsaid``: the disclosure of an answer that was not sent. ``stored``: the result that is on the disk, in files ``written``.
+    """
 
     site: Site
     prepared: Prepared | None
     scored: Scored | None
     target: str
     unsaid: Told | None = None
+    stored: SiteResult | None = None
+    written: tuple[Path, ...] = ()
 
 
 class RunWorkers:
@@ -63,8 +66,6 @@ class RunWorkers:
         by their names in plans.
     ledger
         records every message that leaves.
-    logs
-        the run logs, from which another process resumes.
     notify
         receives notices, from any thread.
     """
@@ -77,11 +78,10 @@ class RunWorkers:
         results: Results,
         data_sets: DataSets,
         ledger: Ledger,
-        logs: RunLogs,
         notify: Callable[[Notice], None],
     ):
         self.name, self.policy, self.keys, self.results = name, policy, keys, results
-        self.ledger, self.logs, self.counters = ledger, logs, Counters()
+        self.ledger, self.counters = ledger, Counters()
         self.tables = RunTables(name, data_sets, notify)
         self.last: SiteResult | None = None
         self.written: tuple[Path, ...] = ()  # the files of the last result
@@ -105,8 +105,7 @@ class RunWorkers:
     def judge(self, plan: Plan) -> Judged:
         """Check a plan against policy, rows and ledger, before the operator is asked."""
         try:
-            if self._has_fetched(plan):
-                return Judged(plan.run, None, fetched=True)
+            _check_names(plan)
             prepared, data, _ = self.tables.read(plan, self.policy, self.results)
             reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
             labelled, shared = (len(data.X), data.n_shared) if isinstance(data, PrivateData) else (0, len(data.Z))
@@ -117,15 +116,6 @@ class RunWorkers:
         except (CoregError, Unusable) as error:
             return Judged(plan.run, str(error))
 
-    def _has_fetched(self, plan: Plan) -> bool:
-        """Whether the run's result is here already: an earlier agent was killed before it could confirm that."""
-        check_study_name(plan.run, "run")
-        if plan.study:
-            check_study_name(plan.study, "study")
-        outcome = self.ledger.fetched(plan.run)
-        confirmed = outcome is not None and outcome not in RESUMABLE
-        return plan.run not in self._workers and (confirmed or self.results.has(plan))
-
     def work(self, message: RunMessage, *, listening: bool) -> tuple[list[bytes], Worked]:
         """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded."""
         part = "plan" if isinstance(message, Proposal) else "end" if isinstance(message, Finished) else "question"
@@ -133,23 +123,19 @@ class RunWorkers:
             if isinstance(message, Proposal) and message.run not in self._workers:
                 refusal = self._begin(message.plan)
                 if refusal is not None:
-                    frames = self._recorded([refusal], listening)
-                    if listening and isinstance(refusal, Fetched):
-                        self.logs.forget(message.run)
-                    return frames, self._proposed(message, refusal)
+                    return self._recorded([refusal], listening), self._proposed(message, refusal)
             return self._answered(message, listening=listening)
 
-    def _begin(self, plan: Plan) -> PlanRefused | Fetched | None:
+    def _begin(self, plan: Plan) -> PlanRefused | None:
         """Create the site of a run; if that fails, return the message with the reason."""
         try:
-            if self._has_fetched(plan):
-                return Fetched(plan.run)
+            _check_names(plan)
             prepared, data, scored = self.tables.read(plan, self.policy, self.results)
             rules = rules_of(self.policy, self.ledger, self.keys, data)
         except (CoregError, Unusable) as error:
             return PlanRefused(plan.run, str(error))
         target = "" if prepared is None else self.tables.inputs(plan).target or ""
-        site = Site(self.name, data, rules, self.logs.of(plan.run), release(), os.urandom(16).hex())
+        site = Site(self.name, data, rules, release(), os.urandom(16).hex())
         worker = _Worker(site, prepared, scored, target)
         with self._lock:
             self._workers[plan.run] = worker
@@ -157,7 +143,8 @@ class RunWorkers:
 
     def history_of(self, over: Notice) -> dict[str, Any]:
         """The entry of an ended run in this site's own files: with its models, and the fault behind a refusal."""
-        models = [str(path) for path in self.written] if over.fields.get("models") else []
+        worker = self._workers.get(str(over.fields.get("run")))
+        models = [] if worker is None else [str(path) for path in worker.written]
         fault = self.tables.fault_behind(str(over.fields.get("reason", "")))
         return {**over.fields, "models": models, **({"fault": fault} if fault else {})}
 
@@ -165,9 +152,7 @@ class RunWorkers:
         if isinstance(answer, PlanRefused):
             self.counters.refusals += 1
             self.forget(message.run)
-            return Worked(message, accepted=False, reason=answer.reason)
-        if isinstance(answer, Fetched):
-            return Worked(message, accepted=False, fetched=True, outcome=self.ledger.fetched(message.run))
+            return Worked(message, accepted=False, reason=answer.reason, for_now=answer.for_now)
         return Worked(message, accepted=True)
 
     # --- answers --------------------------------------------------------------------------------------------------
@@ -179,18 +164,15 @@ class RunWorkers:
         answers = site.handle(message)
         if site.breach is not None:
             return [], Worked(message, breach=site.breach)
-        models = 0
-        if isinstance(message, Finished) and site.result is not None:
-            models = self._deliver(worker, site.result)  # before the coordinator receives the confirmation
+        if site.result is not None and site.result is not worker.stored:
+            # Before the last answer leaves, which confirms it.
+            worker.stored, worker.written = site.result, self._deliver(worker, site.result)
         told = site.told
         if isinstance(message, Step):
             told = told or worker.unsaid  # an unsent answer is recorded when the coordinator repeats its step
             worker.unsaid = None if listening else told
         outcome = message.outcome if isinstance(message, Finished) else None
         frames = self._recorded(answers, listening, told, outcome)
-        over = isinstance(message, Finished) and (listening or not message.heads)  # an end without a model comes once
-        if over and site.result and site.result.outcome not in RESUMABLE:
-            self.logs.forget(message.run)  # after the ledger has the confirmation: an agent that starts anew repeats it
         if isinstance(message, Step):
             progress = site.progress
             if progress is not None and (before is None or progress.round > before.round):
@@ -199,16 +181,17 @@ class RunWorkers:
                 self._notify(notices.aligned_so_far(message.run, portion))
         if isinstance(message, Proposal):
             [answer] = answers
+            # Ended, if it is the same attempt.
             return frames, self._proposed(message, answer)
         refused = next((a for a in answers if isinstance(a, PlanRefused)), None)
         if refused is not None:
             self.forget(message.run)
             return frames, Worked(message, accepted=False, reason=refused.reason)
-        return frames, Worked(message, models=models)
+        return frames, Worked(message, models=len(worker.written))
 
     def _recorded(
         self,
-        answers: "list[PlanRefused | Fetched] | list[FromSite]",
+        answers: Sequence[FromSite],
         listening: bool,
         told: Told | None = None,
         outcome: Outcome | None = None,
@@ -218,29 +201,42 @@ class RunWorkers:
             frames += site_message_to_frames(self.ledger.record(answer, told, outcome))
         return frames
 
-    def _deliver(self, worker: _Worker, result: SiteResult) -> int:
-        self.last, self.written = result, ()
+    def _deliver(self, worker: _Worker, result: SiteResult) -> tuple[Path, ...]:
+        """Write the files of a result."""
         self.counters.ended[result.outcome.name] += 1
-        plan = result.plan
-        if plan is None or result.outcome in RESUMABLE:
-            return 0
+        self.last, self.written = result, ()
+        if (plan := result.plan) is not None and result.sites:  # otherwise the run ended before its computation did
+            self.written = self._written(worker, plan, result)
+        return self.written
 
+    def _written(self, worker: _Worker, plan: Plan, result: SiteResult) -> tuple[Path, ...]:
         def note(text: str) -> None:
             self._notify(notices.finding(text))
 
         if worker.scored is not None:
             for finding in result.findings:
                 note(finding)
-            self.written = self.results.put_scores(plan, result, worker.scored)
-            return len(self.written)
+            return self.results.put_scores(plan, result, worker.scored)
         if isinstance(plan.objective, Alignment):
             for sentence in findings.aligned(result):
                 note(sentence)
-            self.written = self.results.put_aligned(plan, result)
+            written = self.results.put_aligned(plan, result)
             unused = self.tables.inputs(plan).shared is None
-            if self.written and plan.study and unused and result.aligned is not None:
+            if written and plan.study and unused and result.aligned is not None:
                 self._notify(notices.aligned(plan.run, plan.study, len(result.aligned.ids)))
-            return len(self.written)
+            return written
         assert worker.prepared is not None
-        self.written = self.results.put_models(plan, result, worker.prepared, worker.target, note)
-        return len(self.written)
+        return self.results.put_models(plan, result, worker.prepared, worker.target, note)
+
+
+def _check_names(plan: Plan) -> None:
+    """Run and study name folders here.
+
+    Raises
+    ------
+    UsageError
+        a name that is not allowed for a folder.
+    """
+    check_study_name(plan.run, "run")
+    if plan.study:
+        check_study_name(plan.study, "study")

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from agent_files import inputs, write
 from test_data_sets import TABLE
 
-from coreg_core.protocol.messages import Hello
+from coreg_core.protocol.messages import Hello, Proposal
 from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames
 from site_agent.data.data_sets import DataSets
 from site_agent.ledger import Ledger
@@ -15,7 +15,6 @@ from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore
 from site_agent.policy.policy import Policy
 from site_agent.service.daemon import AgentDaemon
-from site_agent.service.run_logs import RunLogs
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Dial, NoAnswer
@@ -24,7 +23,7 @@ from site_agent.session.dial import Dial, NoAnswer
 class Agent:
     """Its parts, in one folder; ``notices`` are those that it gave."""
 
-    def __init__(self, folder, *, once=False, ask_first=False, policy=None, **data):
+    def __init__(self, folder, *, once=False, ask_first=False, policy=None, keys=None, **data):
         self.notices, self.ledger, self.on_notice = [], Ledger(folder / "ledger.jsonl"), lambda _notice: None
         self.state = None if once else StateDir(folder / "service")
         if self.state is not None:
@@ -32,8 +31,8 @@ class Agent:
         table = write(folder, TABLE, "local.csv")
         self.data_sets = DataSets({"patients": inputs(table), **data}, b"salt")
         store = ModelStore("north", folder / "models")
-        parts = store, self.data_sets, self.ledger, RunLogs(folder / "runs"), self.notices.append
-        self.workers = RunWorkers("north", policy or Policy(aggregation="plaintext"), None, *parts)
+        parts = store, self.data_sets, self.ledger, self.notices.append
+        self.workers = RunWorkers("north", policy or Policy(aggregation="plaintext"), keys, *parts)
         agent = machine.Agent(once=once, ask_first=ask_first)
         self.daemon = AgentDaemon(agent, self.workers, self.ledger, self.state, self._notified)
 
@@ -86,7 +85,8 @@ class Coordinator:
     async def session(self):
         """The next session, past its greeting."""
         line = await self._sessions.get()
-        assert isinstance(await line.hears(), Hello)
+        line.hello = await line.hears()
+        assert isinstance(line.hello, Hello)
         return line
 
 
@@ -112,6 +112,8 @@ class Line:
 
     def says(self, *messages):
         for message in messages:
+            if isinstance(message, Proposal):
+                self._assembler.expect(message.run, 1000)
             for frame in coordinator_message_to_frames(message):
                 self._to_agent.put_nowait(frame)
 

@@ -11,7 +11,7 @@ from coordinator.service.access import Notary
 from coreg_core.agreement.objective import Column
 from coreg_core.computation.rounds import Ask, Round
 from coreg_core.masking.words import Layout
-from coreg_core.protocol.messages import Answer, Fetched, Head, Hello, Leaving, Offer, Report, Resume
+from coreg_core.protocol.messages import Answer, Fetched, Hello, Leaving, Offer, Report
 from coreg_core.protocol.words import Words
 from coreg_wire.identity.names import load_certificates
 from site_agent.identity.identity import check_identity, enrol, install
@@ -27,16 +27,16 @@ def told(sites=("a", "b"), *, part="affine", rows=3, sealed=True, may_change=Fal
     return Told(asked, tuple(sites), may_change, sealed)
 
 
-def offer(run="r", plan="plan", ids="ids", resume=()):
+def offer(run="r", plan="plan", ids="ids", rows="data"):
     plain = {f.name: "" for f in dataclasses.fields(Offer)}
     about = {"run": run, "attempt": 0, "plan_digest": plan, "site": "north", "n_unlabelled": 3, "ids_digest": ids}
-    return Offer(**plain | about | {"data_digest": "data", "resume": tuple(Resume(*r) for r in resume)})
+    return Offer(**plain | about | {"data_digest": rows})
 
 
 def answer(run="r", step=0, words=(1, 2, 3)):
     """With these words; None: with keys or proofs, or at the end."""
     carried = None if words is None else Words(np.array(words, dtype="<u8"))
-    return Answer(run, 0, step, Head("north", "chain", "state"), Report(), words=carried)
+    return Answer(run, 0, step, Report(), words=carried)
 
 
 def chained(entries, previous=GENESIS):

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from machine.tiny import make_plan
 
 from coreg_core.errors import BadData, LeftBehind, Refused
-from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, Head, LedgerHead, Proposal, Rejected, Step
+from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, LedgerHead, Proposal, Rejected, Step
 from coreg_core.protocol.outcomes import Outcome
 from site_agent.machine.agent import MAX_BEGUN, Agent, Stage, handle
 from site_agent.machine.agent_events import (
@@ -29,8 +29,6 @@ from site_agent.machine.agent_events import (
     Worked,
 )
 
-HEADS = (Head("a", "", ""),)
-
 
 def proposal(run="r", attempt=0, **changes):
     return Proposal(run, attempt, make_plan(run=run, **changes))
@@ -43,8 +41,8 @@ def step(run="r", number=0):
     return Step(run, 0, number)
 
 
-def finished(outcome=Outcome.STALLED, run="r", heads=()):
-    return Finished(run, outcome, "why", heads)
+def finished(outcome=Outcome.STALLED, run="r"):
+    return Finished(run, outcome, "why")
 
 
 def dismissed(outcome=Outcome.STALLED, run="r"):
@@ -109,11 +107,6 @@ CASES = {
     "an agent of one run ends with it": (
         [*PLANNED, finished(), Worked(finished())], ONCE, "notify run_over; forget, but for the consent; exit STALLED"),
     "a refused plan is forgotten": ([PLAN, Worked(PLAN, accepted=False, reason="no")], {}, "notify refused; forget"),
-    "a run whose result is here already is forgotten": (
-        [PLAN, Worked(PLAN, accepted=False, fetched=True, outcome=Outcome.CONVERGED)], {}, "notify fetched_before; forget"),
-    "and ends an agent of one run, with its outcome": (
-        [PLAN, Worked(PLAN, accepted=False, fetched=True, outcome=Outcome.MAX_ROUNDS)], ONCE,
-        "notify fetched_before; forget; exit MAX_ROUNDS"),
     "another plan under the same name is refused": (
         [*PLANNED, proposal(federation="another")], {}, "notify refused; say PlanRefused; forget"),
     "a plan with another number of threads is refused": (
@@ -127,7 +120,6 @@ CASES = {
     "the operator is asked about a plan that the policy allows": (
         ASKED, ASKS, "ask the operator; say Approval"),
     "and not about one that it refuses": ([PLAN, Judged("r", "max_rounds")], ASKS, "notify refused; say PlanRefused; forget"),
-    "and not about one whose result is here": ([PLAN, Judged("r", None, fetched=True)], ASKS, "say Fetched; forget"),
     "an approved plan is worked on": ([*ASKED, Decided("r", True, "")], ASKS,
         "notify approved; say Approval; work on Proposal"),
     "a plan approved between two sessions waits for the next": (
@@ -155,6 +147,7 @@ CASES = {
         [*PLANNED, dismissed(Outcome.SITE_FAULT)], ONCE,
         "forget; exit BadData: this site does not take part in run r: why"),
     "the end of an unknown run is fetched": ([finished()], {}, "say Fetched"),
+    "whatever its outcome: an earlier process of this agent took part": ([finished(Outcome.CONVERGED)], {}, "say Fetched"),
     "and ends an agent of one run": ([finished()], ONCE, "say Fetched; notify run_over; exit STALLED"),
     "an unknown run that goes on without this site is nothing": ([dismissed()], {}, ""),
     "the end of another run does not end an agent of one run": ([*PLANNED, finished(run="s")], ONCE, "say Fetched"),
@@ -170,25 +163,12 @@ CASES = {
     "a plan that comes again meanwhile waits for that": ([PLAN, dismissed(), PLAN], {}, ""),
     "and is worked on then": (
         [PLAN, dismissed(), PLAN, Worked(PLAN, accepted=True)], {}, "forget, but for the consent; notify plan; work on Proposal"),
-    "a model that is there while the offer is being sent is taken after it": (
-        [PLAN, finished(Outcome.CONVERGED, heads=HEADS)], {}, ""),
-    "when the plan is accepted": (
-        [PLAN, finished(Outcome.CONVERGED, heads=HEADS), Worked(PLAN, accepted=True)], {}, "work on Finished"),
-    "and is not taken when the plan is refused": (
-        [PLAN, finished(Outcome.CONVERGED, heads=HEADS), Worked(PLAN, accepted=False, reason="no")], {},
-        "notify refused; forget"),
     # --- breaches
     "a step of an unknown run": ([step()], {}, f"{BROKE}sent a step of run r without a plan.{NOTHING}"),
     "a step before the consent": (
         [*ASKED, step()], ASKS, f"{BROKE}sent a step of run r, whose plan this site did not accept.{NOTHING}"),
     "the plan of another run": (
         [replace(PLAN, run="s")], {}, f"{BROKE}proposed run s with the plan of run r.{NOTHING}"),
-    "an unknown run that converged": (
-        [finished(Outcome.CONVERGED)], {},
-        f"{BROKE}ended run r with a model, but this site did not accept its plan.{NOTHING}"),
-    "a model before the consent": (
-        [*ASKED, finished(heads=HEADS)], ASKS,
-        f"{BROKE}ended run r with a model, but this site did not accept its plan.{NOTHING}"),
     "what a site finds wrong": ([*PLANNED, step(), Worked(step(), breach="x.")], {}, f"{BROKE}x.{NOTHING}"),
     # --- sessions
     "a session that is refused ends, and is dialled again": ([Rejected("not listed")], {}, "end the session"),

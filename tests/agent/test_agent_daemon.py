@@ -8,6 +8,7 @@ import time
 import pytest
 from agent_home import Agent, until
 from test_model_store import plan as plan_of
+from test_workers import first_step, twice
 
 from coreg_core.errors import Refused, Unreachable
 from coreg_core.protocol.messages import (
@@ -119,6 +120,41 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
     assert (agent.noticed.count("connected"), agent.noticed.count("not_connected")) == (2, 3)
     assert json.loads((tmp_path / "service" / "status.json").read_text())["waiting"] == "stopped"
     assert agent.noticed.count("data_read") == 1, "nothing is read or factored again"
+
+
+def test_a_run_is_named_in_every_greeting_until_its_end_arrives(tmp_path):
+    agent, greeted = Agent(tmp_path), []
+
+    async def session(coordinator):
+        line = await coordinator.session()
+        greeted.append(line.hello.runs)
+        return line
+
+    async def conversation(coordinator):
+        line = await session(coordinator)
+        line.says(plan("r1"))
+        step = first_step(await line.hears())
+        line.says(step)
+        while (answer := await line.hears()).words is not None:
+            step = twice(answer)
+            line.says(step)
+        line.breaks()
+        line = await session(coordinator)
+        line.says(plan("r1"))  # another site has not answered the last step yet
+        assert isinstance(await line.hears(), Offer)
+        await until(lambda: not agent.daemon.agent.runs["r1"].busy)
+        line.breaks()
+        line = await session(coordinator)
+        line.says(Finished("r1", Outcome.CONVERGED, ""))
+        assert isinstance(await line.hears(), Fetched)
+        await until(lambda: "run_over" in agent.noticed)
+        line.breaks()
+        await session(coordinator)
+
+    agent.against(conversation)
+    assert greeted == [(), ("r1",), ("r1",), ()]
+    [entry] = agent.state.history()
+    assert (entry["stop"], len(entry["models"])) == ("CONVERGED", 2)
 
 
 def test_what_needs_the_operator_is_in_the_status_and_a_reload_tries_again(tmp_path):

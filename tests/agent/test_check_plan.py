@@ -52,7 +52,7 @@ def judged(folder, plan):
 def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     code, good, wrong = judged(folder, planned(folder, '"paper"', '"paper"'))
     assert (code, wrong) == (0, [])
-    assert good[0].startswith("plan: 0 of at most 2004 answers to this plan on these instances are given")
+    assert good[0].startswith("plan: 0 of at most 10020 answers to this plan on these instances are given")
     assert "the largest share of one label of this site" in good[1]
     assert good[-1] == "plan: this site would take part in it"
     code, figures, wrong = judged(folder, planned(folder, 1e-6, 1e-6))

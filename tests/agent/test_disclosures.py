@@ -32,7 +32,7 @@ def test_every_question_has_its_words():
     questions = [asked(stage) for stage in get_args(Stage)] + [asked("respond", "affine")]
     found = {kind_of(each): labels_in(each) for each in questions}
     assert all(len(words(each)) > 20 for each in questions)
-    bearing = {"respond affine", "score", "sums", "private", "parts"}
+    bearing = {"respond affine", "scores", "sums", "private", "parts"}
     assert {kind for kind, labels in found.items() if labels == "in the vectors"} == bearing
     assert {kind for kind, labels in found.items() if labels == "in the scalars"} == {"sizes", "summary"}
 

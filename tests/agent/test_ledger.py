@@ -37,7 +37,7 @@ PROOF = dataclasses.replace(answer(step=1, words=None), report=Report(3, verifie
 EVERYTHING = (
     Hello("north", 3, "0.2.0"),
     PlanRefused("r", "too many rounds"),
-    offer("r", PLAN.digest, "digest of the ids", [(4, "a state")]),
+    offer("r", PLAN.digest, "digest of the ids"),
     PROOF,
     answer(step=2, words=range(6)),
     Fault("r", 0, 3, "another target under an old number"),
@@ -77,7 +77,7 @@ def test_every_kind_of_message_has_a_line_with_what_it_disclosed(tmp_path):
     assert [e["kind"] for e in lines] == [type(m).__name__ for m in EVERYTHING]
     assert (lines[0]["previous"], lines[0]["protocol"], lines[0]["release"]) == (GENESIS, 3, "0.2.0")
     assert (lines[2]["n_unlabelled"], lines[2]["ids_digest"]) == (3, "digest of the ids")
-    assert (lines[2]["data_digest"], lines[2]["resume"]) == ("data", [[4, "a state"]])
+    assert lines[2]["data_digest"] == "data"
     assert lines[3]["report"] == {"round": 3, "verified": True, "gap": [1e-05]}
     for entry, message in zip(lines, EVERYTHING, strict=True):
         if isinstance(message, PlanRefused | Fault | Leaving):
@@ -95,7 +95,7 @@ def test_an_answer_has_what_it_tells_and_no_number_that_left(tmp_path, sealed):
     ledger.close()
     [line], text = read_ledger(tmp_path / "l"), (tmp_path / "l").read_text()
     expected = {
-        "run": "r", "attempt": 0, "step": 3, "chain": "chain", "numbers": 3, "sha256": message.words.digest,
+        "run": "r", "attempt": 0, "step": 3, "numbers": 3, "sha256": message.words.digest,
         "sent": "sealed" if sealed else "in clear", "question": "respond affine", "labels": "in the vectors",
         "what": "this site's own predictions for the shared instances", "participants": ["a", "b"] * sealed, "may_change": True,
     }  # fmt: skip

@@ -11,7 +11,7 @@ import safetensors.numpy
 from agent_files import fitted, table
 from numpy.testing import assert_allclose
 from safetensors import safe_open
-from trained_sites import trained
+from trained_sites import SITES, trained
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
@@ -31,6 +31,7 @@ def site_model(folder, made_of=GAUSSIAN, **changes):
     if not isinstance(made_of, KernelExpansion):
         made_of = KernelExpansion(made_of, preprocessing.transform(found.labelled), np.array([0.3, -1.7]))
     known = {"shift": 10.0, "divisor": 2.0, "site": "north", "run": "r1", "stop": "CONVERGED", "coupling": 0.1}
+    known |= {"name": "these sums", "sites": ("north", "south")}
     return ModelFile(made_of, preprocessing, "y", plan={"seed": 0, "kernel": "gaussian"}, **known | changes)
 
 
@@ -105,9 +106,14 @@ def test_everything_that_a_site_owns_predicts_the_same_bits_again(federations, n
     paths, _ = federation.write(site)
     model, rows = federation.results[site].additive, read_table(federation.folder / f"{site}-judged.csv")
     joined, X = load_model(paths[0]), federation.prepared[site].preprocessing.transform(rows)
-    assert (joined.objective, joined.intercept, joined.mean_on_shared) == ("additive", model.score_intercept, 0.0)
+    assert (joined.objective, joined.intercept, joined.name) == ("additive", model.score_intercept, "these sums")
+    assert joined.sites == SITES
     assert joined.predict(rows).tobytes() == model.predict(X).tobytes()
-    assert joined.part(rows).tobytes() == model.parts(X).tobytes()
+    assert joined.phi(rows).tobytes() == model.phi(X).tobytes()
+    for present in ([0, 1, 2], [SITES.index(site)]):
+        told, weights = joined.function.part(joined.phi(rows), present), joined.function.weights
+        assert told.tobytes() == model.part(model.phi(X), present).tobytes()
+        assert weights.missing_variance(present) == model.weights.missing_variance(present)
     assert joined.function.deviations(X).tobytes() == model.deviations(X).tobytes()
     assert joined.function.score(X[:, 0], X).tobytes() == model.score(X[:, 0], X).tobytes()
     records = name != "linear"
@@ -122,7 +128,7 @@ def test_everything_that_a_site_owns_predicts_the_same_bits_again(federations, n
     assert local.predict(rows).tobytes() == model.local.predict(X).tobytes()
     assert local.function.left_out.tobytes() == model.local.left_out.tobytes()
     with pytest.raises(BadData, match="has no part"):
-        local.part(rows)
+        local.phi(rows)
     with pytest.raises(BadData, match="no values for intervals"):
         local.interval(rows, 0.9)
 
@@ -214,10 +220,13 @@ def test_every_part_stands_under_the_checksum(tmp_path):
         ("function", {}),
         ("function.features", None),
         ("function.local", 1),
-        ("function.part", "function.features.components"),  # two axes, where one is needed
+        ("function.weights", "function.weights.coef"),
+        ("function.weights.coef", "function.features.components"),  # two axes, where one is needed
+        ("function.block", "function.weights.coef"),  # no whole numbers
+        ("sites", None),
         ("function.features.basis.mean", "function.features.levels"),  # no element, where there are two columns
-        ("function.part", "function.other"),
-        ("function.part", 1.0),
+        ("function.joined", "function.other"),
+        ("function.joined", 1.0),
         ("function.intercept", None),
         ("function.intercept", [1.0]),
         ("probability", {"slope": 1.0}),

@@ -1,4 +1,4 @@
-"""The models of a serving agent: a folder per run, a link to the one in use, nothing written over, retention, scores."""
+"""The models of a serving agent: a folder per run, a link to the one in use, another attempt in its place, retention, scores."""
 
 import json
 import stat
@@ -30,13 +30,13 @@ def plan(run, study="waits", **changes):
 class Stored(ModelStore):
     """A store of results as a site ends runs of which nothing but its own solution is known."""
 
-    def put(self, run, outcome=Outcome.CONVERGED):
+    def put(self, run, outcome=Outcome.CONVERGED, name="these sums"):
         table = write(self.folder.parent, TABLE, "local.csv")
         prepared, _ = DataSets({"patients": inputs(table)}, b"salt").get("patients")
         site = Site("north", prepared.data)
         assert site.handle(Proposal(run, 0, plan(run)))
         alone = site.view.solve(np.zeros(2), 0.0)
-        result = SiteResult(outcome, "", plan(run), (alone,), None, 0.0, 1.0)
+        result = SiteResult(outcome, "", plan(run), (alone,), name=name, sites=("north", "south"))
         return self.put_models(plan(run), result, prepared, "y", lambda text: None)
 
 
@@ -50,10 +50,9 @@ def runs(store):
 
 
 def test_every_run_has_its_folder_and_the_link_names_the_last_that_converged(store):
-    assert not store.has(plan("r1"))
     for run, outcome in (("r1", Outcome.MAX_ROUNDS), ("r2", Outcome.CONVERGED), ("r3", Outcome.STAGNATED)):
         [model] = store.put(run, outcome)
-        assert (load_model(model).run, store.has(plan(run)), store.model_of(run).run) == (run, True, run)
+        assert (load_model(model).run, store.model_of(run).run) == (run, run)
     study = store.folder / "waits"
     assert sorted(p.name for p in study.iterdir()) == ["current", "r1", "r2", "r3"]
     assert (study / "current").resolve() == (study / "r2").resolve()
@@ -65,18 +64,27 @@ def test_every_run_has_its_folder_and_the_link_names_the_last_that_converged(sto
         store.model_of("r9")
 
 
-def test_nothing_is_written_over_and_a_killed_agents_partial_folder_is_no_run(store):
+def test_another_attempt_takes_the_place_of_the_earlier_one_whole(store):
+    """Some site missed the end of the earlier one, so the run was computed again."""
+    study = store.folder / "waits"
     [first] = store.put("r1")
-    before, study = first.read_bytes(), store.folder / "waits"
+    (study / "r1" / "model-local.coreg").write_bytes(b"of the earlier attempt")
+    (study / ".r1.earlier").mkdir()  # an agent was killed while it replaced the folder
+    assert store.put("r1", name="other sums") == (first,)
+    assert (load_model(first).name, load_model(first).sites) == ("other sums", ("north", "south"))
+    assert sorted(p.name for p in study.iterdir()) == ["current", "r1"]
+    assert sorted(p.name for p in (study / "r1").iterdir()) == ["manifest.json", "model.coreg"]
+    assert [(m["run"], m["current"]) for m in store.manifests()] == [("r1", True)]
+
+
+def test_a_killed_agents_partial_folder_is_no_run(store):
+    study = store.folder / "waits"
+    store.put("r1")
     (study / ".r2.partial").mkdir()
     (study / ".r2.partial" / "model.coreg").write_bytes(b"half")
     assert runs(store) == ["r1"]
     store.put("r2")
     assert not (study / ".r2.partial").exists()
-    store.put("r1")  # fetched once more
-    assert (study / "r1.old-1" / "model.coreg").read_bytes() == before
-    first.unlink()
-    assert not store.has(plan("r1")), "it can be fetched again"
     (study / "r2" / "manifest.json").write_text("{")
     with pytest.raises(StorageError, match=r"manifest\.json: cannot be read"):
         store.manifests()
@@ -128,26 +136,39 @@ def test_a_scoring_of_several_batches_is_one_vector_and_a_file_for_each(store, t
     assert scored.ids == {"monday": ("n1", "n2"), "tuesday": ("n1", "n3")}
     assert batch.missing.tolist() == [False, False, False, True]
     assert any("no record of 1 instances" in note and "n3 first" in note for note in scored.notes)
-    expected = np.concatenate([model.part(read_table(tmp_path / f"{d}.csv").rows(r)) for d, r in
+    expected = np.concatenate([model.phi(read_table(tmp_path / f"{d}.csv").rows(r)) for d, r in
                                (("monday", [1, 0]), ("tuesday", [0]))])  # fmt: skip
-    np.testing.assert_array_equal(batch.part[:3], expected)
+    np.testing.assert_array_equal(batch.features[:3], expected)
+    np.testing.assert_array_equal(batch.part(~batch.missing, [0, 1]), expected[:, 0] / 2)
     assert batch.ids_digest != batch_of(model, dict(reversed(tables.items())), b"salt")[0].ids_digest
     assert batch.ids_digest != batch_of(model, {"monday": tables["monday"]}, b"salt")[0].ids_digest
 
     scoring = plan("s1", objective=Scoring("r1", "agreement"))
-    result = SiteResult(Outcome.CONVERGED, "", scoring, (), None, 0.0, 1.0, scores=np.arange(4.0))
+    both, present = ("north", "south"), (("north", "south"),) * 3 + (("south",),)
+    result = SiteResult(
+        Outcome.CONVERGED,
+        "",
+        scoring,
+        scores=np.array([0.0, 1.0, 2.0, np.nan]),
+        present=present,
+        missing=np.full(4, np.nan),
+        sites=both,
+    )
     written = store.put_scores(scoring, result, scored)
     assert [p.relative_to(store.folder).as_posix() for p in written] == ["waits/s1/monday.csv", "waits/s1/tuesday.csv"]
     beside = OneRun("scoring", tmp_path / "scores.csv", model=model).put_scores(scoring, result, scored)
     assert [p.name for p in beside] == ["scores-monday.csv", "scores-tuesday.csv"]
     for paths in (written, beside):
         assert [read_table(p).ids("id") for p in paths] == [["n1", "n2"], ["n1", "n3"]]
-        assert [read_table(p).numbers("score").tolist() for p in paths] == [[0.0, 1.0], [2.0, 3.0]]
+        texts = [p.read_text().splitlines() for p in paths]
+        assert texts == [["id,score,sites", *rows] for rows in (
+            ["n1,0.0,north south", "n2,1.0,north south"], ["n1,2.0,north south", "n3,,south"]
+        )]  # fmt: skip
         assert {stat.S_IMODE(p.stat().st_mode) for p in paths} == {0o600}
-    assert (runs(store), store.has(scoring)) == (["r1", "s1"], True)
+    assert runs(store) == ["r1", "s1"]
     one = OneRun("scoring", tmp_path / "one.csv", model=model)
     assert one.put_scores(scoring, result, Scored({"": ("n",) * 4}, {"": "id"}, ()))
-    assert store.put_scores(scoring, SiteResult(Outcome.REFUSED, "", scoring, (), None, 0.0, 1.0), scored) == ()
+    assert store.put_scores(scoring, SiteResult(Outcome.REFUSED, "", scoring), scored) == ()
 
 
 def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written(store, tmp_path):
@@ -161,7 +182,7 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
         batches[site] = batch_of(load_model(path), {"new": table}, b"salt")
     (here, scored), (there, _) = batches.values()
     assert here.ids_digest == there.ids_digest
-    np.testing.assert_array_equal(here.part, there.part)
+    np.testing.assert_array_equal(here.features, there.features)
     assert scored.ids == {"new": ("N1", "N3")}
     write(tmp_path, "id,a,b\nn1,1,2\n", "there.csv")
     with pytest.raises(BadData, match="1 of the 2 ids that the sites share are not in 'id'"):

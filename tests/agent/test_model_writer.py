@@ -8,6 +8,7 @@ import pytest
 from agent_files import inputs, prepared, write
 from trained_sites import SITES, trained
 
+from coreg_core.additive.models import ScoreWeights
 from coreg_core.agreement.views import KernelExpansion, Solution
 from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.errors import BadData, StorageError, UsageError
@@ -74,6 +75,12 @@ def test_a_model_of_an_earlier_run_is_kept_under_its_runs_name_and_noted(models,
     assert notes == [f"{output} was the model of an earlier run. It is now {kept}"]
     written(models, result("run-3"))
     assert names(output.parent) == [f"{output.stem}-run-run-{n}.coreg" for n in (1, 2)] + [output.name]
+
+
+def test_a_model_of_an_earlier_attempt_at_the_run_is_replaced(models, tmp_path):
+    written(models, result())
+    assert written(models, result(weight=2.0)) == ((tmp_path / "north.coreg",), [])
+    assert (names(tmp_path), slope(tmp_path / "north.coreg")) == (["north.coreg"], 2.0)
 
 
 def test_every_model_of_a_path_and_the_local_one_are_kept_too(models, tmp_path):
@@ -188,13 +195,23 @@ def test_an_additive_run_leaves_the_joined_model_and_the_local_one_with_its_find
     assert alone == tmp_path / "c.model", "two labels make no local model"
 
 
-def test_the_score_of_an_additive_run_is_its_constant_and_the_sum_of_all_parts(tmp_path):
+def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_have_a_record(tmp_path):
+    """A site's constant, and the sum of the parts of the sites that are present."""
     run = trained(tmp_path)
+    rows = {site: read_table(tmp_path / f"{site}-judged.csv") for site in SITES}
+    order = {site: np.argsort(rows[site].ids("id")) for site in SITES}
+    features = {s: run.prepared[s].preprocessing.transform(rows[s])[order[s]] for s in SITES}
     models = {site: load_model(run.write(site)[0][0]) for site in SITES}
     batches = {s: batch_of(models[s], {"": inputs(tmp_path / f"{s}-judged.csv", None)}, b"salt")[0] for s in SITES}
-    total = np.sum([batch.part for batch in batches.values()], axis=0)
-    rows = read_table(tmp_path / "a-judged.csv")
-    y = rows.numbers("y")[np.argsort(rows.ids("id"))]
-    for site in SITES:
-        assert (batches[site].mean, batches[site].trained) == (0.0, "additive")
-        assert np.std(y - batches[site].intercept - total) < 0.3 * np.std(y)
+    assert {(each.name, each.sites, each.trained) for each in batches.values()} == {("these sums", SITES, "additive")}
+    known = [at.prepared(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
+    errors, y = {}, rows["a"].numbers("y")[order["a"]]
+    for present in ([0, 1, 2], [1, 2], [1]):
+        total = sum(batches[SITES[v]].part(~batches[SITES[v]].missing, present) for v in present)
+        for v, site in enumerate(SITES):
+            score = run.fitted.score([each if u in present else None for u, each in enumerate(known)], v)
+            np.testing.assert_allclose(batches[site].intercept + total, score, rtol=1e-9)
+            unknown = np.sqrt(ScoreWeights.of(run.fitted.fit).missing_variance(present))
+            assert batches[site].unknown(present) == pytest.approx(unknown)
+        errors[len(present)] = np.std(y - total) / np.std(y)
+    assert errors[3] < 0.3 < errors[2] < errors[1]

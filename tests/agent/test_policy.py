@@ -43,7 +43,7 @@ ELSEWHERE = {
     *("objectives", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows", "least_columns"),  # below
     *("aggregation", "peers", "membership_changes", "max_questions", "scores_of_two"),  # below
     *("scoring", "ids_secret", "factor_memory"),  # tests/machine, test_replay.py
-    "openings",  # test_disclosures.py
+    *("openings", "models_per_individual"),  # test_disclosures.py, test_scored.py
     *("alignment", "max_alignment_ids"),  # test_shared_ids.py
     "members_may_learn",  # below
     "label_share_max",  # test_leverage.py, tests/attacks
@@ -79,7 +79,7 @@ def test_every_broken_key_is_named_at_once_by_the_defaults_too():
 
 def test_the_number_of_questions_is_a_limit_and_no_objection():
     plan = make_plan(max_rounds=7)
-    assert plain().questions(plan) == 18  # twice: seven rounds and two before
+    assert plain().questions(plan) == 90  # ten attempts: seven rounds and two before
     few = plain(max_questions=3)
     assert (few.questions(plan), few.objection(plan)) == (3, None)
 
@@ -152,13 +152,11 @@ def test_where_members_may_learn_sums_alone_no_plan_shows_them_a_second_operator
 
 def test_where_members_may_learn_sums_alone_plans_of_one_operator_are_accepted():
     real = replace(DATA, Z=np.arange(12.0).reshape(4, 3))
-    scoring = replace(make_plan(**SECURE), objective=Scoring("t1", batches=("monday",)))
+    scoring = replace(make_plan(**SECURE), objective=Scoring("t1", batches=("monday", "tuesday")))
     policy = Policy(peers=PINNED, objectives=("agreement", "additive"), scoring=True)
     assert policy.members_may_learn == "sums"
     for plan in (make_plan(**SECURE), make_plan(**SECURE, form="linear", max_rounds=2), additive(), scoring):
         assert policy.objection(plan, real) is None
-    two_days = replace(scoring, objective=Scoring("t1", batches=("monday", "tuesday")))
-    assert "2 batches in one score" in policy.objection(two_days, None)
 
 
 # --- the additive objective ---------------------------------------------------------------------------------------
@@ -217,10 +215,12 @@ def test_a_site_whose_sums_are_counts_needs_more_noise(columns):
 
 
 def test_two_sites_score_only_if_the_policy_says_so():
-    plan = replace(make_plan(sites=("a", "b")), objective=Scoring("t1"))
-    allows = {"scoring": True, "objectives": ("additive",)}
-    assert "scores_of_two = false" in plain(**allows).objection(plan)
-    assert plain(**allows, scores_of_two=True).objection(plan) is None
+    """Of three sites too: an individual can have a record at two of them."""
+    allows = {"scoring": True, "objectives": ("additive",), "peers": PINNED}
+    for sites in ("ab", "abc"):
+        plan = replace(make_plan(**SECURE | {"sites": tuple(sites), "min_sites": 2}), objective=Scoring("t1"))
+        assert "min_sites = 2 would let one site compute" in Policy(**allows).objection(plan)
+        assert Policy(**allows, scores_of_two=True).objection(plan) is None
 
 
 # --- the file -----------------------------------------------------------------------------------------------------

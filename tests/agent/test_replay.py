@@ -1,4 +1,6 @@
-"""What a ledger knows of a site's shared instances, whatever digest of them went out: a new ids_secret forgets nothing."""
+"""What a ledger knows after a restart: a site's shared instances whatever digest of them went out, and the rows of a run."""
+
+from dataclasses import replace
 
 import numpy as np
 from ledger_home import answer, offer, told
@@ -45,3 +47,18 @@ def test_another_secret_or_none_is_no_other_data_set(tmp_path):
 def test_other_instances_are_others(tmp_path):
     session(tmp_path / "l", SECRETS[0])
     assert session(tmp_path / "l", None, plain="0" * 64) == (0, frozenset())
+
+
+def test_a_run_has_the_rows_that_its_answers_came_from(tmp_path):
+    """Not those of an offer that was never answered."""
+    known = []
+    for rows, words in (("one", None), ("two", (1, 2, 3)), ("three", None)):
+        ledger = Ledger(tmp_path / "l")
+        known.append(ledger.recall(PLAN, PLAIN).rows)
+        ledger.record(offer("r", PLAN.digest, PLAIN, rows))
+        ledger.record(answer("r", words=words), None if words is None else told(ALL))
+        ledger.close()
+    ledger = Ledger(tmp_path / "l")
+    assert [*known, ledger.recall(PLAN, PLAIN).rows] == ["", "", "two", "two"]
+    assert ledger.recall(replace(PLAN, run="another"), PLAIN).rows == ""
+    ledger.close()

@@ -10,30 +10,24 @@ from machine.tiny import make_plan, offer_of
 
 from coreg_core.errors import BadData, Refused
 from coreg_core.names import TAG_WORDS
-from coreg_core.protocol.plan import Scoring
 from coreg_sim.federation.masks import simulated_keys
 from site_agent.machine.run_keys import transcript_of
 
 SITES = ("a", "b", "c")
 PLAN = make_plan(aggregation="secure", min_sites=3)
-PRIVATE = replace(PLAN, objective=Scoring("t1", receivers=("a", "b")))
 STEP = b"the context of one step"
-
-
-def wrap(secret, roster, plan=PLAN):
-    return secret.wrap(plan, roster, transcript_of(plan, roster))
 
 
 class Members:
     """The sites of an attempt, up to any stage of its keys."""
 
-    def __init__(self, plan=PLAN, attempt=0):
-        self.plan = plan
-        self.secrets = {s: simulated_keys(s).draw(replace(offer_of(s, plan, attempt), identity="")) for s in SITES}
+    def __init__(self, attempt=0):
+        self.secrets = {s: simulated_keys(s).draw(replace(offer_of(s, PLAN, attempt), identity="")) for s in SITES}
         self.roster = tuple(secret.offer for secret in self.secrets.values())
 
-    def wrapped(self, roster=None):
-        found = {site: wrap(secret, roster or self.roster, self.plan) for site, secret in self.secrets.items()}
+    def wrapped(self):
+        about = self.roster, transcript_of(PLAN, self.roster)
+        found = {site: secret.wrap(*about) for site, secret in self.secrets.items()}
         return {to: {site: found[site][to] for site in SITES if site != to} for to in SITES}
 
     def seals(self):
@@ -70,10 +64,10 @@ def test_members_open_the_sum_and_the_coordinator_sees_neither_it_nor_an_answer(
     seals = unused(seals)
     # Of honest sites, whose words are far from overflow: the tag counts them as numbers.
     plain = {site: random_words([seed, i], n) >> np.uint64(4) for i, site in enumerate(answering)}
-    sent = {site: seals[site].mask(context, words, answering, private=False) for site, words in plain.items()}
+    sent = {site: seals[site].mask(context, words, answering) for site, words in plain.items()}
     total = added(sent.values())
     for seal in seals.values():
-        np.testing.assert_array_equal(seal.open(context, total, n, answering, private=False), added(plain.values()))
+        np.testing.assert_array_equal(seal.open(context, total, n, answering), added(plain.values()))
     for words, told in zip([*sent.values(), total], [*plain.values(), added(plain.values())], strict=True):
         assert len(words) == n + TAG_WORDS
         assert not np.any(words[:n] == told), "every word is under a keystream, those of the sum too"
@@ -82,11 +76,11 @@ def test_members_open_the_sum_and_the_coordinator_sees_neither_it_nor_an_answer(
 @given(word=st.integers(0, 12), bit=st.integers(0, 63))
 def test_a_sum_that_was_changed_in_one_bit_is_found_by_every_member(seals, word, bit):
     seals = unused(seals)
-    total = added(seals[site].mask(STEP, random_words(i), SITES, private=False) for i, site in enumerate(SITES))
+    total = added(seals[site].mask(STEP, random_words(i), SITES) for i, site in enumerate(SITES))
     total[word] ^= np.uint64(1 << bit)
     for seal in seals.values():
         with pytest.raises(BadData, match="does not match the sites' answers"):
-            seal.open(STEP, total, 9, SITES, private=False)
+            seal.open(STEP, total, 9, SITES)
 
 
 @pytest.mark.parametrize(
@@ -94,45 +88,51 @@ def test_a_sum_that_was_changed_in_one_bit_is_found_by_every_member(seals, word,
 )
 def test_a_site_that_means_another_step_other_sites_or_another_length_spoils_the_sum(seals, context, answering, n):
     seals = unused(seals)
-    sent = [seals[site].mask(STEP, random_words(1), SITES, private=False) for site in "ab"]
-    other = seals["c"].mask(context, random_words(1), answering, private=False)
+    sent = [seals[site].mask(STEP, random_words(1), SITES) for site in "ab"]
+    other = seals["c"].mask(context, random_words(1), answering)
     with pytest.raises(BadData):
-        seals["a"].open(STEP, added([*sent, other]), n, SITES, private=False)
+        seals["a"].open(STEP, added([*sent, other]), n, SITES)
 
 
 def test_a_mask_is_used_once_and_no_attempt_has_anothers(seals):
     first, second = Members().seals(), Members(attempt=1).seals()
-    words = [s["a"].mask(STEP, random_words(0), SITES, private=False) for s in (unused(seals), first, second)]
+    words = [s["a"].mask(STEP, random_words(0), SITES) for s in (unused(seals), first, second)]
     assert len({w.tobytes() for w in words}) == 3
     with pytest.raises(AssertionError, match="used once"):
-        first["a"].mask(STEP, random_words(1), SITES, private=False)
+        first["a"].mask(STEP, random_words(1), SITES)
 
 
-def test_a_private_sum_is_read_by_its_receivers_alone():
-    seals = Members(PRIVATE).seals()
-    plain = [random_words(i) >> np.uint64(4) for i in range(3)]
-    total = added(seals[s].mask(STEP, words, SITES, private=True) for s, words in zip(SITES, plain, strict=True))
-    for site in "ab":
-        np.testing.assert_array_equal(seals[site].open(STEP, total, 9, SITES, private=True), added(plain))
-    assert seals["c"].open(STEP, total, 9, SITES, private=True) is None
-    assert seals["c"].sealing is None
-    for private in (False, True):  # what the sums of everybody are sealed with does not open it
+def test_a_text_is_for_its_receiver_alone_and_of_one_step(seals):
+    """Or for all members; the coordinator has no key of it, and a changed one is found."""
+    seals, others = unused(seals), Members().seals()
+    alone, shown = seals["a"].close(STEP, b"a text", "b"), seals["a"].close(STEP, b"a text")
+    assert b"a text" not in alone + shown
+    assert seals["b"].open_text(STEP, alone, "a", to_all=False) == b"a text"
+    assert [seals[s].open_text(STEP, shown, "a", to_all=True) for s in "bc"] == [b"a text"] * 2
+    for seal, context, text, sender, to_all in (
+        (seals["c"], STEP, alone, "a", False),  # another receiver
+        (seals["c"], STEP, alone, "a", True),
+        (seals["b"], STEP, alone, "c", False),
+        (seals["b"], b"another step", alone, "a", False),
+        (seals["b"], STEP, bytes([alone[0] ^ 1]) + alone[1:], "a", False),
+        (others["b"], STEP, shown, "a", True),
+    ):
         with pytest.raises(BadData):
-            replace(seals["c"], sealing=seals["c"].key).open(STEP, total, 9, SITES, private=private)
+            seal.open_text(context, text, sender, to_all=to_all)
 
 
-def test_members_name_states_alike_and_nobody_else_can(seals):
-    vectors = [np.arange(6.0).reshape(2, 3), np.zeros((0, 0))]
-    assert len({seal.digest(b"a question", vectors) for seal in seals.values()}) == 1
-    others = [
-        (b"another", vectors),
-        (b"a question", [vectors[0] + 1e-16, *vectors[1:]]),
-        (b"a question", [np.ones((2, 3))]),
-    ]
-    found = {seals["a"].digest(b"a question", vectors), Members().seals()["a"].digest(b"a question", vectors)}
-    assert len(found | {seals["b"].digest(about, given) for about, given in others[::2]}) == 4
-    assert len({seal.resume_key for seal in seals.values()}) == 1
-    assert seals["a"].resume_key != Members().seals()["a"].resume_key
+def test_blinded_words_add_up_and_one_senders_are_unreadable(seals):
+    plain = {site: random_words(i) for i, site in enumerate("bc")}
+    sent = {site: seals[site].blind(STEP, words, ("b", "c"), "a") for site, words in plain.items()}
+    np.testing.assert_array_equal(added(sent.values()), added(plain.values()))
+    assert not any(np.any(sent[site] == plain[site]) for site in "bc")
+    elsewhere = seals["b"].blind(b"another step", plain["b"], ("b", "c"), "a")
+    assert not np.any(elsewhere == sent["b"])
+
+
+def test_members_share_a_key_of_the_attempt(seals):
+    assert len({seal.members_key for seal in seals.values()}) == 1
+    assert seals["a"].members_key not in (Members().seals()["a"].members_key, seals["a"].key)
 
 
 # --- whoever cheats -----------------------------------------------------------------------------------------------
@@ -157,13 +157,11 @@ def test_a_contribution_that_did_not_arrive_whole_is_refused(text, words):
         members.secrets["a"].unwrap({**parts, "b": changed})
 
 
-@pytest.mark.parametrize("plan", [PLAN, PRIVATE])
-def test_nothing_of_a_key_is_in_what_could_be_logged(plan):
-    members = Members(plan)
+def test_nothing_of_a_key_is_in_what_could_be_logged():
+    members = Members()
     seals = members.seals()
     shown = "".join(map(repr, [simulated_keys("a"), members.secrets["a"], *seals.values(), members]))
-    secrets = [members.secrets["a"]._contribution, members.secrets["a"]._sealing, *seals["a"].secrets.values()]
-    for secret in [*secrets, seals["a"].key, seals["a"].sealing]:
+    for secret in [members.secrets["a"]._contribution, *seals["a"].secrets.values(), seals["a"].key]:
         assert secret.hex() not in shown
         assert repr(secret)[2:-1] not in shown
     assert "Ed25519" not in shown

@@ -105,7 +105,7 @@ def test_a_hop_is_for_one_place_and_one_site() -> None:
     changed = unpacked(sealed, 64), unpacked(other, 64)
     same = sum(x == y for x, y in zip(*changed, strict=True))
     assert same < 10, "another text of the same place shares no keystream: half of the points are equal"
-    assert a.seal(block, (0, 0, 1), 0, 1).tobytes() == sealed.tobytes(), "a resumed site sends the same bytes"
+    assert a.seal(block, (0, 0, 1), 0, 1).tobytes() == sealed.tobytes(), "a repeated question has the same answer"
     attempts = [
         lambda: b.open(sealed, 2, (0, 1, 1), 0, 1),  # replayed for another block
         lambda: b.open(sealed, 2, (2, 0, 1), 0, 1),  # for another list

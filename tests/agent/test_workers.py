@@ -1,24 +1,37 @@
 """The work on a run's messages: which data set is read, what the coordinator hears of it, and where results go."""
 
 import dataclasses
-import shutil
 
 import numpy as np
 import pytest
 from agent_files import inputs, write
 from agent_home import Agent
 from ledger_home import answer, offer, told
+from machine.tiny import Pump, site_with
 from test_data_sets import TABLE
 from test_model_store import Stored, plan
 
-from coreg_core.protocol.messages import Fetched, Finished, Offer, PlanRefused, Proposal, Step
+from coreg_core.errors import StorageError
+from coreg_core.protocol.messages import (
+    PROTOCOL_VERSION,
+    Fetched,
+    Finished,
+    Hello,
+    Offer,
+    PlanRefused,
+    Proposal,
+    Step,
+)
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
 from coreg_core.protocol.words import Words
+from coreg_sim.federation.masks import simulated_keys
 from coreg_wire.transport.codec import Assembler
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
+from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
+from site_agent.models.store import ModelStore
 from site_agent.policy.policy import Policy
 
 
@@ -29,13 +42,17 @@ def agent(tmp_path):
     made.ledger.close()
 
 
-def answers(agent, message, *, listening=True):
-    """To a message of the coordinator, or to a plan as it proposes it first."""
+def worked(agent, message, *, listening=True):
+    """The answers to a message of the coordinator, or to a plan as it proposes it first, and the worker's report."""
     message = Proposal(message.run, 0, message) if isinstance(message, Plan) else message
-    frames, _ = agent.workers.work(message, listening=listening)
+    frames, report = agent.workers.work(message, listening=listening)
     assembler = Assembler()
     assembler.expect(message.run, 1000)
-    return [found for frame in frames if (found := assembler.feed_site(frame)) is not None]
+    return [found for frame in frames if (found := assembler.feed_site(frame)) is not None], report
+
+
+def answers(agent, message, *, listening=True):
+    return worked(agent, message, listening=listening)[0]
 
 
 def refusal(agent, message):
@@ -46,16 +63,24 @@ def refusal(agent, message):
 
 def first_step(offer):
     """Where another site lists the same instances."""
-    return Step(offer.run, 0, 0, roster=(offer, dataclasses.replace(offer, site="south")))
+    return Step(offer.run, offer.attempt, 0, roster=(offer, dataclasses.replace(offer, site="south")))
 
 
 def twice(answer):
     """The sum, where the other site answered alike."""
-    return Step(answer.run, 0, answer.step + 1, words=Words(2 * answer.words.values))
+    return Step(answer.run, answer.attempt, answer.step + 1, words=Words(2 * answer.words.values))
 
 
-def the_end(answer):
-    return Finished(answer.run, Outcome.CONVERGED, "", (answer.head, dataclasses.replace(answer.head, site="south")))
+def last_step(agent, offer):
+    """The step that the last answer is to; all before it are answered."""
+    step = first_step(offer)
+    while (answer := answers(agent, step)[0]).words is not None:
+        step = twice(answer)
+    return step
+
+
+def stored(folder, run="r1"):
+    return folder / "models" / "waits" / run / "model.coreg"
 
 
 def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that_there_is_one(agent, tmp_path):
@@ -119,13 +144,6 @@ def test_the_agreement_refuses_a_data_set_without_labels(tmp_path):
     agent.ledger.close()
 
 
-def test_a_result_that_is_here_already_is_fetched_without_work(agent, tmp_path):
-    Stored("north", tmp_path / "models").put("r1")
-    assert agent.workers.judge(plan("r1")).fetched
-    assert [type(a) for a in answers(agent, plan("r1"))] == [Fetched]
-    assert "data_read" not in agent.noticed
-
-
 def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(tmp_path):
     """With sealed sums, on instances that were summed with other sites."""
     peers = {site: letter * 64 for site, letter in (("north", "a"), ("south", "b"), ("west", "c"), ("east", "d"))}
@@ -169,60 +187,169 @@ def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_i
     assert agent.ledger.recall(plan("r1"), offer.ids_digest).answered == 1, "and tells nothing new"
 
 
-def test_a_run_tells_the_operator_how_far_it_is_and_leaves_no_log_of_itself(agent, tmp_path):
-    [answer] = answers(agent, first_step(answers(agent, plan("r1"))[0]))
-    while answer.words is not None:
-        [answer] = answers(agent, twice(answer))
-    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["r1.end", "r1.sums"]
+def test_a_run_tells_the_operator_how_far_it_is(agent):
+    [answer] = answers(agent, last_step(agent, answers(agent, plan("r1"))[0]))
     rounds = [notice.fields["round"] for notice in agent.notices if notice.name == "progress"]
     assert rounds == list(range(rounds[0], rounds[0] + len(rounds)))
     assert all(notice.private for notice in agent.notices if notice.name == "progress")
     assert set(answer.report.residual) <= {10.0**k for k in range(-20, 9)}, "the coordinator hears powers of ten alone"
-    assert isinstance(answers(agent, the_end(answer))[0], Fetched)
-    assert list((tmp_path / "runs").iterdir()) == []
-    assert [p.name for p in agent.workers.written]
 
 
-@pytest.mark.parametrize(("outcome", "again"), [(Outcome.CONVERGED, Fetched), (Outcome.STALLED, Offer)])
-def test_only_a_run_that_cannot_resume_is_confirmed_from_the_ledger(agent, tmp_path, outcome, again):
-    """The site's answer was the last, CONVERGED. The run stalled after it, and its log here was lost."""
-    [answer] = answers(agent, first_step(answers(agent, plan("r1"))[0]))
-    while answer.words is not None:
-        [answer] = answers(agent, twice(answer))
-    heads = the_end(answer).heads if outcome.good else ()
-    [_] = answers(agent, Finished("r1", outcome, "", heads))
-    assert list(read_ledger(agent.ledger.path))[-1]["outcome"] == outcome.name
+# --- results ------------------------------------------------------------------------------------------------------
+
+
+def test_the_result_is_on_the_disk_before_the_last_answer_leaves(agent, tmp_path, monkeypatch):
+    record, there = agent.ledger.record, []
+
+    def recorded(message, *about):
+        there.append(stored(tmp_path).exists())
+        return record(message, *about)
+
+    monkeypatch.setattr(agent.ledger, "record", recorded)
+    step = last_step(agent, answers(agent, plan("r1"))[0])
+    assert there.pop()
+    assert not any(there)
+    [again], report = worked(agent, step)
+    assert again.report.outcome == "CONVERGED"
+    assert agent.workers.counters.ended["CONVERGED"] == 1, "once, however often the answer is sent"
+    [fetched], report = worked(agent, Finished("r1", Outcome.CONVERGED, ""))
+    assert isinstance(fetched, Fetched)
+    assert report.models == 2, "the joined one and the local one"
+    assert agent.workers.written[0] == stored(tmp_path)
+
+
+def test_a_result_that_cannot_be_stored_keeps_the_last_answer_here(agent, tmp_path, monkeypatch):
+    asked = []
+
+    def full(*_):
+        raise StorageError("no space left")
+
+    def last():
+        step = first_step(answers(agent, plan("r1"))[0])
+        while True:
+            asked.append(step)
+            step = twice(answers(agent, step)[0])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ModelStore, "put_models", full)
+        with pytest.raises(StorageError, match="no space left"):
+            last()
+    assert list(read_ledger(agent.ledger.path))[-1]["step"] == asked[-2].step, "the last answer was not recorded"
+    [answer], _report = worked(agent, asked[-1])
+    assert answer.report.outcome == "CONVERGED", "there is room, and the step comes again"
+    assert stored(tmp_path).exists()
+
+
+def test_another_attempt_is_computed_anew_and_takes_the_place_of_the_result(agent, tmp_path):
+    """Another site came back as a new process before it had the end. It can be this site, too."""
+    [offer] = answers(agent, plan("r1"))
+    last_step(agent, offer)
+    first = load_model(stored(tmp_path))
+    [same], _ = worked(agent, plan("r1"))
+    assert same == offer, "in a new session, while the end is awaited"
+    [offer], _ = worked(agent, Proposal("r1", 1, plan("r1")))
+    assert offer.attempt == 1
+    worked(agent, first_step(offer))
+    assert load_model(stored(tmp_path)).name == first.name, "it stays until another one is there"
+    last_step(agent, offer)
+    names = [first.name, load_model(stored(tmp_path)).name]
     agent.workers.forget("r1")
-    shutil.rmtree(tmp_path / "runs")
-    shutil.rmtree(tmp_path / "models", ignore_errors=True)
-    assert [type(a) for a in answers(agent, plan("r1"))] == [again]
+    assert agent.workers.judge(plan("r1")).reason is None
+    last_step(agent, answers(agent, Proposal("r1", 2, plan("r1")))[0])
+    names.append(load_model(stored(tmp_path)).name)
+    assert len(set(names)) == 3
+    assert first.sites == ("north", "south")
+    assert sorted(p.name for p in stored(tmp_path).parent.parent.iterdir()) == ["current", "r1"]
+    assert len(agent.workers.results.manifests()) == 1
 
 
-def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(agent, tmp_path):
+def test_a_run_that_ends_without_a_result_writes_none(agent, tmp_path):
+    answers(agent, first_step(answers(agent, plan("r1"))[0]))
+    [fetched], report = worked(agent, Finished("r1", Outcome.STALLED, "south left"))
+    assert isinstance(fetched, Fetched)
+    assert (report.models, agent.workers.written) == (0, ())
+    assert not stored(tmp_path).exists()
+
+
+def test_rows_can_change_before_a_run_is_answered_and_not_after(tmp_path):
+    """Two attempts with other rows would be two equations."""
+    changed = TABLE.replace("0.5,", "0.75,", 1)
+
+    def process(table):
+        made = Agent(tmp_path)
+        write(tmp_path, table, "local.csv")
+        return made
+
+    offers = []
+    for table in (TABLE, changed):
+        agent = process(table)
+        offers.extend(answers(agent, plan("r1")))
+        if table is changed:
+            answers(agent, first_step(offers[-1]))
+        agent.ledger.close()
+    assert offers[0].data_digest != offers[1].data_digest
+    agent = process(TABLE)
+    words = "rows or their preprocessing have changed since it answered in run r1"
+    assert words in refusal(agent, Proposal("r1", 1, plan("r1")))
+    assert isinstance(answers(agent, plan("r2"))[0], Offer), "another run can have other rows"
+    agent.ledger.close()
+    agent = process(changed)
+    [offer] = answers(agent, Proposal("r1", 1, plan("r1")))
+    assert offer.data_digest == offers[1].data_digest
+    agent.ledger.close()
+
+
+# --- scoring ------------------------------------------------------------------------------------------------------
+
+
+class AsSite:
+    """A worker of this agent, as one of the sites of a `Pump`."""
+
+    def __init__(self, agent):
+        self.agent, self.result, self.breach = agent, None, None
+
+    def hello(self):
+        return Hello("north", PROTOCOL_VERSION, "test")
+
+    def handle(self, message):
+        return answers(self.agent, message)
+
+
+def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(tmp_path):
+    peers = {"north": "a" * 64, "south": "b" * 64}
+    policy = Policy(peers=peers, scoring=True, scores_of_two=True)
+    agent = Agent(tmp_path, policy=policy, keys=simulated_keys("north"))
     [path] = Stored("north", tmp_path / "models").put("t1")
     for name, rows in (("monday", "n2,1,2\nn1,0,1\n"), ("tuesday", "n1,2,2\nn3,,\n")):
         write(tmp_path, f"id,a,b\n{rows}", f"{name}.csv")
     days = {day: inputs(tmp_path / f"{day}.csv", None) for day in ("monday", "tuesday")}
     agent.data_sets.relist({"patients": inputs(tmp_path / "local.csv"), **days})
-    terms = Scoring("t1", "agreement", batches=("monday", "tuesday"))
-    agent.workers.policy = agent.workers.policy.model_copy(update={"scores_of_two": True})
-    assert "has no record of 1 of 4 instances" in refusal(agent, plan("s0", objective=terms))
-
-    scoring = plan("s1", objective=dataclasses.replace(terms, missing_instances="mean"))
-    [accepted] = answers(agent, scoring)
-    assert accepted.n_unlabelled == 4
-    [sizes] = answers(agent, first_step(accepted))
-    [parts] = answers(agent, twice(sizes))
     model = load_model(path)
-    monday, tuesday = (model.part(read_table(tmp_path / f"{day}.csv")) for day in days)
-    told = [monday[1], monday[0], tuesday[0], model.mean_on_shared]
-    [last] = answers(agent, twice(parts))
-    [fetched] = answers(agent, the_end(last))
-    assert isinstance(fetched, Fetched)
+    south, _ = batch_of(model, days, b"another salt")
+    south = dataclasses.replace(south, features=np.array([[1.0], [2.0], [3.0], [4.0]]), missing=np.zeros(4, dtype=bool))
+
+    scoring = plan("s1", objective=Scoring("t1", "agreement", batches=("monday", "tuesday")))
+    pump = Pump(
+        dataclasses.replace(scoring, privacy=Privacy()), {"north": AsSite(agent), "south": site_with("south", south)}
+    )
+    pump.join().run()
+    assert (pump.outcome, pump.breaches) == (Outcome.CONVERGED, {})
     files = agent.workers.written
     assert [p.relative_to(tmp_path).as_posix() for p in files] == [f"models/waits/s1/{day}.csv" for day in days]
-    scores = np.concatenate([read_table(p).numbers("score") for p in files])
-    np.testing.assert_allclose(scores, model.intercept + np.array(told), rtol=1e-12)
+    monday, tuesday = (model.predict(read_table(tmp_path / f"{day}.csv")) for day in days)
+    *scores, alone = [line.split(",") for p in files for line in p.read_text().splitlines()[1:]]
+    means = np.mean([[monday[1], monday[0], tuesday[0]], [1.0, 2.0, 3.0]], axis=0)
+    np.testing.assert_allclose([float(score) for _, score, _ in scores], means, rtol=1e-9)
+    assert [sites for *_, sites in scores] == ["north south"] * 3
+    assert alone == ["n3", "", "south"], "one site alone: the score would be its part"
+    questions = [entry for entry in read_ledger(agent.ledger.path) if "question" in entry]
+    assert [(e["question"], e["sent"], e["participants"]) for e in questions] == [
+        (question, "sealed", ["north", "south"]) for question in ("records", "scores")
+    ]
+    assert agent.ledger.summed_with(
+        agent.workers.tables.read(scoring, policy, agent.workers.results)[1].ids_digest
+    ) == (frozenset()), "each individual counts its own sites"
+    agent.ledger.close()
 
 
 def test_a_model_of_another_site_scores_nothing(agent, tmp_path):

@@ -14,10 +14,12 @@ from trained_sites import PLAN, SITES, prepared_sites, tables, trained
 
 from coreg_core.errors import UsageError
 from coreg_core.evaluation.probability import Probability
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Additive
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
+from site_agent.machine.memory import SiteResult
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.evaluate import evaluate, lines
 from site_agent.models.file import load_model
@@ -105,7 +107,16 @@ def test_three_values_are_a_sentence_with_lines(tmp_path: Path, cells: tuple[str
 
 def test_scores_have_a_probability_beside_them(tmp_path: Path) -> None:
     scored = Scored({"d": ("p1", "p2")}, {"d": "id"}, (), Probability(2.0, -1.0))
-    [path] = scored.write(np.array([0.2, 0.9]), {"d": tmp_path / "s.csv"})
+    result = SiteResult(
+        Outcome.CONVERGED,
+        "",
+        PLAN,
+        scores=np.array([0.2, 0.9]),
+        present=(("a", "b", "c"), ("a", "c")),
+        missing=np.array([0.0, 0.5]),
+    )
+    [path] = scored.write(result, {"d": tmp_path / "s.csv"})
     header, *rows = path.read_text().splitlines()
-    assert header == "id,score,probability"
+    assert header == "id,score,probability,sites,missing_deviation"
+    assert [row.split(",")[3:] for row in rows] == [["a b c", "0.0"], ["a c", "0.5"]]
     assert [float(row.split(",")[2]) for row in rows] == pytest.approx(expit([-0.6, 0.8]).tolist())

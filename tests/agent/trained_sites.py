@@ -8,6 +8,7 @@ import numpy as np
 
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.terms import IN_MEMORY
+from coreg_core.estimators import additive_training
 from coreg_core.estimators.additive_training import train
 from coreg_core.evaluation.probability import fit_probability
 from coreg_core.protocol.outcomes import Outcome
@@ -59,6 +60,7 @@ class Trained:
     folder: Path
     prepared: dict[str, Prepared]
     results: dict[str, SiteResult]
+    fitted: additive_training.Trained
 
     def models(self, site: str) -> Models:
         return Models(site, self.prepared[site], "y", self.folder / f"{site}.model", None)
@@ -81,6 +83,13 @@ def trained(
         left = [at.verdict.left_out.get(key, np.zeros(0)) for key in ("joined", "score", "local")]
         told = tuple(fit_probability(own.y[: len(r)] - r, own.y[: len(r)]) for r in left) if values else ()
         results[site] = SiteResult(
-            Outcome.CONVERGED, "", PLAN, additive=model, judged=Judged(at.verdict, own.y), probabilities=told
+            Outcome.CONVERGED,
+            "",
+            PLAN,
+            additive=model,
+            judged=Judged(at.verdict, own.y),
+            probabilities=told,
+            name="these sums",
+            sites=SITES,
         )
-    return Trained(folder, made, results)
+    return Trained(folder, made, results, fitted)

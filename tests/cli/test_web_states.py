@@ -45,14 +45,14 @@ def test_a_report_is_drawn_with_one_line_for_each_coupling():
             "approval pending",
         ),
         (None, "waiting for b to connect", False, False, "paused", "not running"),
-        ("CONVERGED", "waiting for b to fetch the result", False, True, "good", "converged"),
+        ("CONVERGED", "", False, True, "good", "converged"),
         ("MAX_ROUNDS", "", False, True, "warn", "max rounds"),
         ("CANCELLED", "", False, True, "idle", "cancelled"),
         ("SITE_FAULT", "", False, True, "bad", "site fault"),
     ],
 )
 def test_the_state_of_a_run_is_a_badge_and_a_sentence(stop, text, parked, up, kind, label):
-    run = RunSummary("r", "f", NOW, None, None, stop, None, 0, 0, {})
+    run = RunSummary("r", "f", NOW, None, stop, None, 0, 0, {})
     state = states.state_of(run, text, parked=parked, up=up)
     assert (state.kind, state.label) == (kind, label)
     if up:
@@ -64,12 +64,12 @@ def test_the_state_of_a_run_is_a_badge_and_a_sentence(stop, text, parked, up, ki
 
 def test_progress_follows_the_last_run_of_the_same_plan():
     plan, rounds = told([[], [1.0], [1e-2], [1e-4]], (0.1,))
-    run = RunSummary("r", "f", NOW, None, None, None, None, 4, 3, {"run": "r", **plan})
-    before = RunSummary("q", "f", NOW, NOW, NOW, "CONVERGED", "", 24, 22, {"run": "q", **plan})
-    other = RunSummary("p", "f", NOW, NOW, NOW, "CONVERGED", "", 9, 8, {"run": "p"})
+    run = RunSummary("r", "f", NOW, None, None, None, 4, 3, {"run": "r", **plan})
+    before = RunSummary("q", "f", NOW, NOW, "CONVERGED", "", 24, 22, {"run": "q", **plan})
+    other = RunSummary("p", "f", NOW, NOW, "CONVERGED", "", 9, 8, {"run": "p"})
     known = states.progress_of(run, rounds, [other, before])
     assert (known.done, known.most, known.seconds_left) == (4, 24, 20.0)
     assert known.text == "step 4 of about 24"
     assert states.progress_of(run, rounds, [other]) == states.Progress(4, None, "step 4")
-    exchange = RunSummary("r", "f", NOW, None, None, None, None, 3, 1, {})
+    exchange = RunSummary("r", "f", NOW, None, None, None, 3, 1, {})
     assert states.progress_of(exchange, [{**rounds[0], "phase": "cross products"}], []).text == "step 3, cross products"

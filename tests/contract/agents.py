@@ -21,7 +21,6 @@ from site_agent.machine.memory import SiteResult
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy
 from site_agent.service.daemon import AgentDaemon
-from site_agent.service.run_logs import RunLogs
 from site_agent.service.run_tables import RunTables
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Connection, Dial, Dialler, NoAnswer
@@ -34,9 +33,6 @@ class Delivered:
 
     def __init__(self, deliver: Callable[[SiteResult], None]):
         self._deliver = deliver
-
-    def has(self, plan: Plan) -> bool:
-        return False
 
     def put_models(self, plan: Plan, result: SiteResult, *_more: Any) -> tuple[Path, ...]:
         self._deliver(result)
@@ -62,8 +58,7 @@ class Workers(RunWorkers):
 
     def __init__(self, name: str, data: PrivateData, ledger: Ledger, deliver: Callable[[SiteResult], None]):
         policy = Policy(aggregation="plaintext")
-        logs = RunLogs(ledger.path.parent / name)
-        super().__init__(name, policy, None, Delivered(deliver), None, ledger, logs, lambda notice: None)  # type: ignore[arg-type]
+        super().__init__(name, policy, None, Delivered(deliver), None, ledger, lambda notice: None)  # type: ignore[arg-type]
         self.tables = Tables(data)
 
 

@@ -61,8 +61,7 @@ def step(count: int = 3, number: int = 0, run: str = RUN) -> m.Step:
 
 
 def echo(step: m.Step, site: str = "a") -> m.Answer:
-    head = m.Head(site, "", "")
-    return m.Answer(step.run, step.attempt, step.step, head, m.Report(), step.parts, step.words)
+    return m.Answer(step.run, step.attempt, step.step, m.Report(), step.parts, step.words)
 
 
 @dataclass

@@ -10,21 +10,20 @@ from typing import Any
 import pytest
 from contract.agents import RunningAgent, Scripted, Workers, dialler_of
 from contract.harness import Events, Frames, Home, Watching, step
-from machine.tiny import make_plan
+from machine.tiny import make_plan, offer_of
 
 from coordinator.authority.pki import load_server
 from coordinator.driver import NullSink, drive
-from coordinator.machine.events import Received, SiteJoined
+from coordinator.machine.events import Finish, Received, SiteJoined
 from coordinator.machine.federation import begin
 from coordinator.machine.phases import Timeouts
 from coordinator.machine.records import HeadSigned
-from coordinator.machine.state import RunState
 from coordinator.service.access import Notary
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, StorageError, Unreachable
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.transport.codec import PIECE_BYTES
+from coreg_wire.transport.codec import PIECE_BYTES, Assembler
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.ledger import HeadSigner
 from site_agent.ledger.audit import SignedHead, audit
@@ -107,64 +106,69 @@ def test_a_site_that_is_dismissed_while_it_prepares_hears_why(
         while_it_prepares(tmp_path, dismiss)
 
 
-# --- a model is on the disk before the coordinator hears of it ----------------------------------------------------
+# --- a model is on the disk before the last answer leaves ---------------------------------------------------------
 
 
-def to_the_end(path: Path, deliver: Callable[[SiteResult], None]) -> tuple[list[type], RunningAgent]:
-    """A run of a and b: the kinds of message that the coordinator received of a."""
+def to_the_end(
+    path: Path, deliver: Callable[[SiteResult], None], received: list[m.FromSite]
+) -> tuple[Finish, RunningAgent]:
+    """A run of a and b: its end at the coordinator, and a's agent. ``received``: what the coordinator receives of a."""
     plan = make_plan(sites=("a", "b"), tolerance=1e-2, prediction_tolerance=1e3)
-    agent, received = RunningAgent(path / "ledger.jsonl", deliver=deliver), list[type]()
+    agent = RunningAgent(path / "ledger.jsonl", deliver=deliver)
     other = RunningAgent(path / "b.jsonl", name="b")
 
     class Hearing(Frames):
         async def start(self, emit: Any) -> None:
             def heard(event: Any, handled: Any = None) -> None:
                 if isinstance(event, Received) and event.site == "a":
-                    received.append(type(event.message))
+                    received.append(event.message)
                 emit(event, handled)
 
             await super().start(heard)
 
-    async def live() -> None:
+    async def live() -> Finish:
         sessions, living = Hearing(), list[asyncio.Task[Any]]()
 
         def dial(_emit: Any) -> None:
             living.extend(asyncio.create_task(each.live(dialler_of(sessions))) for each in (agent, other))
 
-        begun = begin(RunState(plan), Timeouts(join=5.0, plan=5.0, round=1.0, stall=1.0))
-        await drive(begun, sessions, NullSink(), Watching(), on_start=dial)
+        begun = begin(plan, Timeouts(join=5.0, plan=5.0, round=1.0, stall=1.0))
+        ends = await drive(begun, sessions, NullSink(), Watching(), on_start=dial)
         await asyncio.gather(*living)
+        return ends[plan.run]
 
-    try:
-        asyncio.run(asyncio.wait_for(live(), 40))
-    finally:
-        (path / "received").write_text(" ".join(kind.__name__ for kind in received))
-    return received, agent
+    return asyncio.run(asyncio.wait_for(live(), 40)), agent
 
 
-def test_the_coordinator_hears_that_a_site_has_its_model_after_it_is_on_the_disk(tmp_path: Path) -> None:
-    before = list[Any]()
+def test_a_model_is_on_the_disk_before_the_last_answer_is_recorded_and_leaves(tmp_path: Path) -> None:
+    before, received = list[int](), list[m.FromSite]()
 
     def deliver(result: SiteResult) -> None:
         assert len(result.solutions) == 2, "one a coupling"
-        before.append((tmp_path / "ledger.jsonl").read_text().count("Fetched"))
+        before.append((tmp_path / "ledger.jsonl").read_text().count('"Answer"'))
 
-    received, agent = to_the_end(tmp_path, deliver)
-    assert before == [0], "delivered once, before a word of it"
+    end, agent = to_the_end(tmp_path, deliver, received)
+    assert end.outcome is Outcome.CONVERGED
+    assert before == [agent.kinds.count("Answer") - 1], "delivered once, before the last answer"
     assert agent.kinds[:3] == ["Hello", "Offer", "Answer"]
-    assert agent.kinds[-2:] == ["Fetched", "Leaving"]
+    assert agent.kinds[-3:] == ["Answer", "Fetched", "Leaving"]
+    answers = [message for message in received if isinstance(message, m.Answer)]
+    assert [a.report.outcome for a in answers] == [""] * before[0] + ["CONVERGED"]
     # Whether the coordinator still hears "leaving" before it closes is a race that nobody has to win.
-    told = [kind for kind in received if kind is not m.Leaving]
+    told = [type(message) for message in received if not isinstance(message, m.Leaving)]
     assert (told[0], told[-1]) == (m.Offer, m.Fetched)
 
 
-def test_a_model_that_cannot_be_written_is_not_reported_as_fetched(tmp_path: Path) -> None:
+def test_a_site_that_cannot_write_its_model_does_not_send_its_last_answer(tmp_path: Path) -> None:
+    received = list[m.FromSite]()
+
     def deliver(result: SiteResult) -> None:
         raise StorageError("model.coreg: cannot be written (No space left on device).")
 
     with pytest.raises(StorageError, match="No space left"):
-        to_the_end(tmp_path, deliver)
-    assert set((tmp_path / "received").read_text().split()) == {"Offer", "Answer"}
+        to_the_end(tmp_path, deliver, received)
+    assert {type(message) for message in received} == {m.Offer, m.Answer}
+    assert not any(message.report.outcome for message in received if isinstance(message, m.Answer))
 
 
 # --- the head of the ledger is countersigned ----------------------------------------------------------------------
@@ -302,26 +306,21 @@ def test_a_step_that_no_plan_allows_ends_the_session(tmp_path: Path, how: str) -
     assert kinds == ["Hello", "Offer"]
 
 
-HEADS = (m.Head("a", "01", "02"), m.Head("b", "01", "02"), m.Head("c", "01", "02"))
-
-
-@pytest.mark.parametrize("heads", [(), HEADS], ids=["no heads", "heads of its own making"])
-def test_an_end_that_the_site_did_not_see_ends_the_session_without_a_model(
-    tmp_path: Path, heads: tuple[m.Head, ...]
-) -> None:
+def test_an_end_that_the_site_did_not_see_ends_the_session_without_a_model(tmp_path: Path) -> None:
     delivered = list[SiteResult]()
 
     async def script(coordinator: Scripted) -> None:
         await coordinator.says(PROPOSED)
+        offer = Assembler().feed_site(await coordinator.pipe.read())
+        roster = (offer, offer_of("b", PROPOSED.plan))
+        await coordinator.says(m.Step("run-1", 0, 0, roster))
         await coordinator.pipe.read()
-        await coordinator.says(m.Finished("run-1", Outcome.CONVERGED, "", heads))
+        await coordinator.says(m.Finished("run-1", Outcome.CONVERGED, ""))
 
     reason, kinds = refused(script, tmp_path, deliver=delivered.append)
-    assert (
-        "this site's sums of it are older or missing" if heads else "ended run run-1 as converged without"
-    ) in reason
+    assert "ended run run-1 with a result before this site received the last step" in reason
     assert delivered == []
-    assert kinds == ["Hello", "Offer", *["PlanRefused"] * bool(heads)], "and no Fetched"
+    assert kinds == ["Hello", "Offer", "Answer"], "and no Fetched"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from coordinator.driver import NullSink, drive
 from coordinator.machine import notices as n
 from coordinator.machine.events import AccessRefused, Interrupted, SiteJoined, SiteLost
 from coordinator.machine.federation import begin
-from coordinator.machine.state import RunState
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import UsageError
 from site_agent.session.dial import NoAnswer
@@ -89,7 +88,7 @@ async def test_the_allow_list_is_asked_at_every_join(home: Home) -> None:
 @within(30)
 async def test_a_site_may_not_use_another_name_and_the_operator_sees_who_tried(home: Home) -> None:
     server, watching, listening = home.server(), Watching(), asyncio.Event()
-    begun = begin(RunState(make_plan()), replace(TIMEOUTS, join=30.0))
+    begun = begin(make_plan(), replace(TIMEOUTS, join=30.0))
     run = asyncio.create_task(drive(begun, server, NullSink(), watching, on_start=lambda emit: listening.set()))
     await listening.wait()
     reason = await rejected(home, server.port, "b", "a")

@@ -10,7 +10,6 @@ from coordinator.driver import NullSink, drive
 from coordinator.machine.events import Interrupted
 from coordinator.machine.federation import begin
 from coordinator.machine.notices import SessionRejected
-from coordinator.machine.state import RunState
 from coreg_core.protocol import messages as m
 from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
@@ -27,7 +26,7 @@ def field(number: int, value: int | bytes | str) -> bytes:
 @within(30)
 async def test_an_agent_of_protocol_1_is_rejected_in_words_that_name_both() -> None:
     sessions, watching, listening = Frames(), Watching(), asyncio.Event()
-    begun = begin(RunState(make_plan()), TIMEOUTS)
+    begun = begin(make_plan(), TIMEOUTS)
     run = asyncio.create_task(drive(begun, sessions, NullSink(), watching, on_start=lambda emit: listening.set()))
     await listening.wait()
     client = sessions.dial()

@@ -28,7 +28,6 @@ from coordinator.machine.events import Finish, Received, SiteJoined
 from coordinator.machine.federation import begin
 from coordinator.machine.notices import StepAnswered
 from coordinator.machine.records import Record, StepDone
-from coordinator.machine.state import RunState
 from coordinator.transports import Transport
 from coreg_core.errors import StorageError
 from coreg_core.protocol import messages as m
@@ -96,7 +95,7 @@ async def test_words_of_two_runs_share_a_session(wire: Wire) -> None:
 @within(30)
 async def test_every_message_to_a_site_arrives_as_it_was_sent(wire: Wire) -> None:
     plan = make_plan()
-    roster = tuple(offer_of(name, plan, resume=(m.Resume(3, "ab"),)) for name in "ab")
+    roster = tuple(offer_of(name, plan) for name in "ab")
     sent: list[m.ToSite] = [
         m.Proposal(RUN, 2, plan),
         m.Proposal(RUN, 3, make_plan(bandwidth="paper", ridge="paper")),
@@ -105,11 +104,11 @@ async def test_every_message_to_a_site_arrives_as_it_was_sent(wire: Wire) -> Non
         ),
         m.Step(RUN, 2, 0, roster),
         m.Step(RUN, 2, 1, parts=(m.Part("b", "sealed"),)),
-        replace(step(3, 4), heads=(m.Head("a", "01", "02"), m.Head("b", "01", "02"))),
+        step(3, 4),
         m.Dismissed("run-9", Outcome.REFUSED, "not this one"),
         m.Countersigned("run-9", m.LedgerHead(7, "ab", "2026-01-01"), "2026-01-02", "cd", "ef"),
         m.Renewed("-----BEGIN CERTIFICATE-----"),
-        m.Finished(RUN, Outcome.CONVERGED, "", (m.Head("a", "01", "02"),)),
+        m.Finished(RUN, Outcome.CONVERGED, ""),
     ]
     assert {type(message) for message in sent} == set(get_args(m.ToSite)) - {m.Rejected}, "which has a test of its own"
     async with started(wire, "a", room=3) as (transport, events, [site]):
@@ -146,7 +145,7 @@ async def test_a_rejected_site_hears_why_and_nothing_more(wire: Wire) -> None:
 
 @within(30)
 async def test_close_delivers_what_is_queued(wire: Wire) -> None:
-    end = m.Finished(RUN, Outcome.CONVERGED, "", 1000 * (m.Head("a", "01", "02"),))
+    end = m.Finished(RUN, Outcome.CONVERGED, 1000 * "long ")
     async with started(wire, *SITES) as (transport, _events, sites):
         for name in SITES:
             await transport.send(name, end)
@@ -161,7 +160,7 @@ def driven(transport: Transport, plan: Plan, sink: RecordSink | None = None) -> 
 
     async def drive_it() -> Mapping[str, Finish]:
         async with asyncio.timeout(600):
-            return await drive(begin(RunState(plan), TIMEOUTS), transport, sink or NullSink(), watching)
+            return await drive(begin(plan, TIMEOUTS), transport, sink or NullSink(), watching)
 
     ends = asyncio.run(drive_it())
     assert list(ends) == [plan.run]

@@ -1,5 +1,7 @@
 """coreg_core/computation/: steps on exact sums alone reach the closed form, and a sum of no honest sites ends them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,12 +12,10 @@ from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import largest, powered, stays
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.computation.agreement import AgreementComputation
-from coreg_core.computation.computation import Computation, computation_of
 from coreg_core.computation.reports import power_of_ten, report_of
-from coreg_core.computation.scoring import ScoringComputation
 from coreg_core.errors import BadData, UsageError
 from coreg_core.masking.words import opened, summand
-from coreg_core.protocol.plan import Additive, Agreement, Iteration, Membership, Plan, Scoring
+from coreg_core.protocol.plan import Agreement, Iteration
 
 NONE = np.zeros((0, 0))
 
@@ -70,7 +70,6 @@ def test_sums_alone_lead_to_the_closed_form(name, seed):
     size = max(float(np.abs(site.y).max()) for site in problem.sites)
     assert np.abs(np.mean(found, axis=0) - consensus_closed_form(views, problem.coupling)).max() < 1e-5 * max(size, 1.0)
     assert column.coupling == problem.coupling
-    assert computation.final(state)[0].tobytes() == models.targets.tobytes()
 
 
 def small(seed=0):
@@ -102,10 +101,21 @@ def test_a_step_changes_nothing_that_it_is_given_and_is_the_same_bits_again():
     rounds = [[computation.round(state) for state in states[:-1]] for states in (once, again)]
     for one, other in zip(*rounds, strict=True):
         assert one.words == other.words
-        assert [v.tobytes() for v in one.vectors] == [v.tobytes() for v in other.vectors]
-    assert [a.tobytes() for a in computation.final(once[-1])] == [a.tobytes() for a in computation.final(again[-1])]
-    asked = [(r.words, *(v.tobytes() for v in r.vectors)) for r in rounds[0]]
+        assert one.question.targets.tobytes() == other.question.targets.tobytes()
+    models = [computation.models(states[-1]) for states in (once, again)]
+    assert models[0].targets.tobytes() == models[1].targets.tobytes()
+    asked = [(r.words, r.question.targets.tobytes()) for r in rounds[0]]
     assert len(set(asked)) == len(asked), "no two questions of a run are alike"
+
+
+def test_other_targets_of_another_length_are_another_question():
+    """Sites that ask otherwise have other masks: their sum cannot be opened."""
+    computation, _, answer = agreement(small())
+    state = carried_out(computation, answer)[-2]
+    asked = computation.round(state)
+    assert asked.question.norms == pytest.approx(np.linalg.norm(asked.question.targets, axis=0))
+    other = replace(asked, question=replace(asked.question, norms=tuple(1.0 + n for n in asked.question.norms)))
+    assert other.words != asked.words
 
 
 # --- sums that are none of honest sites ---------------------------------------------------------------------------
@@ -136,35 +146,6 @@ def test_a_sum_of_no_honest_sites_ends_an_agreement_and_names_nobody(what):
         carried_out(computation, answer, spoilt(stage, change))
 
 
-# --- scoring, and what there is -----------------------------------------------------------------------------------
-
-
-def test_parts_are_scored_in_two_steps_and_the_scores_are_private():
-    rng = np.random.default_rng(0)
-    parts = [rng.normal(size=(6, 1)) for _ in range(3)]
-    computation = ScoringComputation(3, 6)
-
-    def answer(v, asked):
-        return (NONE, (float(np.sum(parts[v] ** 2)),)) if asked.layout.scalars else (parts[v], ())
-
-    states = carried_out(computation, answer)
-    assert [computation.round(state).private for state in states[:-1]] == [False, True]
-    assert np.abs(states[-1].scores - sum(parts)).max() < 1e-15
-    assert computation.final(states[-1]) == (), "not every site has them"
-    for wrong in (-1.0, float("inf"), float("nan")):
-        with pytest.raises(BadData, match="no size"):
-            computation.step(computation.start(), computation.round(computation.start()), NONE, (wrong,))
-
-
-@pytest.mark.parametrize("terms", [Agreement(), Additive(), Scoring("r")], ids=lambda terms: type(terms).__name__)
-def test_every_objective_has_its_computation(terms):
-    found = computation_of(Plan("r", "f", Membership(("a", "b"), 2), terms), 2, 30)
-    assert isinstance(found, Computation)
-    asked = found.round(found.start())
-    assert asked.layout.plain == 0, "first what the scale of the sums comes from"
-    assert asked.answering == (0, 1)
-
-
 # --- what is said of it -------------------------------------------------------------------------------------------
 
 
@@ -179,7 +160,7 @@ def test_a_figure_is_told_to_the_nearest_power_of_ten(value, told):
 def test_a_report_has_powers_of_ten_alone():
     computation, _, answer = agreement(small(), coupling=(0.01, 1.0))
     states = carried_out(computation, answer)
-    reports = [report_of(computation, s, None if s is states[-1] else computation.round(s)) for s in states]
+    reports = [report_of(computation.rounds(s), "", computation.progress(s), computation.outcome(s)) for s in states]
     assert [report.outcome for report in reports[:-1]] == [""] * (len(states) - 1)
     assert reports[-1].outcome == "CONVERGED"
     told = {x for report in reports for x in (*report.residual, *report.gap)}

@@ -10,7 +10,7 @@ import pytest
 from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange, SiteSummary, Terms, total
 from coreg_core.additive.features import SiteRows
 from coreg_core.additive.fit import fit
-from coreg_core.additive.models import Own, weights
+from coreg_core.additive.models import Own, ScoreWeights
 from coreg_core.additive.moments import NOISE_PRIVATE, sums
 from coreg_core.additive.terms import Additive
 from coreg_core.errors import Refused
@@ -107,7 +107,7 @@ def test_without_noise_the_exchange_ends_as_memory_does(case):
     # Of an entry of P the fixed-point error is 1e-4 and less, where P has N/d: the fit follows by a thousandth.
     np.testing.assert_allclose(found.prior, f.prior, rtol=2e-2)
     np.testing.assert_allclose(found.noise, f.noise, rtol=2e-3)
-    exact, opened = (Phi @ weights(each, range(len(sites))) for each in (f, found))
+    exact, opened = (Phi @ ScoreWeights.of(each).of_sites(range(len(sites))) for each in (f, found))
     assert np.abs(opened - exact).max() < 5e-3 * T.deviation
     for site, verdict in zip(sites, verdicts, strict=True):
         joined, own = site.own.predict(found, site._W), site._W[: site._n_common][T.used]
@@ -128,7 +128,7 @@ def test_under_the_default_rules_a_score_knows_what_no_site_does():
     verdicts = exchanged(sites)
     T, found = sites[0].terms, sites[0].fit
     W = [site.features(x) for site, x in zip(sites, new, strict=True)]
-    beta = weights(found, range(3))
+    beta = ScoreWeights.of(found).of_sites(range(3))
     score = sum(w[:, :d] @ beta[b] for w, d, b in zip(W, T.d, T.blocks, strict=True))
     alone = max(np.corrcoef(site.local.predict(x), truth)[0, 1] for site, x in zip(sites, new, strict=True))
     assert np.corrcoef(score, truth)[0, 1] > alone + 0.1

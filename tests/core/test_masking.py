@@ -38,8 +38,8 @@ def test_the_scale_leaves_room_for_every_sum_and_no_more_than_it_needs(n_sites, 
     e = fp.exponent_for(bound, n_sites)
     assert n_sites * Fraction(bound) * Fraction(2) ** e <= 2**62
     assert 4 * n_sites * Fraction(bound) * Fraction(2) ** (e + 1) > 2**62
-    # √m numbers, each half a step off at most.
-    assert np.sqrt(7) * 2.0 ** -(e + 1) <= bound * fp.relative_step(7, n_sites)
+    # √m numbers, each half a step off at most: √m · M · 2⁻⁶¹ of the bound.
+    assert np.sqrt(7) * 2.0 ** -(e + 1) <= bound * np.sqrt(7) * n_sites * 2.0**-61
 
 
 @settings(deadline=None)

@@ -15,7 +15,7 @@ from sklearn.linear_model import Ridge
 from coreg_core.additive.check import blend, gain, left_out_joined, left_out_score, rescaling, slope
 from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fit, sizes
 from coreg_core.additive.fit import fit
-from coreg_core.additive.models import Own, missing_variance, weights
+from coreg_core.additive.models import Own, ScoreWeights
 from coreg_core.additive.moments import Moments, Sums, positive, steadied, sums
 from coreg_core.additive.terms import IN_MEMORY, Additive
 from coreg_core.errors import BadData
@@ -72,7 +72,12 @@ def test_answers_of_fifty_digits(case):
         tuple(case["in"]["d"]), read("C"), case["in"]["rows"], read("n"), read("levels"), case["in"]["within"], parts
     )
     f = fit(m)
-    found = {"tau": f.prior, "sigma": f.noise, "beta": f.beta, "without_last": weights(f, range(len(m.d) - 1))}
+    found = {
+        "tau": f.prior,
+        "sigma": f.noise,
+        "beta": f.beta,
+        "without_last": ScoreWeights.of(f).of_sites(range(len(m.d) - 1)),
+    }
     for name, values in found.items():
         expected = np.array([float(x) for x in case["out"][name]])
         assert_allclose(values, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
@@ -88,31 +93,33 @@ def test_the_score_is_pooled_additive_kernel_ridge_with_offsets():
     a = np.sum(inverse @ t) / np.sum(inverse)
     new = np.concatenate([p.Phi, np.eye(p.M)[np.zeros(len(p.Phi), int)]], axis=1)
     dual = f.moments.mean + f.moments.deviation * (a + (new * prior) @ X.T @ inverse @ (t - a))
-    assert_allclose(f.intercept(0) + p.Phi @ weights(f, range(3)), dual, atol=1e-8)
+    assert_allclose(f.intercept(0) + p.Phi @ ScoreWeights.of(f).of_sites(range(3)), dual, atol=1e-8)
 
 
 def test_one_site_is_ridge_with_a_free_intercept():
     p = Problem(n=(25,), d=(5,), k=(6,))
     f = fit(p.moments())
     expected = Ridge(alpha=f.noise[0] / f.prior[0]).fit(p.Phi[:25], p.y).predict(p.Phi)
-    assert_allclose(f.intercept(0) + p.Phi @ weights(f, [0]), expected, atol=1e-8)
+    assert_allclose(f.intercept(0) + p.Phi @ ScoreWeights.of(f).of_sites([0]), expected, atol=1e-8)
     assert_allclose(p.own(f.moments)[0].predict(f, p.W[0]), expected, atol=1e-8)
 
 
 def test_a_label_listed_three_times_counts_once():
     p = Problem()
     thrice = fit(p.moments(np.full(3 * p.N, 1 / 3), repeats=3))
-    assert_allclose(weights(thrice, range(3)), weights(fit(p.moments()), range(3)), atol=1e-9)
+    assert_allclose(
+        ScoreWeights.of(thrice).of_sites(range(3)), ScoreWeights.of(fit(p.moments())).of_sites(range(3)), atol=1e-9
+    )
 
 
 def test_fifty_steps_are_enough_and_equal_bits_are_not_needed():
     p = Problem()
     m = p.moments()
-    near, far = (p.Phi @ weights(fit(m, steps), range(3)) / m.deviation for steps in (50, 2000))
+    near, far = (p.Phi @ ScoreWeights.of(fit(m, steps)).of_sites(range(3)) / m.deviation for steps in (50, 2000))
     assert np.abs(near - far).max() < 2e-3
     rng, part = np.random.default_rng(1), m.parts[0]
     moved = replace(part, P=part.P * (1 + 1e-14 * rng.normal(size=part.P.shape)))
-    again = p.Phi @ weights(fit(replace(m, parts=(moved,))), range(3)) / m.deviation
+    again = p.Phi @ ScoreWeights.of(fit(replace(m, parts=(moved,)))).of_sites(range(3)) / m.deviation
     assert np.abs(near - again).max() < 1e-10
 
 
@@ -152,12 +159,12 @@ def test_missing_sites_and_deviations_against_draws():
     f = fit(p.moments())
     m, D = f.moments, len(f.moments.C)
     x = rng.multivariate_normal(np.zeros(D), m.C, size=400_000)
-    full, part = x @ weights(f, range(3)), x @ weights(f, [0, 2])
+    full, part = x @ ScoreWeights.of(f).of_sites(range(3)), x @ ScoreWeights.of(f).of_sites([0, 2])
     there = np.r_[m.blocks[0], m.blocks[2]]
     best = x[:, there] @ np.linalg.lstsq(x[:, there], full, rcond=None)[0]
     assert np.std(part - best) < 0.02 * np.std(full)
-    assert missing_variance(f, [0, 2]) == pytest.approx(np.var(full - best), rel=0.02)
-    assert missing_variance(f, range(3)) == 0.0
+    assert ScoreWeights.of(f).missing_variance([0, 2]) == pytest.approx(np.var(full - best), rel=0.02)
+    assert ScoreWeights.of(f).missing_variance(range(3)) == 0.0
     own = p.own(m)[1]
     beta, e = (
         rng.multivariate_normal(f.beta, f.S, size=200_000),
@@ -183,7 +190,7 @@ def test_edge_cases_are_finite_and_units_do_not_matter(p):
     own = p.own(f.moments)
     for v in range(3):
         for present in (range(3), [v]):
-            assert np.isfinite(f.intercept(v) + p.Phi @ weights(f, present)).all()
+            assert np.isfinite(f.intercept(v) + p.Phi @ ScoreWeights.of(f).of_sites(present)).all()
         assert np.isfinite(own[v].predict(f, p.W[v])).all()
         assert np.isfinite(own[v].deviations(f, p.W[v])).all()
     if p.y[0] > 1e8:
@@ -215,7 +222,7 @@ def test_sums_with_more_noise_than_signal_are_steadied():
         m, noise=3.0, C=positive(m.C + E / m.rows), parts=(steadied(replace(part, P=part.P + E), 3.0, scale),)
     )
     f = fit(noisy)
-    assert np.isfinite(p.Phi @ weights(f, [0, 2])).all()
+    assert np.isfinite(p.Phi @ ScoreWeights.of(f).of_sites([0, 2])).all()
     assert np.linalg.eigvalsh(noisy.parts[0].P)[0] > 0.0
 
 

@@ -26,7 +26,6 @@ from processes import Process
 from coordinator.driver import NullSink, drive
 from coordinator.machine.federation import begin
 from coordinator.machine.phases import Timeouts
-from coordinator.machine.state import RunState
 from coordinator.transports.in_process import InProcess
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import Additive, plan_from_dict
@@ -320,8 +319,8 @@ class Federation:
         return rows
 
     def over(self, *runs):
-        """Whether each of these is closed: its models are fetched, nobody is awaited, or it has none."""
-        return {run for (run,) in self.query("select run from runs where closed is not null")} >= set(runs)
+        """Whether each of these has ended."""
+        return {run for (run,) in self.query("select run from runs where ended is not null")} >= set(runs)
 
     def answered(self, *runs):
         """The number of answered questions: of one run, or of all."""
@@ -349,7 +348,7 @@ class Federation:
             table = Inputs(table=self.folder / f"{name}.csv", target="y", id="id", labels=name not in without_labels)
             salt = (self.folder / name / "salt").read_bytes()  # of which the features follow
             sites[name] = Site(name, prepare(table, salt).data, rules)
-        asyncio.run(drive(begin(RunState(plan), Timeouts()), InProcess(sites), NullSink(), _Silent()))
+        asyncio.run(drive(begin(plan, Timeouts()), InProcess(sites), NullSink(), _Silent()))
         found = {name: site.result for name, site in sites.items()}
         return {name: bits(each.additive or each.solutions[0].function) for name, each in found.items()}
 

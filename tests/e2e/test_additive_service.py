@@ -69,7 +69,8 @@ def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_
         for site in SITES:
             model, table = load_model(tmp_path / f"{site}.model"), read_table(tmp_path / f"{site}-new.csv")
             intercepts.append(model.intercept)
-            for name, part in zip(table.ids("id"), model.part(table), strict=True):
+            parts_of_site = model.function.part(model.phi(table), range(len(SITES)))
+            for name, part in zip(table.ids("id"), parts_of_site, strict=True):
                 parts[name] = parts.get(name, 0.0) + float(part)
         for site, found, intercept in zip(SITES, heard, intercepts, strict=True):
             assert list(found) == sorted(found), "in the order of their ids"
@@ -79,5 +80,5 @@ def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_
             assert_allclose([found[name] for name in table.ids("id")], corrected, atol=1e-9)
         assert {(tmp_path / f"{site}-scores.csv").stat().st_mode & 0o777 for site in SITES} == {0o600}
         ledger = as_json("coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path)
-        [share] = [entry for entry in ledger if entry.get("question") == "score"]
-        assert (share["sent"], share["words"]) == ("sealed", COUNT + 4), "a tag beside the scores"
+        [share] = [entry for entry in ledger if entry.get("question") == "scores"]
+        assert (share["sent"], share["words"]) == ("sealed", 2 * (COUNT + 2)), "for two receivers, with a tag each"

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from machine.tiny import TIMEOUTS, bits, hello, make_site, restarted
+from machine.tiny import TIMEOUTS, begun_by, bits, hello, make_site
 
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.federation import Federation, handle
-from coordinator.machine.records import Closed, HeadSigned, Record
+from coordinator.machine.records import Ended, HeadSigned, Record
 from coordinator.machine.scheduler import Scheduler
 from coreg_core.protocol.messages import (
     Countersigned,
@@ -23,26 +23,24 @@ from coreg_core.protocol.messages import (
     ToSite,
 )
 from coreg_core.protocol.plan import Plan
-from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.site import Site
 
 SITES = ("a", "b", "c")
 
 
 class AgentOfRuns:
-    """An agent that takes part in several runs, with a `Site` for each; it answers the plan of a run that it has by `Fetched`.
+    """An agent that takes part in several runs, with a `Site` for each.
 
-    ``disk`` are the sites of runs that it may go on with, ``has`` what it ended with.
+    ``has`` is what it stored of the runs whose computation ended.
     """
 
     def __init__(self, name: str):
-        self.name, self.runs, self.disk, self.has = name, dict[str, Site](), dict[str, Site](), dict[str, Any]()
+        self.name, self.runs, self.has = name, dict[str, Site](), dict[str, Any]()
 
     def hello(self) -> Hello:
         return hello(self.name)
 
     def killed(self) -> None:
-        self.disk |= {run: restarted(site) for run, site in self.runs.items()}
         self.runs.clear()
 
     def handle(self, message: ToSite) -> list[FromSite]:
@@ -51,25 +49,20 @@ class AgentOfRuns:
             return []
         if run not in self.runs:
             if not isinstance(message, Proposal):
-                return [Fetched(run)] if isinstance(message, Finished) and not message.heads else []
-            if run in self.has:
-                return [Fetched(run)]
-            self.runs[run] = self.disk.pop(run, None) or make_site(self.name)
-        answers = self.runs[run].handle(message)
-        assert self.runs[run].breach is None, self.runs[run].breach
+                return [Fetched(run)] if isinstance(message, Finished) else []
+            self.runs[run] = make_site(self.name)
+        site = self.runs[run]
+        answers = site.handle(message)
+        assert site.breach is None, site.breach
+        if (found := bits(site.result)) is not None:
+            self.has[run] = found
         if isinstance(message, Finished | Dismissed):
-            site = self.runs.pop(run)
-            if (found := bits(site.result)) is not None and message.outcome not in RESUMABLE:
-                self.has[run] = found
-            self.disk[run] = restarted(site)
+            del self.runs[run]
         return answers
 
 
 class Service:
-    """The federation and its agents, wired by a queue of events; actions of the store are carried out at once.
-
-    ``deaf`` are agents to which nothing arrives.
-    """
+    """The federation and its agents, wired by a queue of events; actions of the store are carried out at once."""
 
     def __init__(self, *, max_concurrent_runs: int = 4, **scheduler: Any):
         self.federation = Federation(TIMEOUTS, SITES, Scheduler(max_concurrent_runs, **scheduler))
@@ -77,10 +70,9 @@ class Service:
         self.events: deque[e.Event] = deque()
         self.queue: list[Plan] = []
         self.records: dict[str, list[Record]] = {}
-        self.deaf = set[str]()
         self.closed: dict[str, e.CloseRun] = {}
         self.finished: dict[str, e.Finish] = {}
-        self.models: dict[tuple[str, str], Finished] = {}  # the last end that each was sent
+        self.ends: dict[tuple[str, str], Finished] = {}  # the last end that each was sent
         self.deadlines: dict[str, e.SetDeadline] = {}
         self.notices: list[Any] = []
         self.rejected: dict[str, str] = {}
@@ -99,9 +91,9 @@ class Service:
 
     def carry_out(self, action: e.Action) -> None:
         match action:
-            case e.Send(name, message) if name not in self.deaf:
+            case e.Send(name, message):
                 if isinstance(message, Finished):
-                    self.models[message.run, name] = message
+                    self.ends[message.run, name] = message
                 self.events.extend(e.Received(name, answer) for answer in self.agents[name].handle(message))
             case e.Persist(run, record):
                 self.records.setdefault(run, []).append(record)
@@ -119,8 +111,8 @@ class Service:
             case e.BeginRun(plan):
                 self.queue.remove(plan)
                 self.events.append(e.Submitted(plan))
-            case e.LoadRun(plan, on_demand):
-                self.events.append(e.Submitted(plan, tuple(self.records.get(plan.run, ())), on_demand))
+            case e.LoadRun(plan):
+                self.events.append(e.Submitted(plan, begun_by(self.records.get(plan.run, ()))))
             case e.CloseRun(plan):
                 self.closed[plan.run] = action
             case e.Countersign(name, fetched):
@@ -143,17 +135,11 @@ class Service:
     def out_of_time(self, run: str) -> "Service":
         return self.tell(e.DeadlinePassed(run, self.deadlines[run].token))
 
-    def restarted(self, plans: Iterable[Plan], **scheduler: Any) -> "Service":
-        """Another process on the same store; agents are who they are, and not connected."""
-        again = Service(unfinished=tuple(plans), **scheduler)
-        again.agents, again.records = self.agents, self.records
-        return again
-
     def bits(self, run: str) -> dict[str, Any]:
         return {name: agent.has[run] for name, agent in self.agents.items() if run in agent.has}
 
-    def is_closed(self, run: str) -> bool:
-        return Closed() in self.records[run]
+    def is_over(self, run: str) -> bool:
+        return isinstance(self.records[run][-1], Ended)
 
     def states(self) -> Mapping[str, Any]:
         return {name: run.phase for name, run in self.federation.runs.items()}

@@ -9,8 +9,8 @@ from machine.tiny import TIMEOUTS, Machine, hello, make_plan, offer_of
 from coordinator.machine.events import Action, Event, Notify, Persist, Received, Reject, Send, SiteJoined
 from coordinator.machine.notices import Notice, SessionRejected, SiteDismissed
 from coordinator.machine.phases import Phase
-from coordinator.machine.records import AttemptBegan, Record
-from coreg_core.protocol.messages import Answer, Approval, Dismissed, Fetched, Head, Part, Report, Step
+from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Record
+from coreg_core.protocol.messages import Answer, Approval, Dismissed, Fetched, Part, Report, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
@@ -19,8 +19,8 @@ RUN = "run-1"
 CONVERGED = Report(outcome="CONVERGED")
 
 
-def started(plan: Plan | None = None, records: Iterable[Record] = ()) -> Machine:
-    machine = Machine(plan or make_plan(), TIMEOUTS, records)
+def started(plan: Plan | None = None, begun: Begun = NOT_BEGUN) -> Machine:
+    machine = Machine(plan or make_plan(), TIMEOUTS, begun)
     machine.start()
     return machine
 
@@ -63,20 +63,17 @@ def words(*numbers: int) -> Words:
 
 
 def answer(
-    site: str,
     step: int = 0,
     attempt: int = 0,
     said: Words | None = None,
     parts: Iterable[tuple[str, str]] = (),
     report: Report | None = None,
-    **head: str,
 ) -> Answer:
-    stands = Head(**({"site": site, "chain": "c", "state": "s"} | head))
-    return Answer(RUN, attempt, step, stands, report or Report(), tuple(Part(*p) for p in parts), said)
+    return Answer(RUN, attempt, step, report or Report(), tuple(Part(*p) for p in parts), said)
 
 
 def answers(site: str, step: int = 0, attempt: int = 0, said: Words | None = None, **more: Any) -> Event:
-    return Received(site, answer(site, step, attempt, said, **more))
+    return Received(site, answer(step, attempt, said, **more))
 
 
 def fetches(site: str) -> Event:

@@ -9,7 +9,7 @@ import pytest
 from core.test_exchange import in_memory, short  # noqa: F401 - the fixture: short secrets have the same sums
 from machine.tiny import Pump, altered, site_with
 
-from coreg_core.additive.models import weights
+from coreg_core.additive.models import ScoreWeights
 from coreg_core.additive.terms import Additive
 from coreg_core.errors import Refused
 from coreg_core.protocol import messages as m
@@ -66,7 +66,8 @@ def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
     assert all((each.fit.beta == made[0].fit.beta).all() for each in made), "all sites opened the same sums"
     exact, Phi = in_memory(made)
     T, everyone = made[0].terms, range(len(sites))
-    assert np.abs(Phi @ (weights(made[0].fit, everyone) - weights(exact, everyone))).max() < 5e-3 * T.deviation
+    found, wanted = (ScoreWeights.of(fit).of_sites(everyone) for fit in (made[0].fit, exact))
+    assert np.abs(Phi @ (found - wanted)).max() < 5e-3 * T.deviation
     for name, each in zip(sites, made, strict=True):
         result = pump.sites[name].result
         assert result is not None
@@ -75,8 +76,11 @@ def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
         gains = result.judged.verdict.gains
         assert (gains["score"].change < -0.1) if len(sites) > 2 else ("score" not in gains), "two sites score nothing"
         others = np.setdiff1d(np.arange(each._n_common), each._data.own)  # of own rows the forest predicts out of bag
-        parts = each._W[others, : T.d[each.site]] @ result.additive.part
-        np.testing.assert_allclose(result.additive.parts(each._data.X[others]), parts, atol=1e-9)
+        weights = ScoreWeights.of(each.fit).of_sites(everyone)[T.blocks[each.site]]
+        phi = result.additive.phi(each._data.X[others])
+        np.testing.assert_allclose(
+            result.additive.part(phi, everyone), each._W[others, : T.d[each.site]] @ weights, atol=1e-9
+        )
 
 
 def test_a_target_of_two_classes_has_probabilities() -> None:
@@ -232,10 +236,13 @@ def test_a_coordinator_that_changes_messages_opens_nothing(case: str) -> None:
 def test_one_sites_words_left_out_of_the_sum_open_nothing() -> None:
     kept: dict[str, m.Answer] = {}
 
-    def heard(message: m.ToSite, said: Any) -> Any:
-        if isinstance(said, m.Answer) and said.step == SUMS - 1:
-            kept[said.head.site] = said
-        return said
+    def heard(name: str) -> Callable[[m.ToSite, Any], Any]:
+        def kept_by(message: m.ToSite, said: Any) -> Any:
+            if isinstance(said, m.Answer) and said.step == SUMS - 1:
+                kept[name] = said
+            return said
+
+        return kept_by
 
     def without_c(site: str, step: m.Step) -> m.Step:
         if step.step != SUMS or step.words is None or (words := kept["c"].words) is None:
@@ -248,24 +255,27 @@ def test_one_sites_words_left_out_of_the_sum_open_nothing() -> None:
     def carried(site: str, message: m.ToSite) -> m.ToSite | None:
         return without_c(site, message) if isinstance(message, m.Step) else message
 
-    sites = {name: altered(site_with(name, rows), heard) for name, rows in rows_of("abc").items()}
+    sites = {name: altered(site_with(name, rows), heard(name)) for name, rows in rows_of("abc").items()}
     pump = Pump(plan_of(), sites, wire=carried).join().run()
     assert pump.outcome is Outcome.SITE_FAULT
     assert "does not match the sites' answers" in pump.end.reason
 
 
 def test_a_coordinator_reads_no_label_no_feature_and_no_part() -> None:
-    """Nothing that it relays has more equal words in two attempts than random bytes have, but the plan and the heads."""
+    """Nothing that it relays has more equal words in two attempts than random bytes have, but the plan."""
     runs: list[dict[tuple[str, int], bytes]] = []
     for _ in range(2):
         seen: dict[tuple[str, int], bytes] = {}
 
-        def heard(message: m.ToSite, said: Any, seen: dict[tuple[str, int], bytes] = seen) -> Any:
-            if isinstance(said, m.Answer) and said.words is not None:
-                seen[said.head.site, said.step] = said.words.values.tobytes()
-            return said
+        def heard(name: str, seen: dict[tuple[str, int], bytes] = seen) -> Callable[[m.ToSite, Any], Any]:
+            def kept_by(message: m.ToSite, said: Any) -> Any:
+                if isinstance(said, m.Answer) and said.words is not None:
+                    seen[name, said.step] = said.words.values.tobytes()
+                return said
 
-        sites = {name: altered(site_with(name, rows), heard) for name, rows in rows_of("abc").items()}
+            return kept_by
+
+        sites = {name: altered(site_with(name, rows), heard(name)) for name, rows in rows_of("abc").items()}
         Pump(plan_of(), sites).join().run()
         runs.append(seen)
     assert runs[0].keys() == runs[1].keys()
@@ -277,28 +287,23 @@ def test_a_coordinator_reads_no_label_no_feature_and_no_part() -> None:
         assert np.count_nonzero(one == two) < expected + 6 * np.sqrt(expected) + padding, key
 
 
-def test_an_agent_that_restarts_before_it_was_told_the_end_makes_the_same_models() -> None:
-    kept: dict[str, Any] = {}
-    lost: list[m.ToSite] = []
-
-    def carried(site: str, message: m.ToSite) -> m.ToSite | None:
-        if isinstance(message, m.Finished) and site == "b" and not lost:
-            lost.append(message)
-            return None
-        return message
-
-    sites = {name: site_with(name, rows) for name, rows in rows_of("abc", private=25).items()}
-    pump = Pump(plan_of(Additive()), sites, wire=carried).join().run()
+def test_a_site_that_restarts_in_the_middle_of_an_exchange_costs_an_opening_and_changes_features_of_no_one() -> None:
+    """All attempts of a run open the same statistics: those of the same features, with fresh noise."""
+    pump = Pump(plan_of(Additive()), {n: site_with(n, rows) for n, rows in rows_of("abc", private=25).items()})
+    pump.join().steps(SUMS)
     before = exchange(pump.sites["b"])
-    kept = {"own": before.own, "fit": before.fit}
     pump.kill("b").run()
-    result = pump.sites["b"].result
     assert pump.outcome is Outcome.CONVERGED
-    assert result is not None
-    assert result.additive is not None
-    assert result.judged is not None
-    assert (exchange(pump.sites["b"]).fit.beta == kept["fit"].beta).all()
-    others = pump.sites["a"].result
-    assert others is not None
-    assert others.judged is not None
-    assert result.judged.verdict.gains.keys() == others.judged.verdict.gains.keys()
+    after = exchange(pump.sites["b"])
+    np.testing.assert_array_equal(before._W, after._W)
+    np.testing.assert_array_equal(before._labels, after._labels)
+    assert pump.sites["a"]._rules.row_rules.record.earlier()[0].openings == 2
+
+
+def test_no_sum_is_answered_more_than_an_hour_after_the_summary() -> None:
+    times = iter([0.0, 3601.0])
+    data = rows_of("abc")
+    slow = site_with("a", data["a"], row_rules=RowRules(clock=lambda: next(times)))
+    pump = Pump(plan_of(), {"a": slow} | {n: site_with(n, data[n]) for n in "bc"}).join().run()
+    assert pump.outcome is Outcome.REFUSED
+    assert "more than an hour since this site's summary" in pump.end.reason

@@ -24,9 +24,8 @@ from coordinator.machine import events as e
 from coordinator.machine.dispatch import TABLE
 from coordinator.machine.federation import Federation, begin, handle
 from coordinator.machine.phases import TRANSITIONS, InvalidTransition, Phase, Transition, next_phase
-from coordinator.machine.records import AttemptBegan, Ended, HeadSigned, Record, StepDone
+from coordinator.machine.records import AttemptBegan, Begun, HeadSigned, StepDone
 from coordinator.machine.run import Run
-from coordinator.machine.state import resume
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -35,19 +34,19 @@ RUN = "run-1"
 MOST_STATES = 250
 MOST_ATTEMPTS = 2
 POLICIES = ("wait", "continue")
-BEGINNINGS = ("new", "stalled", "returning", "delivering")  # the last two: resumed after a kill
+BEGINNINGS = ("new", "stalled", "again", "ending")
 
 
 LAST = 2  # the step to which sites answer that they have converged
 
 
 def tiny_plan(on_dropout: str) -> Plan:
-    return make_plan(on_dropout=on_dropout, max_rejoins=1)
+    return make_plan(on_dropout=on_dropout)
 
 
-def said(site: str, step: int, attempt: int) -> m.Answer:
+def said(step: int, attempt: int) -> m.Answer:
     """Empty, since no number decides; the last one says so."""
-    return answer(site, step, attempt, report=CONVERGED if step >= LAST else m.Report())
+    return answer(step, attempt, report=CONVERGED if step >= LAST else m.Report())
 
 
 def run_of(federation: Federation) -> Run:
@@ -57,36 +56,28 @@ def run_of(federation: Federation) -> Run:
 def likeness(federation: Federation) -> tuple[object, ...]:
     """What tells two states apart, for whoever watches from outside."""
     run = run_of(federation)
-    recorded, live = run.recorded, run.live
     return (
         tuple(sorted(federation.sessions)),
-        live.phase,
-        *(
-            tuple(sorted(names))
-            for names in (live.here, live.ready, live.invited, live.proven, live.late, live.fetched)
-        ),
-        tuple(sorted((site, offer.key, offer.attempt) for site, offer in live.offers.items())),
-        tuple(sorted(live.answers)),
-        live.operators,
-        tuple(sorted((site, step.step, step.attempt) for site, step in live.steps.items())),
-        (live.attempt, live.receivers, live.ending),
-        (recorded.participants, recorded.attempt, recorded.closed, recorded.ended is not None),
-        tuple(sorted(recorded.excluded)),
-        tuple(sorted(recorded.fetched)),
-        *(tuple(sorted(counts.items())) for counts in (recorded.returns, recorded.dropped)),
+        run.phase,
+        *(tuple(sorted(names)) for names in (run.here, run.ready, run.invited, run.fetched, run.signing, run.excluded)),
+        tuple(sorted((site, offer.key, offer.attempt) for site, offer in run.offers.items())),
+        tuple(sorted(run.answers)),
+        run.operators,
+        tuple(sorted((site, step.step, step.attempt) for site, step in run.steps.items())),
+        (run.attempt, run.participants, run.ending, run.final),
     )
 
 
 def numbers_for(run: Run, site: str) -> tuple[int, int]:
     """The step that a message of this site would be about."""
-    step = run.live.steps.get(site)
-    return (0, run.live.attempt) if step is None else (step.step, step.attempt)
+    step = run.steps.get(site)
+    return (0, run.attempt) if step is None else (step.step, step.attempt)
 
 
 def events_for(federation: Federation) -> list[e.Event]:
     run = run_of(federation)
     events: list[e.Event] = [
-        e.DeadlinePassed(RUN, run.live.token),
+        e.DeadlinePassed(RUN, run.token),
         e.Interrupted(),
         e.Cancelled(RUN, "enough"),
         e.AccessRefused("z", "no"),
@@ -96,7 +87,7 @@ def events_for(federation: Federation) -> list[e.Event]:
         if site not in federation.sessions:
             continue
         events += [e.SiteLost(site, "its stream ended"), e.Breached(site, "10 MB")]
-        events += [countersigned(site)] if site in run.live.here else []
+        events += [countersigned(site)] if site in run.here else []
         events += [e.Received(site, message) for message in messages_for(run, site)]
     return events
 
@@ -112,14 +103,14 @@ def countersigned(site: str, signature: str = "05") -> e.HeadCountersigned:
 def messages_for(run: Run, site: str) -> Iterator[m.FromSite]:
     yield hello(site)
     step, attempt = numbers_for(run, site)
-    yield offer_of(site, run.plan, run.live.attempt)
-    yield offer_of(site, run.plan, run.live.attempt, key="of another process")
-    yield offer_of(site, run.plan, run.live.attempt, n_unlabelled=2)
-    yield offer_of(site, run.plan, run.live.attempt + 1)  # these records are old
+    yield offer_of(site, run.plan, run.attempt)
+    yield offer_of(site, run.plan, run.attempt, key="of another process")
+    yield offer_of(site, run.plan, run.attempt, n_unlabelled=2)
+    yield offer_of(site, run.plan, run.attempt + 1)  # these records are old
     yield m.PlanRefused(RUN, "no")
-    yield m.Approval(RUN, run.live.approvals.get(site) is False)
-    yield said(site, step, attempt)
-    yield replace(said(site, step, attempt), head=m.Head(site, "another", "s"))
+    yield m.Approval(RUN, run.approvals.get(site) is False)
+    yield said(step, attempt)
+    yield replace(said(step, attempt), report=m.Report(round=7))
     yield m.Fault(RUN, attempt, step, "no")
     yield m.Fetched(RUN)
     yield m.Fetched(RUN, HEAD, "03")
@@ -151,29 +142,26 @@ def watched(found: Explored) -> Iterator[None]:
 
 
 def first_state(plan: Plan, beginning: str) -> Federation:
-    """New; with two answers of three; resumed after the first step; or after the end, with nothing fetched."""
-    federation, actions = begin(resume(plan, []), TIMEOUTS)
+    """New; with two answers of three; begun again after an attempt; or after the end."""
+    if beginning == "again":
+        return begin(plan, TIMEOUTS, Begun(0, plan.sites, 1))[0]
+    federation, _ = begin(plan, TIMEOUTS)
     if beginning == "new":
         return federation
     if beginning == "stalled":
         for event in islice(whole_run(plan), 8):
             federation, _ = handle(federation, event)
-        return handle(federation, e.DeadlinePassed(RUN, run_of(federation).live.token))[0]
-    records = [a.record for a in actions if isinstance(a, e.Persist)]
-    wanted: type[Record] = StepDone if beginning == "returning" else Ended
+        return handle(federation, e.DeadlinePassed(RUN, run_of(federation).token))[0]
     for event in whole_run(plan):
-        federation, actions = handle(federation, event)
-        records += [a.record for a in actions if isinstance(a, e.Persist)]
-        if isinstance(records[-1] if records else None, wanted):
-            break
-    return begin(resume(plan, records), TIMEOUTS)[0]
+        federation, _ = handle(federation, event)
+    return federation
 
 
 def whole_run(plan: Plan) -> Iterator[e.Event]:
     yield from (e.SiteJoined(hello(s)) for s in plan.sites)
     yield from (e.Received(s, offer_of(s, plan)) for s in plan.sites)
     for step, site in product(range(LAST + 1), plan.sites):
-        yield e.Received(site, said(site, step, 0))
+        yield e.Received(site, said(step, 0))
 
 
 @cache
@@ -197,7 +185,7 @@ def explored(on_dropout: str, beginning: str) -> Explored:
                 if run.phase is Phase.DONE:
                     for last in events_for(after):  # what comes too late
                         assert run_of(handle(after, last)[0]) == run
-                elif likeness(after) not in seen and run.recorded.attempt <= MOST_ATTEMPTS:
+                elif likeness(after) not in seen and run.attempt <= MOST_ATTEMPTS + 1:
                     seen[likeness(after)] = after
                     frontier.setdefault(run.phase, []).append(after)
     found.states = list(seen.values())
@@ -213,9 +201,9 @@ def steps(on_dropout: str, beginning: str) -> list[tuple[Federation, Federation,
 
 def cooperate(federation: Federation) -> e.Finish | None:
     """Every site that may still take part dials anew, accepts and answers; nobody else does anything."""
-    plan = run_of(federation).plan
-    fresh = [s for s in plan.sites if s not in run_of(federation).recorded.excluded]
-    events: deque[e.Event] = deque(e.SiteJoined(hello(site)) for site in fresh)
+    run = run_of(federation)
+    plan, events = run.plan, deque[e.Event](e.SiteJoined(hello(site)) for site in run.members)
+    events.extend(countersigned(site) for site in sorted(run.signing))
     while events:
         federation, actions = handle(federation, events.popleft())
         for action in actions:
@@ -223,13 +211,13 @@ def cooperate(federation: Federation) -> e.Finish | None:
                 case e.Send(site, m.Proposal(attempt=attempt)):
                     events.append(e.Received(site, offer_of(site, plan, attempt, n_unlabelled=agreed(federation))))
                 case e.Send(site, m.Step(step=step, attempt=attempt)):
-                    events.append(e.Received(site, said(site, step, attempt)))
+                    events.append(e.Received(site, said(step, attempt)))
                 case e.Send(site, m.Finished()):
                     events.append(e.Received(site, m.Fetched(RUN)))
                     events.append(e.Received(site, m.Leaving("it has its model")))
                 case e.Send(site, m.Dismissed(reason=reason)):
-                    assert run_of(federation).live.ending is not None, f"{site} was sent away: {reason}"
-                    assert site not in run_of(federation).recorded.participants, reason
+                    assert run_of(federation).ending is not None, f"{site} was sent away: {reason}"
+                    assert site not in run_of(federation).participants, reason
                 case e.Reject(site, reason):
                     raise AssertionError(f"{site} was rejected: {reason}")
                 case e.Finish():
@@ -239,8 +227,8 @@ def cooperate(federation: Federation) -> e.Finish | None:
 
 def agreed(federation: Federation) -> int:
     """How many instances the run's sites say that they share; a site may have said 2."""
-    live = run_of(federation).live
-    known = {live.offers[s].n_unlabelled for s in live.offers if s in live.ready}
+    run = run_of(federation)
+    known = {run.offers[s].n_unlabelled for s in run.ready}
     return max(known, default=6)
 
 
@@ -252,14 +240,14 @@ def test_whatever_happens_deadlines_alone_end_a_run(on_dropout: str, beginning: 
     for state in explored(on_dropout, beginning).states:
         federation = state
         for _ in range(2 * len(run_of(state).plan.sites) + 4):
-            federation, _ = handle(federation, e.DeadlinePassed(RUN, run_of(federation).live.token))
+            federation, _ = handle(federation, e.DeadlinePassed(RUN, run_of(federation).token))
         assert federation.done, likeness(state)
 
 
 @worlds
 def test_no_state_is_a_trap_when_every_site_behaves_from_now_on(on_dropout: str, beginning: str) -> None:
     for state in explored(on_dropout, beginning).states:
-        end, ending = cooperate(state), run_of(state).live.ending
+        end, ending = cooperate(state), run_of(state).ending
         assert end is not None, likeness(state)
         assert end.outcome is (Outcome.CONVERGED if ending is None else ending[0]), likeness(state)
 
@@ -272,33 +260,47 @@ def test_steps_go_to_members_that_offered_in_this_session_and_are_answered_by_al
         run = run_of(federation)
         for action in actions:
             if isinstance(action, e.Send) and isinstance(action.message, m.Step):
-                assert action.site in run.live.ready
-                assert action.site in run.recorded.participants
-                assert len(run.recorded.participants) >= run.plan.membership.min_sites
-                assert action.message.attempt == run.recorded.attempt == run.live.attempt
+                assert action.site in run.ready
+                assert action.site in run.participants
+                assert len(run.participants) >= run.plan.membership.min_sites
+                assert action.message.attempt == run.attempt == run.attempt
                 if action.message.step == 0:
-                    assert [o.site for o in action.message.roster] == list(run.recorded.participants)
+                    assert [o.site for o in action.message.roster] == list(run.participants)
             if isinstance(action, e.Persist) and isinstance(action.record, StepDone):
-                assert len(run_of(state).live.answers) == len(run_of(state).recorded.participants) - 1
-        assert set(run.live.answers) <= set(run.recorded.participants)
+                assert len(run_of(state).answers) == len(run_of(state).participants) - 1
+        assert set(run.answers) <= set(run.participants)
 
 
 @worlds
 def test_no_attempt_is_begun_twice_or_gone_back_to(on_dropout: str, beginning: str) -> None:
     """Two rosters under one number would be two keys that the sites take for one."""
     for state, federation, actions in steps(on_dropout, beginning):
+        before, after = run_of(state), run_of(federation)
         began = [a.record.attempt for a in actions if isinstance(a, e.Persist) and isinstance(a.record, AttemptBegan)]
-        assert all(number > run_of(state).recorded.attempt for number in began)
-        assert run_of(federation).live.attempt >= run_of(state).live.attempt
+        assert all((before.phase, before.attempt) == (Phase.PLANNING, number) for number in began)
+        assert after.attempt >= before.attempt
+        if before.phase in (Phase.ASKING, Phase.STALLED) and after.phase is Phase.PLANNING:
+            assert after.attempt > before.attempt
 
 
 @worlds
-def test_an_excluded_site_is_never_asked_counted_or_awaited(on_dropout: str, beginning: str) -> None:
+def test_a_site_that_is_out_stays_out_and_is_never_asked_counted_or_awaited(on_dropout: str, beginning: str) -> None:
     for state, federation, actions in steps(on_dropout, beginning):
-        run, excluded = run_of(federation), run_of(federation).recorded.excluded.keys()
-        assert not excluded & (run.live.here | run.live.ready | run.live.proven | set(run.awaited))
-        sent = [a.message for a in actions if isinstance(a, e.Send) and a.site in run_of(state).recorded.excluded]
-        assert all(isinstance(message, m.Dismissed) for message in sent)
+        before, run = run_of(state), run_of(federation)
+        out = set(run.plan.sites) - set(run.members)
+        assert out >= set(before.plan.sites) - set(before.members)
+        assert not out & (run.here | run.ready | set(run.awaited))
+        late = [a.message for a in actions if isinstance(a, e.Send) and a.site not in before.members]
+        assert all(isinstance(message, m.Dismissed) for message in late)
+
+
+@worlds
+def test_the_sites_of_an_attempt_are_among_those_of_the_attempt_before(on_dropout: str, beginning: str) -> None:
+    for state, federation, _ in steps(on_dropout, beginning):
+        before, after = run_of(state), run_of(federation)
+        assert set(after.participants) <= set(before.participants or before.plan.sites)
+        if on_dropout == "wait" and before.participants:
+            assert after.participants == before.participants
 
 
 @worlds
@@ -307,19 +309,11 @@ def test_every_list_of_actions_ends_a_wait_or_begins_at_most_one(on_dropout: str
     for state, federation, actions in steps(on_dropout, beginning):
         before, run = run_of(state), run_of(federation)
         deadlines = [a.token for a in actions if isinstance(a, e.SetDeadline)]
-        assert deadlines in ([], [before.live.token + 1])
+        assert deadlines in ([], [before.token + 1])
         ends = [a for a in actions if isinstance(a, e.Finish)]
         assert ends == ([actions[-1]] if run.phase is Phase.DONE else [])
         if run.phase not in (before.phase, Phase.DONE):
             assert deadlines, "a new phase has its own deadline"
-
-
-@worlds
-def test_what_a_run_remembers_is_what_its_records_tell(on_dropout: str, beginning: str) -> None:
-    """An event changes what is remembered through records alone, so a kill after any of them loses nothing of it."""
-    for state, federation, actions in steps(on_dropout, beginning):
-        if not any(isinstance(a, e.Persist) for a in actions):
-            assert run_of(federation).recorded is run_of(state).recorded
 
 
 # --- the tables ---------------------------------------------------------------------------------------------------
@@ -338,7 +332,7 @@ def test_every_cell_of_the_table_of_events_is_looked_up_before_the_end() -> None
 def test_every_phase_and_every_event_has_its_place_in_the_tables() -> None:
     assert list(TRANSITIONS) == list(Phase)
     targets = {target for row in TRANSITIONS.values() for target in row.values()}
-    assert targets | {Phase.ENROLLING, Phase.RETURNING} == set(Phase)
+    assert targets | {Phase.ENROLLING} == set(Phase)
     assert {turn for row in TRANSITIONS.values() for turn in row} == set(Transition)
     assert set(TABLE) == {*get_args(e.RunEvent), *get_args(m.FromSite)} - {m.Hello}
     assert all(set(row) == set(Phase) for row in TABLE.values())
@@ -346,5 +340,5 @@ def test_every_phase_and_every_event_has_its_place_in_the_tables() -> None:
 
 
 def test_a_turn_that_the_table_does_not_have_is_an_error() -> None:
-    with pytest.raises(InvalidTransition, match="DELIVERING has no transition ASKED"):
-        next_phase(Phase.DELIVERING, Transition.ASKED)
+    with pytest.raises(InvalidTransition, match="ENDING has no transition ASKED"):
+        next_phase(Phase.ENDING, Transition.ASKED)

@@ -1,4 +1,4 @@
-"""coordinator/machine/federation.py: sessions and the runs that they carry, runs that come and go, delivery on demand."""
+"""coordinator/machine/federation.py: sessions and the runs that they carry, runs that come and go."""
 
 from typing import Any
 
@@ -7,29 +7,32 @@ from machine.service import SITES, Service, holding_back, until_answered, withou
 from machine.stepwise import (
     RUN,
     all_of,
-    answer,
     answers,
     begun,
     joins,
+    members,
     offers,
     planned,
     rejected,
     started,
     told,
-    written,
 )
 from machine.tiny import Machine, Pump, hello, make_plan, make_sites, offer_of, undisturbed
 
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.phases import Phase
-from coordinator.machine.records import Closed, Ended, SiteExcluded
+from coordinator.machine.records import AttemptBegan, Ended
 from coordinator.machine.scheduler import REST_SECONDS
 from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Dismissed,
+    Fault,
+    Fetched,
     Finished,
     Leaving,
+    LedgerHead,
+    Proposal,
 )
 from coreg_core.protocol.outcomes import Outcome
 
@@ -75,7 +78,7 @@ def test_two_hellos_end_the_session_and_exclude_the_site_once_the_plan_is_out() 
     machine = planned()
     [reject, *_] = actions = machine.handle(e.Received("a", hello("a")))
     assert reject == e.Reject("a", reason)
-    assert written(actions) == [SiteExcluded("a", Outcome.SITE_FAULT, f"a broke the protocol: {reason}")]
+    assert n.SiteDismissed(RUN, "a", f"a broke the protocol: {reason}", excluded=True) in told(actions)
     why = f"a: no longer in this run: a broke the protocol: {reason}"
     assert machine.handle(joins("a")) == [
         e.Send("a", Dismissed(RUN, Outcome.SITE_FAULT, why)),
@@ -86,7 +89,7 @@ def test_two_hellos_end_the_session_and_exclude_the_site_once_the_plan_is_out() 
 def test_a_breach_that_the_transport_saw_excludes_the_site_as_well() -> None:
     machine = planned()
     actions = machine.handle(e.Breached("b", "a message of 10 MB"))
-    assert written(actions) == [SiteExcluded("b", Outcome.SITE_FAULT, "b broke the protocol: a message of 10 MB")]
+    assert n.SiteDismissed(RUN, "b", "b broke the protocol: a message of 10 MB", excluded=True) in told(actions)
     all_of(machine, [offers(machine, s) for s in "ac"])
     assert machine.participants == ("a", "c")
     assert machine.handle(e.Breached("b", "again")) == [], "its session has ended"
@@ -138,10 +141,10 @@ def test_a_run_hears_of_its_own_sites_alone_and_of_the_messages_that_name_it(bot
 def test_a_lost_session_concerns_every_run_of_the_site_and_an_exclusion_only_one(both: Machine) -> None:
     lost = [n.Left(run, "c", "gone", lost=True) for run in (RUN, "run-2")]
     assert told(both.handle(e.SiteLost("c", "gone"))) == lost
-    both.handle(e.Received("b", answer("a")))
-    assert set(both.federation.runs[RUN].recorded.excluded) == {"b"}
+    both.handle(e.Received("b", Fault(RUN, 0, 0, "the disk is full")))
+    assert set(both.federation.runs[RUN].excluded) == {"b"}
     assert "b" in both.federation.sessions
-    assert both.run.live.here == {"b"}
+    assert both.run.here == {"b"}
 
 
 def test_without_a_scheduler_the_federation_is_done_when_every_run_is(both: Machine) -> None:
@@ -184,20 +187,21 @@ def test_two_runs_do_not_meet_and_a_limit_of_one_keeps_them_apart(limit: int) ->
         assert service.bits(plan.run) == undisturbed(plan).bits
 
 
-@pytest.mark.parametrize("after", [0, 3, 9])
-def test_an_unfinished_run_is_resumed_on_the_same_bits_while_another_is_under_way(after: int) -> None:
+@pytest.mark.parametrize("after", [1, 4, 10])
+def test_an_unfinished_run_begins_again_on_the_same_bits_while_another_is_under_way(after: int) -> None:
     plan, other = make_plan(run="run-1"), make_plan(run="run-2", coupling=(0.3, 2.0))
-    killed = Pump(plan, make_sites(SITES), kill_after=after + 1).join().run()
+    killed = Pump(plan, make_sites(SITES), kill_after=after).join().run()
     service = Service(unfinished=(plan,))
     service.records[plan.run] = list(killed.records)
     for name, agent in service.agents.items():
-        agent.runs["run-1"] = killed.sites[name]  # they went on, and their ledgers with them
+        agent.runs["run-1"] = killed.sites[name]  # they went on
     service.submit(other).joined()
     assert service.bits("run-1") == undisturbed(plan).bits
     assert service.bits("run-2") == undisturbed(other).bits
+    assert members(service.records["run-1"]) == [SITES] * 2
 
 
-def test_a_run_that_lacks_its_sites_is_parked_and_resumed_once_they_are_back_and_rested() -> None:
+def test_a_run_that_lacks_its_sites_is_parked_and_begins_again_once_they_are_back_and_rested() -> None:
     plan = make_plan(run="run-1")
     service = Service(max_concurrent_runs=1).joined()
     service.queue += [plan, make_plan(run="run-2", sites=("a", "b"))]
@@ -215,13 +219,45 @@ def test_a_run_that_lacks_its_sites_is_parked_and_resumed_once_they_are_back_and
     service.out_of_time("run-1")
     assert service.finished["run-1"].outcome is Outcome.CONVERGED
     assert service.bits("run-1") == undisturbed(plan).bits
+    assert members(service.records["run-1"]) == [SITES] * 2
 
 
-def test_a_run_that_ended_before_its_first_question_is_over_and_is_not_resumed() -> None:
-    """It is closed in the store: to park it would resume and end it again every few seconds."""
+def test_a_late_word_about_an_end_that_is_not_on_record_does_nothing_to_the_next_attempt() -> None:
+    """c is slow: it says "fetched" to the end of the run's first life in its second."""
+    service = Service().joined()
+    fetching = holding_back(service.agents["c"], Finished)
+    service.queue.append(make_plan(run="run-1"))
+    service.events.append(e.QueueChanged())
+    until_answered(service)
+    service.events = without(service.events, "c")
+    service.tell().out_of_time("run-1").out_of_time("run-1").out_of_time("run-1")
+    assert list(service.federation.scheduler.parked) == ["run-1"]
+    offering = holding_back(service.agents["c"], Proposal)
+    service.out_of_time("run-1")
+    assert fetching == [Fetched("run-1")]
+    del service.agents["c"].handle
+    for words in (fetching, offering):
+        assert service.states() == {"run-1": Phase.PLANNING}
+        service.tell(*(e.Received("c", word) for word in words))
+    assert service.finished["run-1"].outcome is Outcome.CONVERGED
+
+
+def test_a_run_whose_attempts_are_used_up_is_not_parked() -> None:
+    plan = make_plan(run="run-1")
+    service = Service(unfinished=(plan,))
+    service.records[plan.run] = [AttemptBegan(9, SITES)]
+    service.submit().joined()
+    assert service.finished["run-1"].outcome is Outcome.STALLED
+    assert service.is_over("run-1")
+    assert service.federation.scheduler.parked == {}
+    assert {end.outcome for end in service.ends.values()} == {Outcome.STALLED}
+
+
+def test_a_run_that_ended_before_its_first_question_is_over_and_does_not_begin_again() -> None:
+    """Its end is in the store: to park it would begin and end it again every few seconds."""
     service = Service().joined("a", "b").submit(make_plan(run="run-1", min_sites=3)).out_of_time("run-1")
     assert service.finished["run-1"].outcome is Outcome.TOO_FEW_SITES
-    assert service.is_closed("run-1")
+    assert service.is_over("run-1")
     assert service.federation.scheduler.parked == {}
 
 
@@ -229,7 +265,7 @@ def test_a_cancelled_run_is_over_for_good_wherever_it_is_and_the_federation_goes
     service = Service(max_concurrent_runs=1).joined("a").submit(make_plan(run="run-1"), make_plan(run="run-2"))
     service.tell(e.QueueRead((), {"run-1": "not today", "run-2": "nor this", "unknown": "x"}))
     assert service.finished == {"run-1": e.Finish("run-1", Outcome.CANCELLED, "not today")}
-    assert [type(r) for r in service.records["run-1"]] == [Ended, Closed]
+    assert [type(r) for r in service.records["run-1"]] == [Ended]
     assert not service.federation.done
     assert set(service.federation.runs) <= {"run-2"}
 
@@ -239,7 +275,7 @@ def test_a_run_that_is_cancelled_between_two_steps_ends_with_what_it_has() -> No
     service.events.append(e.Submitted(make_plan(run="run-1")))
     until_answered(service, 4).tell(e.Cancelled("run-1", "enough"))
     assert service.finished["run-1"].outcome is Outcome.CANCELLED
-    assert {m.outcome for m in service.models.values()} == {Outcome.CANCELLED}
+    assert {m.outcome for m in service.ends.values()} == {Outcome.CANCELLED}
     assert service.federation.runs == {}
 
 
@@ -268,13 +304,13 @@ def test_the_list_of_sites_and_the_limit_are_read_anew() -> None:
 # --- the end of the process ---------------------------------------------------------------------------------------
 
 
-def test_draining_leaves_what_is_under_way_and_delivers_what_is_over() -> None:
-    """The first run waits for a fourth site; of the second, one site has not fetched its model yet."""
+def test_draining_leaves_what_is_under_way_and_waits_for_what_is_over() -> None:
+    """The first run waits for a fourth site; of the second, one site has not fetched its end yet."""
     service = Service().joined().submit(make_plan(run="waits", sites=FOUR, min_sites=4))
     held = holding_back(service.agents["c"], Finished)
     service.submit(make_plan(run="over"), make_plan(run="queued", sites=FOUR, min_sites=4)).tell(e.Draining())
     assert service.finished["waits"].outcome is Outcome.INTERRUPTED
-    assert "waits" not in service.records, "no end is written down: the next process resumes it"
+    assert "waits" not in service.records, "no end is written down: the next process begins it again"
     assert not service.federation.done
     service.tell(*(e.Received("c", answer) for answer in held))
     assert service.federation.done
@@ -282,7 +318,7 @@ def test_draining_leaves_what_is_under_way_and_delivers_what_is_over() -> None:
 
 
 def test_no_run_begins_in_a_process_that_drains() -> None:
-    """Not even one that the store was asked for when the signal came: the next process resumes it."""
+    """Not even one that the store was asked for when the signal came: the next process begins it again."""
     service = Service().joined()
     held = holding_back(service.agents["c"], Finished)
     service.submit(make_plan(run="over"))
@@ -291,6 +327,18 @@ def test_no_run_begins_in_a_process_that_drains() -> None:
     assert list(service.federation.runs) == ["over"]
     service.tell(*(e.Received("c", answer) for answer in held))
     assert service.federation.done
+
+
+def test_only_the_head_of_a_run_that_ends_is_countersigned() -> None:
+    signed = LedgerHead(7, "ab", "2026-01-01")
+    service = Service().joined()
+    service.events.append(e.Submitted(make_plan(run="run-1")))
+    until_answered(service).events.append(e.Received("a", Fetched("invented", signed, "03")))
+    asked = list[e.Action]()
+    while service.events:
+        asked += [a for a in service.one() if isinstance(a, e.Countersign)]
+    assert asked == []
+    assert service.finished["run-1"].outcome is Outcome.CONVERGED
 
 
 def test_an_interrupt_waits_for_no_site() -> None:

@@ -1,18 +1,19 @@
 """Whatever order sessions, losses, kills, timers and messages come in: who is left ends on the bits of an undisturbed run.
 
 A network as the transport's contract has it: messages of a session keep their order, those of a session that is over are lost,
-and everything else happens whenever it likes. What a run remembers is a fold of its records, and a mask serves once.
+and everything else happens whenever it likes. A mask serves once, and so does the number of an attempt.
 """
 
 from collections import deque
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from machine.tiny import Machine, Pump, bits, make_plan, make_sites, restarted, sealed, undisturbed
+from machine.tiny import Machine, begun_by, bits, make_plan, make_sites, restarted, sealed, undisturbed
 
 from coordinator.machine.events import (
     Action,
@@ -27,8 +28,8 @@ from coordinator.machine.events import (
     SiteJoined,
     SiteLost,
 )
-from coordinator.machine.records import Ended, Record, SiteExcluded, StepDone
-from coordinator.machine.state import RunState, resume
+from coordinator.machine.membership import MOST_ATTEMPTS
+from coordinator.machine.records import AttemptBegan, Ended, Record
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -42,7 +43,7 @@ PATIENCE = 5000  # events in which a run that is left in peace has to end
 
 def plan_of(sites: tuple[str, ...], on_dropout: str, secure: bool) -> Plan:
     least = len(sites) if on_dropout == "wait" else 2
-    few = {"tolerance": 1e-3, "prediction_tolerance": 0.03, "coupling": (0.3,), "max_rejoins": 2}
+    few = {"tolerance": 1e-3, "prediction_tolerance": 0.03, "coupling": (0.3,)}
     plan = make_plan(sites=sites, min_sites=least, on_dropout=on_dropout, **few)
     return sealed(plan) if secure else plan
 
@@ -70,16 +71,19 @@ class Network(RuleBasedStateMachine):
         self.boot()
 
     def masking(self, honest: Any) -> Any:
-        def mask(seal: AttemptSeal, context: bytes, words: Any, answering: Any, *, private: bool) -> Any:
-            used = (seal.site, seal.transcript, seal.key, context)
+        def mask(seal: AttemptSeal, context: bytes, words: Any, answering: Any) -> Any:
+            used = (seal.site, seal.key, context)
             assert self.masked.setdefault(used, words.tobytes()) == words.tobytes(), "two numbers under one mask"
-            return honest(seal, context, words, answering, private=private)
+            return honest(seal, context, words, answering)
 
         return mask
 
     def boot(self) -> None:
+        if self.records and isinstance(ended := self.records[-1], Ended):
+            self.end = Finish(self.plan.run, ended.outcome, ended.reason)
+            return
         self.token, self.expects = 0, False
-        self.machine = Machine(self.plan, records=self.records)
+        self.machine = Machine(self.plan, begun=begun_by(self.records))
         self.carry_out(self.machine.start())
 
     # --- the driver -----------------------------------------------------------------------------------------------
@@ -104,14 +108,15 @@ class Network(RuleBasedStateMachine):
                     self.end = action
 
     def arrives(self, name: str, message: m.ToSite) -> list[m.FromSite]:
-        """As an agent has it: a run whose models it has is over, and one that ended without goes on in a new `Site`."""
-        if isinstance(message, m.Proposal) and name in self.has:
-            return [m.Fetched(message.run)]
+        """As an agent has it: the result is on its disk before its last answer leaves, and a run that is over is forgotten."""
         site = self.sites[name]
-        answers = site.handle(message)
+        if isinstance(message, m.Finished) and name in self.has and site.result is None:
+            answers: list[m.FromSite] = [m.Fetched(message.run)]  # an earlier process of this agent stored it
+        else:
+            answers = site.handle(message)
         assert site.breach is None, site.breach
         assert not any(isinstance(said, m.Fault | m.PlanRefused) for said in answers), answers
-        if isinstance(message, m.Finished) and message.outcome not in RESUMABLE and (found := bits(site.result)):
+        if (found := bits(site.result)) is not None:
             self.has[name] = found
         if isinstance(message, m.Finished | m.Dismissed):
             assert message.outcome in (Outcome.CONVERGED, *RESUMABLE), "every site is honest"
@@ -166,7 +171,7 @@ class Network(RuleBasedStateMachine):
 
     @rule(pick=pick)
     def restart_an_agent(self, pick: int) -> None:
-        """Killed and started again on the same data, with its log; it has not dialled yet."""
+        """Killed and started again on the same data; it has not dialled yet."""
         name = self.plan.sites[pick % len(self.plan.sites)]
         self.sites[name] = restarted(self.sites[name])
         if name in self.down:
@@ -209,13 +214,18 @@ class Network(RuleBasedStateMachine):
 
     # --- what holds -----------------------------------------------------------------------------------------------
 
+    @property
+    def attempts(self) -> list[AttemptBegan]:
+        return [record for record in self.records if isinstance(record, AttemptBegan)]
+
     @invariant()
-    def nobody_is_blamed_and_what_is_remembered_is_what_is_on_record(self) -> None:
+    def nobody_is_blamed_and_no_attempt_gains_a_site(self) -> None:
         if hasattr(self, "machine"):
-            recorded = self.machine.run.recorded
-            assert {e.outcome for e in recorded.excluded.values()} <= {Outcome.STALLED}
-            assert recorded == resume(self.plan, self.records)
+            assert {outcome for outcome, _ in self.machine.run.excluded.values()} <= {Outcome.STALLED}
             assert self.end is None or self.end.outcome in (Outcome.CONVERGED, *RESUMABLE)
+            for before, after in pairwise(self.attempts):
+                assert before.attempt < after.attempt < MOST_ATTEMPTS
+                assert set(before.participants) >= set(after.participants)
 
     def teardown(self) -> None:
         """Left in peace, with every site dialling in, the run ends, and rightly."""
@@ -223,11 +233,9 @@ class Network(RuleBasedStateMachine):
             return
         try:
             for _ in range(PATIENCE):
-                if self.end is not None and self.end.outcome is Outcome.CONVERGED:
+                if self.records and isinstance(self.records[-1], Ended) and self.end is not None:
                     break
-                if self.end is not None:  # parked, and taken up once its sites are there
-                    if self.machine.run.recorded.ended is not None:
-                        return  # before its first step
+                if self.end is not None:  # parked, and begun again once its sites are there
                     self.end = None
                     self.boot()
                 elif not self.advance():
@@ -236,45 +244,14 @@ class Network(RuleBasedStateMachine):
             assert self.end is not None, f"still {self.machine.phase}"
             while self.advance():
                 pass
-            members = self.machine.run.recorded.participants
-            assert self.has.items() <= expected(members).items()
-            assert self.machine.run.recorded.fetched <= self.has.keys(), "who says that it has its models has them"
+            if self.end.outcome is Outcome.CONVERGED:
+                members = self.attempts[-1].participants
+                assert {name: self.has.get(name) for name in members} == expected(members)
+            else:
+                assert "attempts were interrupted" in self.end.reason or not self.attempts
         finally:
             self.patch.undo()
 
 
 TestNetwork = Network.TestCase
 TestNetwork.settings = settings(max_examples=100, stateful_step_count=50)
-
-
-# --- between an exclusion and what follows from it ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("on_dropout", ["wait", "continue"])
-@pytest.mark.parametrize("min_sites", [2, 3])
-def test_killed_between_an_exclusion_and_what_follows_from_it_the_same_follows(on_dropout: str, min_sites: int) -> None:
-    """A fault of c is on record, and what the run makes of it is not: an end, or another attempt."""
-    plan = make_plan(on_dropout=on_dropout, min_sites=min_sites)
-    alive, killed = faulted(plan), faulted(plan, kill_after=5)
-    assert killed.records[4:] == [SiteExcluded("c", Outcome.SITE_FAULT, "c: the disk is full")]
-    honest = {name: restarted(site) for name, site in killed.sites.items() if name != "c"}
-    again = killed.resumed(honest).join().run()
-    assert again.end == alive.end
-    assert again.outcome is (Outcome.CONVERGED if (on_dropout, min_sites) == ("continue", 2) else Outcome.SITE_FAULT)
-    assert again.bits == alive.bits
-
-
-def faulted(plan: Plan, kill_after: int | None = None) -> Pump:
-    """c cannot answer the fourth step."""
-    pump = Pump(plan, make_sites(plan.sites), kill_after=kill_after).join().steps(3)
-    step = pump.machine.run.live.steps["c"]
-    pump.events = deque(event for event in pump.events if getattr(event, "site", None) != "c")
-    pump.events.append(Received("c", m.Fault(plan.run, step.attempt, step.step, "the disk is full")))
-    return pump.run()
-
-
-def test_nothing_is_remembered_of_no_records_and_an_end_is_not_a_step() -> None:
-    assert resume(make_plan(), []) == RunState(make_plan())
-    records = undisturbed(make_plan()).records
-    assert resume(make_plan(), records).steps == sum(isinstance(r, StepDone) for r in records)
-    assert resume(make_plan(), records).has_models == any(isinstance(r, Ended) and r.heads for r in records)

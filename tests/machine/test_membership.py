@@ -1,6 +1,6 @@
-"""coordinator/machine/membership.py: joining, offering, and who takes part: lost, dropped, taken back, excluded."""
+"""coordinator/machine/membership.py: joining, offering, and who takes part: lost, dropped, excluded; also after a restart."""
 
-from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ from machine.tiny import Machine, Pump, make_plan, make_sites, restarted, sealed
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.phases import Phase, Timeouts
-from coordinator.machine.records import AttemptBegan, Record, SiteExcluded
+from coordinator.machine.records import AttemptBegan, Begun, Ended, StepDone
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -59,7 +59,7 @@ def test_too_few_sites_join() -> None:
     machine, reason = started(), "a, c did not join within 1 s"
     machine.handle(joins("b"))
     [ended] = written(actions := machine.handle(machine.deadline))
-    assert (ended.outcome, ended.reason, ended.heads) == (Outcome.TOO_FEW_SITES, reason, ())
+    assert ended == Ended(Outcome.TOO_FEW_SITES, reason)
     assert actions[1:] == [
         e.Notify(n.RunEnded(RUN, Outcome.TOO_FEW_SITES, reason)),
         e.Send("b", m.Finished(RUN, Outcome.TOO_FEW_SITES, reason)),
@@ -67,7 +67,8 @@ def test_too_few_sites_join() -> None:
     ]
     assert machine.handle(fetches("b"))[-1] == e.Finish(RUN, Outcome.TOO_FEW_SITES, reason)
     nobody = started()
-    assert nobody.handle(nobody.deadline)[-1].reason == "a, b, c did not join within 1 s"
+    reason = "a, b, c did not join within 1 s"
+    assert nobody.handle(nobody.deadline)[-1] == e.Finish(RUN, Outcome.TOO_FEW_SITES, reason)
 
 
 def test_too_few_sites_offer_in_time() -> None:
@@ -119,16 +120,16 @@ def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> 
 def test_a_site_that_neither_accepts_nor_asks_its_operator_has_the_time_for_the_plan_alone() -> None:
     machine = planned()
     all_of(machine, [offers(machine, "a"), approval("c"), machine.deadline])
-    assert machine.run.live.ending[1] == "b, c did not accept the plan in time"
+    assert machine.run.ending[1] == "b, c did not accept the plan in time"
 
 
 def test_the_plan_timeout_passes_to_the_operators_and_theirs_ends_the_wait() -> None:
     machine = planned()
     all_of(machine, [offers(machine, "a"), approval("b"), approval("c"), machine.deadline])
     assert machine.phase is Phase.PLANNING
-    assert machine.run.live.operators
+    assert machine.run.operators
     machine.handle(machine.deadline)
-    assert machine.run.live.ending[1] == "b, c did not approve the plan within 500 s"
+    assert machine.run.ending[1] == "b, c did not approve the plan within 500 s"
 
 
 def test_a_site_that_has_not_connected_is_waited_for_by_name() -> None:
@@ -197,25 +198,16 @@ def test_a_plan_that_waits_stalls_and_takes_the_lost_site_back_where_it_was() ->
     assert (machine.phase, machine.attempt, machine.participants) == (Phase.ASKING, 0, ("a", "b", "c"))
 
 
-@pytest.mark.parametrize("changes", [{"data_digest": "other"}, {"n_unlabelled": 5}])
-def test_a_site_that_comes_back_changed_is_refused_and_may_come_back_as_it_was(changes: Any) -> None:
+def test_a_site_that_comes_back_changed_is_refused_and_may_come_back_as_it_was() -> None:
     machine = begun()
     all_of(machine, [e.SiteLost("b", "gone"), joins("b")])
-    dismissed(machine, offers(machine, "b", **changes), Outcome.REFUSED, excluded=False)
+    dismissed(machine, offers(machine, "b", n_unlabelled=5), Outcome.REFUSED, excluded=False)
     assert machine.phase is Phase.ASKING
     assert machine.handle(answers("b")) == [], "the run does not hear it"
     assert steps_sent(all_of(machine, comes_back(machine, "b"))).keys() == {"b"}
 
 
-def test_the_data_that_a_site_joined_with_are_remembered_over_kills_and_drops() -> None:
-    machine = begun()
-    again = started(machine.plan, [AttemptBegan(0, ("a", "b"), 0, {"a": "data-of-a", "b": "data-of-b", "c": "older"})])
-    all_of(again, [joins("c")])
-    told_to_c = dismissed(again, offers(again, "c"), Outcome.REFUSED, excluded=False)
-    assert "reconnected with different data or preprocessing" in told_to_c
-
-
-# --- going on without, and taking back ----------------------------------------------------------------------------
+# --- dropped ------------------------------------------------------------------------------------------------------
 
 
 def next_attempt(machine: Machine, *sites: str) -> list[e.Action]:
@@ -227,8 +219,21 @@ def test_a_plan_that_continues_goes_on_without_the_lost_site_in_another_attempt(
     actions = all_of(machine, [e.SiteLost("b", "gone"), answers("a"), answers("c"), machine.deadline])
     assert told(actions)[1:] == [n.GoingOnWithout(RUN, ("b",), "answer in time"), n.PlanSent(RUN, ("a", "c"))]
     assert sends(actions) == [e.Send(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ac"]
-    [began] = written(next_attempt(machine, "a", "c"))
-    assert (began.attempt, began.participants, began.dropped, began.returns) == (1, ("a", "c"), {"b": 0}, {})
+    assert written(next_attempt(machine, "a", "c")) == [AttemptBegan(1, ("a", "c"))]
+
+
+def test_a_dropped_site_hears_so_and_stays_out_whatever_it_does() -> None:
+    machine = begun(CONTINUES)
+    actions = all_of(machine, [answers("a"), answers("b"), machine.deadline])
+    assert sends(actions)[0] == e.Send("c", m.Dismissed(RUN, Outcome.STALLED, "c: did not answer in time."))
+    assert machine.handle(answers("c")) == [], "the run does not hear it"
+    next_attempt(machine, "a", "b")
+    for _ in range(2):
+        reason = dismissed(machine, joins("c"), Outcome.STALLED, excluded=True)
+        assert reason == "c: no longer in this run: c: did not answer in time."
+        assert machine.handle(offers(machine, "c")) == machine.handle(e.SiteLost("c", "gone")) == []
+    all_of(machine, [answers(s, 0, 1) for s in "ab"])
+    assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "b"))
 
 
 def test_below_the_minimum_it_waits_and_goes_on_as_soon_as_it_may() -> None:
@@ -241,69 +246,86 @@ def test_below_the_minimum_it_waits_and_goes_on_as_soon_as_it_may() -> None:
     assert machine.participants == ("a", "b")
 
 
-@pytest.mark.parametrize("on_dropout", ["wait", "continue"])
-def test_a_newcomer_is_taken_in_after_a_step_where_the_plan_continues_and_nobody_is_dropped_for_it(
-    on_dropout: str,
-) -> None:
-    machine = begun(make_plan(on_dropout=on_dropout), "a", "b")
-    assert steps_sent(all_of(machine, comes_back(machine, "c"))) == {}, "nobody is asked on trial"
-    all_of(machine, [answers("a"), e.SiteLost("a", "for a moment"), answers("b")])
-    if on_dropout == "wait":
-        assert machine.participants == ("a", "b")
-        return
-    assert (machine.phase, machine.attempt) == (Phase.PLANNING, 1)
-    next_attempt(machine, "b", "c")
-    machine.handle(joins("a"))
-    next_attempt(machine, "a")
-    assert machine.participants == ("a", "b", "c")
-
-
-def test_under_sealed_sums_nobody_is_taken_back_unless_the_plan_lets_memberships_change() -> None:
-    for may_change in (False, True):
-        plan = sealed(make_plan(on_dropout="continue", membership_changes=may_change))
-        machine = begun(plan, "a", "b")
-        all_of(machine, [*comes_back(machine, "c"), answers("a"), answers("b")])
-        assert machine.phase is (Phase.PLANNING if may_change else Phase.ASKING)
-
-
-def test_a_site_that_is_not_counted_on_may_fail() -> None:
-    machine = begun(CONTINUES, "a", "b")
-    all_of(machine, comes_back(machine, "c"))
-    assert machine.handle(e.Received("c", m.Fault(RUN, 0, 0, "no"))) == [], "it was asked nothing"
-    dismissed(machine, e.Received("c", m.PlanRefused(RUN, "no")), Outcome.REFUSED, excluded=True)
-    assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "b"))
-
-
-def test_a_late_answer_to_the_step_that_a_site_was_dropped_at_shows_that_it_is_there() -> None:
+@pytest.mark.parametrize("answers_too", [False, True])
+def test_a_missing_site_that_is_back_has_its_time_to_answer(answers_too: bool) -> None:
+    """To be dropped is for good."""
     machine = begun(CONTINUES)
-    all_of(machine, [answers("a"), answers("b"), machine.deadline])
-    next_attempt(machine, "a", "b")
-    assert machine.handle(answers("c")) == []
-    all_of(machine, comes_back(machine, "c"))
-    all_of(machine, [answers(s, 0, 1) for s in "ab"])
-    assert written(next_attempt(machine, "a", "b", "c"))[0].returns == {"c": 1}
+    all_of(machine, [e.SiteLost("b", "gone"), e.SiteLost("c", "gone"), answers("a"), machine.deadline])
+    all_of(machine, [*comes_back(machine, "b"), *comes_back(machine, "c")])
+    assert machine.handle(answers("b")) == []
+    actions = machine.handle(answers("c") if answers_too else machine.deadline)
+    assert bool(steps_sent(actions)) is answers_too
+    assert (machine.phase, machine.attempt) == ((Phase.ASKING, 0) if answers_too else (Phase.PLANNING, 1))
 
 
-def test_most_returns_may_be_none_at_all() -> None:
-    machine = begun(make_plan(on_dropout="continue", max_rejoins=0))
-    actions = all_of(machine, [answers("a"), answers("b"), machine.deadline])
-    assert [r.outcome for r in written(actions) if isinstance(r, SiteExcluded)] == [Outcome.STALLED]
-    next_attempt(machine, "a", "b")
+def test_a_site_that_answered_and_is_away_is_in_the_next_attempt() -> None:
+    machine = begun(CONTINUES)
+    all_of(machine, [answers("a"), answers("b"), e.SiteLost("b", "for a moment"), machine.deadline])
+    assert (machine.phase, machine.awaited) == (Phase.PLANNING, ("a", "b"))
+    all_of(machine, [offers(machine, "a"), *comes_back(machine, "b")])
     assert machine.participants == ("a", "b")
 
 
-def test_a_site_that_joins_offers_and_leaves_again_and_again_changes_nothing() -> None:
-    machine = begun(CONTINUES, "a", "b")
-    machine.handle(answers("a"))
-    token = machine.token
-    for _ in range(50):
-        all_of(machine, [*comes_back(machine, "c"), e.Received("c", m.Leaving("stopped"))])
-        assert (machine.token, machine.participants, machine.phase) == (token, ("a", "b"), Phase.ASKING)
-    assert steps_sent(machine.handle(answers("b"))).keys() == {"a", "b"}
+@pytest.mark.parametrize(("may_change", "phase"), [(False, Phase.STALLED), (True, Phase.PLANNING)])
+def test_under_sealed_sums_nobody_is_dropped_unless_the_plan_lets_memberships_change(
+    may_change: bool, phase: Phase
+) -> None:
+    machine = begun(sealed(make_plan(on_dropout="continue", membership_changes=may_change)))
+    all_of(machine, [answers("a"), answers("b"), machine.deadline])
+    assert machine.phase is phase
+    machine = begun(sealed(make_plan(on_dropout="continue", membership_changes=may_change)))
+    machine.handle(e.Received("b", m.Fault(RUN, 0, 0, "x")))
+    assert machine.phase is (Phase.PLANNING if may_change else Phase.ENDING)
+
+
+@pytest.mark.parametrize(("on_dropout", "goes_on"), [("wait", False), ("continue", True)])
+def test_a_site_that_does_not_offer_for_the_next_attempt_is_dropped_where_the_plan_continues(
+    on_dropout: str, goes_on: bool
+) -> None:
+    machine = begun(make_plan(on_dropout=on_dropout))
+    all_of(machine, [joins("a"), offers(machine, "a", key="new")])
+    assert (machine.phase, machine.attempt) == (Phase.PLANNING, 1)
+    actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
+    if goes_on:
+        assert n.GoingOnWithout(RUN, ("c",), "accept the plan in time") in told(actions)
+        assert machine.participants == ("a", "b")
+    else:
+        assert machine.run.ending == (Outcome.TOO_FEW_SITES, "c did not accept the plan in time")
+        assert not machine.run.final
+
+
+# --- the sites of a run are those of its first attempt ------------------------------------------------------------
+
+
+def test_connected_sites_that_have_not_offered_when_it_begins_are_dismissed() -> None:
+    machine = planned()
+    actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
+    reason = "c: the run began without this site."
+    assert e.Send("c", m.Dismissed(RUN, Outcome.STALLED, reason)) in sends(actions)
+    assert dismissed(machine, joins("c"), Outcome.STALLED, excluded=True).endswith(reason)
+
+
+@pytest.mark.parametrize("on_dropout", ["wait", "continue"])
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_who_was_never_a_member_does_not_become_one_by_another_attempt(
+    secure: bool, on_dropout: str, again: bool
+) -> None:
+    """Sums over one site more would tell its answers."""
+    plan = make_plan(sites=tuple("abcd"), min_sites=3, on_dropout=on_dropout)
+    plan = sealed(plan) if secure else plan
+    pump = Pump(plan, make_sites("abcd")).join(*"abc").run()
+    pump.carry_out(pump.machine.handle(pump.machine.deadline))
+    pump.steps(4).join("d")
+    pump = pump.restarted().join().run() if again else pump.kill("a").run()
+    assert pump.outcome is Outcome.CONVERGED
+    assert members(pump.records) == [("a", "b", "c")] * 2
+    assert pump.bits.keys() == set("abc")
+    assert pump.bits == undisturbed(replace(plan, membership=replace(plan.membership, sites=tuple("abc")))).bits
 
 
 @pytest.mark.parametrize("plan", [make_plan(), sealed(make_plan()), CONTINUES], ids=["wait", "sealed", "continue"])
-def test_two_sites_that_come_back_one_after_the_other_are_both_waited_for(plan: Plan) -> None:
+def test_two_sites_that_restart_one_after_the_other_are_both_waited_for(plan: Plan) -> None:
     """The first of them begins another attempt; the one that is still away is a member, and away for a moment."""
     pump = Pump(plan, make_sites("abc")).join().steps(5)
     for name in "bc":
@@ -317,72 +339,75 @@ def test_two_sites_that_come_back_one_after_the_other_are_both_waited_for(plan: 
     assert pump.bits == undisturbed(plan).bits
 
 
-@pytest.mark.parametrize("resumed", [False, True])
-@pytest.mark.parametrize("secure", [False, True])
-def test_who_was_never_a_member_does_not_become_one_by_another_attempt(secure: bool, resumed: bool) -> None:
-    """A plan that waits keeps its sites: sums over one site more would tell its answers, and nobody would give them."""
-    plan = make_plan(sites=tuple("abcd"), min_sites=3)
-    plan = sealed(plan) if secure else plan
-    pump = Pump(plan, make_sites("abcd")).join(*"abc").run()
-    pump.carry_out(pump.machine.handle(pump.machine.deadline))
-    pump.steps(4).join("d")
-    pump = pump.resumed().join().run() if resumed else pump.kill("a").run()
-    assert pump.outcome is Outcome.CONVERGED
-    assert members(pump.records)[-1] == ("a", "b", "c")
-    assert pump.bits.keys() == set("abc")
-
-
-DEADLINES = 60
-
-
-def with_a_wavering_site(plan: Plan, answers_when: Callable[[Pump, m.Step], bool]) -> Pump:
-    """c joins anew at every deadline, offers, and answers steps as it likes."""
-    sites = make_sites(plan.sites)
-    pump = Pump(plan, sites)
-    honest = sites["c"].handle
-
-    def handle(message: m.ToSite) -> list[m.FromSite]:
-        told_to_c = honest(message)
-        return [] if isinstance(message, m.Step) and not answers_when(pump, message) else told_to_c
-
-    sites["c"].handle = handle  # type: ignore[method-assign]
-    pump.join()
-    for _ in range(DEADLINES):
-        if pump.end is None:
-            pump.out_of_time().join("c")
-    return pump
-
-
-def pauses_of(records: Iterable[Record], site: str) -> list[int]:
-    """How many steps the run went on without the site, for each time that it was taken back."""
-    pauses, since = [], None
-    for record in records:
-        if isinstance(record, AttemptBegan):
-            if site in record.participants and since is not None:
-                pauses.append(record.steps - since)
-            since = None if site in record.participants else since if since is not None else record.steps
-    return pauses
-
-
-@pytest.mark.parametrize(
-    "wavers", [lambda pump, step: False, lambda pump, step: step.step < 3], ids=["mute", "three steps"]
-)
-def test_a_site_that_wavers_costs_a_bounded_number_of_attempts_and_the_run_converges(wavers: Any) -> None:
-    """Pauses double, returns are counted, and a site that is taken back too often is excluded."""
-    pump = with_a_wavering_site(make_plan(on_dropout="continue", max_rejoins=3), wavers)
-    assert pump.outcome is Outcome.CONVERGED
-    assert set(pump.bits) >= {"a", "b"}
-    assert len(members(pump.records)) <= 2 + 2 * 3
-    pauses = pauses_of(pump.records, "c")
-    assert pauses == sorted(pauses)
-    assert all(pause >= 2**i for i, pause in enumerate(pauses)), pauses
-    excluded = [r for r in pump.records if isinstance(r, SiteExcluded)]
-    assert all("after it rejoined 3 times" in r.reason for r in excluded)
-    assert not pump.breaches
-
-
 def test_what_is_computed_with_a_site_fewer_is_the_run_of_those_who_are_left() -> None:
     pump = Pump(CONTINUES, make_sites("abc")).join().steps(4)
     pump.lose("c").out_of_time().run()
     assert pump.outcome is Outcome.CONVERGED
+    pump.bits.pop("c", None)
     assert pump.bits == Pump(CONTINUES, make_sites("ab")).join().out_of_time().run().bits
+
+
+@pytest.mark.parametrize(("on_dropout", "converges"), [("continue", True), ("wait", False)])
+def test_a_site_that_restarts_at_every_step_costs_a_bounded_number_of_attempts(
+    on_dropout: str, converges: bool
+) -> None:
+    pump, attempts = Pump(make_plan(on_dropout=on_dropout), make_sites("abc")).join(), 0
+    while pump.end is None and pump.machine.phase is not Phase.ENDING:
+        attempts = pump.machine.attempt
+        pump.steps(1 + sum(isinstance(r, StepDone) for r in pump.records)).kill("c")
+        if converges and attempts == 2:
+            pump.lose("c").out_of_time()
+            break
+        pump.events.rotate(1)
+        while pump.machine.attempt == attempts and pump.machine.phase is not Phase.ENDING:
+            pump.step()
+        while pump.machine.phase is Phase.PLANNING:
+            pump.step()
+    pump.run()
+    assert pump.machine.run.ending[0] is (Outcome.CONVERGED if converges else Outcome.STALLED)
+    assert len(members(pump.records)) == (4 if converges else 10)
+    assert not pump.breaches
+
+
+# --- after a restart ----------------------------------------------------------------------------------------------
+
+AGAIN = Begun(2, ("a", "b", "c"), 17)
+FOUR = make_plan(sites=("a", "b", "c", "d"), min_sites=2)
+
+
+def test_a_run_that_begins_again_waits_for_its_own_sites_and_begins_from_its_beginning() -> None:
+    machine = Machine(FOUR, begun=AGAIN)
+    assert machine.start() == [
+        e.Notify(n.AnswersInClear(RUN)),
+        e.Notify(n.RunTakenUp(RUN, 3, ("a", "b", "c"))),
+        e.SetDeadline(RUN, 1, 1.0),
+    ]
+    assert machine.phase is Phase.ENROLLING
+    dismissed(machine, joins("d"), Outcome.STALLED, excluded=True)
+    assert sends(all_of(machine, [joins("a"), joins("b")])) == []
+    assert sends(machine.handle(joins("c"))) == [e.Send(s, m.Proposal(RUN, 3, FOUR)) for s in "abc"]
+    actions = next_attempt(machine, "a", "b", "c")
+    assert written(actions) == [AttemptBegan(3, ("a", "b", "c"))]
+    assert {step.step for step in steps_sent(actions).values()} == {0}
+    assert [r.number for r in written(all_of(machine, [answers(s, 0, 3) for s in "abc"]))] == [17]
+
+
+def test_a_run_before_its_first_attempt_waits_for_all_sites_of_its_plan() -> None:
+    machine = started(FOUR, Begun())
+    assert machine.awaited == FOUR.sites
+    assert machine.attempt == 0
+
+
+@pytest.mark.parametrize(("on_dropout", "goes_on"), [("wait", False), ("continue", True)])
+def test_a_run_that_begins_again_goes_on_without_a_site_only_where_the_plan_says_so(
+    on_dropout: str, goes_on: bool
+) -> None:
+    machine = started(replace(FOUR, membership=replace(FOUR.membership, on_dropout=on_dropout)), AGAIN)
+    actions = all_of(machine, [joins("a"), joins("c"), machine.deadline])
+    if not goes_on:
+        assert machine.run.ending == (Outcome.TOO_FEW_SITES, "b did not join within 1 s")
+        assert written(actions) == [], "it is not over for good"
+        return
+    assert n.GoingOnWithout(RUN, ("b",), "join in time") in told(actions)
+    dismissed(machine, joins("b"), Outcome.STALLED, excluded=True)
+    assert written(next_attempt(machine, "a", "c")) == [AttemptBegan(3, ("a", "c"))]

@@ -17,16 +17,19 @@ from coreg_core.protocol.outcomes import Outcome
 LINES: dict[n.Notice, list[str]] = {
     n.Listening("127.0.0.1", 7600, "9.9"): ["listening on 127.0.0.1:7600"],
     n.RunStarted(RUN, "weight", False): ["run run-1 of study weight started"],
-    n.RunStarted(RUN, "", True): ["run run-1 resumed"],
+    n.RunStarted(RUN, "", True): ["run run-1 begins again"],
     n.Reloaded(("a", "b"), 3): ["2 sites", "max_concurrent_runs = 3"],
     n.ServiceDraining((RUN,)): ["draining: run-1"],
     n.ServiceDraining(()): ["draining"],
     n.Stopped(): [],
     n.RunBegan(RUN, ("a", "b"), 600.0): ["run run-1", "a, b", "timeout 600 s"],
     n.AnswersInClear(RUN): ["in the clear", 'aggregation = "secure"'],
-    n.RunTakenUp(RUN, 7, ("a",)): ["resuming run run-1 after 7 steps", "waiting for a", "no timeout"],
-    n.DeliveryTakenUp(RUN, ()): ["run run-1 has ended"],
-    n.DeliveryTakenUp(RUN, ("b",), 60.0): ["run run-1 has ended", "waiting for b to fetch the result", "timeout 60 s"],
+    n.RunTakenUp(RUN, 2, ("a", "b")): [
+        "run run-1 begins again after 2 attempts",
+        "waiting for a, b to connect",
+        "no timeout",
+    ],
+    n.RunTakenUp(RUN, 1, ("a",), 60.0): ["after 1 attempt: waiting for a to connect", "timeout 60 s"],
     n.Joined(RUN, "a", 1, 3): ["a joined (1 of 3)"],
     n.Left(RUN, "a", "its stream ended", lost=True): ["a lost: its stream ended"],
     n.Left(RUN, "a", "stopped", lost=False): ["a left: stopped"],
@@ -37,7 +40,7 @@ LINES: dict[n.Notice, list[str]] = {
     n.SessionOpened("a", "", ""): ["a is connected"],
     n.SessionEnded("a", "its stream ended"): ["a disconnected: its stream ended"],
     n.MembersAre(RUN, 1, ("a", "b")): ["2 sites: a, b"],
-    n.KeysChanged(RUN, 2, ("b",)): ["b reconnected with new keys", "all sites exchange keys anew"],
+    n.KeysChanged(RUN, 2, ("b",)): ["b restarted", "interrupts this attempt"],
     n.StepAnswered(RUN, 0, 0, 3, Report()): [],
     n.RunEnded(RUN, Outcome.STALLED, "b did not reconnect within 4 s"): ["stalled: b did not reconnect within 4 s."],
 }
@@ -53,7 +56,6 @@ WARNINGS: dict[n.Notice, list[str]] = {
     n.Stalled(RUN, ("b",), math.inf): ["stalled: waiting for b", "no timeout"],
     n.Stalled(RUN, (), 4.0): ["waiting for enough sites", "timeout 4 s"],
     n.LedgerDoubtful(RUN, "a", "a: the head is another's"): ["a: the head is another's"],
-    n.NotFetched(RUN, ("a", "b")): ["a, b did not fetch the result in time", "when the site connects again"],
 }
 EVERY = LINES | WARNINGS
 

@@ -112,9 +112,9 @@ def test_an_operator_has_the_whole_time_again_after_a_dismissal() -> None:
         machine, [approval("b"), approval("b", given=True), offers(machine, "a", n_unlabelled=5), offers(machine, "b")]
     )
     all_of(machine, [*comes_back(machine, "a")])
-    assert not machine.run.live.operators, "the time for the plan begins again"
+    assert not machine.run.operators, "the time for the plan begins again"
     all_of(machine, [approval("b")])
-    assert (machine.run.live.operators, machine.run.unapproved) == (True, ("b",))
+    assert (machine.run.operators, machine.run.unapproved) == (True, ("b",))
 
 
 def test_the_timeout_of_the_plan_leaves_the_sites_that_agree() -> None:
@@ -125,5 +125,5 @@ def test_the_timeout_of_the_plan_leaves_the_sites_that_agree() -> None:
     assert machine.participants == ("b", "c")
     machine = planned(make_plan(min_sites=3))
     all_of(machine, [offers(machine, "a", n_unlabelled=5), offers(machine, "b"), machine.deadline])
-    told_at_the_end = machine.run.live.ending[1]
+    told_at_the_end = machine.run.ending[1]
     assert "did not accept the plan in time; the sites list different numbers of shared instances" in told_at_the_end

@@ -1,6 +1,6 @@
 """Which run starts: a table of cases, and what holds for every queue, every limit and every order of events."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from machine.tiny import make_plan
 
 from coordinator.machine import scheduler
 from coordinator.machine.events import BeginRun, CloseRun, LoadRun
-from coordinator.machine.scheduler import PARKED, Scheduler, Undelivered
+from coordinator.machine.scheduler import PARKED, Scheduler
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
@@ -106,12 +106,11 @@ def test_what_starts(what: str) -> None:
         ({}, True, False),
     ],
 )
-def test_a_run_that_stalled_is_parked_where_the_service_stays_and_it_can_be_resumed(
+def test_a_run_that_stalled_is_parked_where_the_service_stays_and_it_can_begin_again(
     outcome: Outcome, changes: dict[str, bool], on_record: bool, may_park: bool
 ) -> None:
-    after = scheduler.finished(Scheduler(1, **changes), ONE, outcome, (), on_record=on_record)
+    after = scheduler.finished(Scheduler(1, **changes), ONE, outcome, on_record=on_record)
     assert after.parked == (RESTING if outcome in PARKED and may_park else {})
-    assert after.undelivered == {}
 
 
 def test_rest_is_over_for_parked_runs_alone() -> None:
@@ -132,20 +131,6 @@ def test_a_cancelled_run_is_closed_wherever_it_waits() -> None:
         assert closed == [CloseRun(cancelled, Outcome.CANCELLED, "not today")]
         left = {*names(after.unfinished), *names(after.waiting), *after.parked}
         assert left == {"one", "two", "other"} - {cancelled.run}
-
-
-def test_a_site_gets_what_it_has_not_fetched_unless_that_is_under_way() -> None:
-    kept = {"one": Undelivered(ONE, frozenset("ab")), "two": Undelivered(TWO, frozenset("b"))}
-    waiting = Scheduler(1, undelivered=kept)
-    assert scheduler.to_deliver(waiting, "b", ()) == [LoadRun(ONE, on_demand=True), LoadRun(TWO, on_demand=True)]
-    assert scheduler.to_deliver(waiting, "b", {"two"}) == [LoadRun(ONE, on_demand=True)]
-    assert scheduler.to_deliver(replace(waiting, starting={"one": ONE}), "a", ()) == []
-    assert scheduler.to_deliver(waiting, "c", ()) == []
-    for unfetched in ((), ("b",)):
-        after = scheduler.finished(waiting, ONE, Outcome.CONVERGED, unfetched, on_record=True).undelivered
-        assert {run: each.sites for run, each in after.items()} == ({"one": {"b"}} if unfetched else {}) | {
-            "two": {"b"}
-        }
 
 
 @pytest.mark.parametrize("where", ["unfinished", "waiting", "starting"])
@@ -184,7 +169,7 @@ def test_whatever_comes_the_limit_the_threads_and_the_order_hold_and_no_run_is_l
                 ended = computing.pop(sorted(computing)[which % len(computing)])
                 outcome = Outcome.STALLED if what == "stall" else Outcome.CONVERGED
                 over |= {ended.run} if what == "end" else set()
-                state = scheduler.finished(state, ended, outcome, (), on_record=what == "end")
+                state = scheduler.finished(state, ended, outcome, on_record=what == "end")
             case "rest":
                 state = scheduler.rested(state, str(which))
             case "connect":

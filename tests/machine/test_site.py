@@ -74,7 +74,7 @@ def test_hello_and_offer_tell_what_was_agreed_and_no_more() -> None:
     assert site.hello() == m.Hello("a", m.PROTOCOL_VERSION, "test")
     offer = proposed(site, plan)
     assert (offer.run, offer.plan_digest, offer.site, offer.release) == (plan.run, plan.digest, "a", "test")
-    assert (offer.n_unlabelled, offer.ids_digest, offer.resume) == (UNLABELLED, IDS, ())
+    assert (offer.n_unlabelled, offer.ids_digest) == (UNLABELLED, IDS)
     assert {offer.signature, offer.identity} == {""}
     assert proposed(site, plan) is offer, "a session later too"
     assert len({proposed(make_site("a"), plan).key for _ in range(3)}) == 3, "each process has a name of its own"
@@ -235,30 +235,25 @@ def test_the_memory_of_many_labels_is_their_features_and_a_block() -> None:
 # --- the end, and plans that cannot be carried out ----------------------------------------------------------------
 
 
-def test_an_end_that_a_site_with_older_sums_cannot_come_to_ends_this_run_alone() -> None:
-    """An older ledger was put in its place (storm): the agent ended at each start, and its other runs with it."""
-    site = make_site("a")
-    proposed(site)
-    [said] = site.handle(m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", ""),)))
-    assert isinstance(said, m.PlanRefused)
-    assert "was a backup restored?" in said.reason
-    assert (site.breach, site.result) == (None, None)
-
-
 @pytest.mark.parametrize("steps", [1, 3])
-def test_an_end_with_models_that_this_site_has_not_come_to_is_a_breach(steps: int) -> None:
-    for end, words in (
-        (m.Finished("run-1", Outcome.CONVERGED, ""), "as converged without the head of any site"),
-        (
-            m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", ""),)),
-            "before this site received the last step",
-        ),
-    ):
-        site = Pump(make_plan(), make_sites("abc")).join().steps(steps).sites["a"]
-        proposed(site)
-        assert site.handle(end) == [], "a site that has no model of a run does not say that it has"
-        assert words in site.breach
-        assert site.result is None
+def test_an_end_with_a_result_that_this_site_has_not_come_to_is_a_breach(steps: int) -> None:
+    site = Pump(make_plan(), make_sites("abc")).join().steps(steps).sites["a"]
+    proposed(site)
+    assert site.handle(m.Finished("run-1", Outcome.CONVERGED, "")) == []
+    assert "before this site received the last step" in site.breach
+    assert site.result is None
+
+
+def test_the_result_is_there_with_the_last_answer_and_the_end_changes_nothing() -> None:
+    pump = Pump(make_plan(), make_sites("abc"), wire=lambda site, x: None if isinstance(x, m.Finished) else x)
+    site = pump.join().run().sites["a"]
+    result = site.result
+    assert result.outcome is Outcome.CONVERGED
+    assert (result.sites, len(result.name)) == (("a", "b", "c"), 64)
+    assert site.handle(m.Finished("run-1", Outcome.CANCELLED, "")) == [m.Fetched("run-1")]
+    assert site.result is result
+    site.handle(m.Proposal("run-1", 1, site.plan))
+    assert site.result is None, "another attempt replaces it"
 
 
 IMPOSSIBLE = {

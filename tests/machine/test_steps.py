@@ -1,4 +1,4 @@
-"""coordinator/machine/steps.py: words are added, parts are passed on, heads are compared; and answers that are late or false."""
+"""coordinator/machine/steps.py: words are added, parts are passed on, reports are compared; answers that are late or false."""
 
 import random
 from dataclasses import replace
@@ -22,6 +22,7 @@ from machine.stepwise import (
     offers,
     planned,
     sends,
+    started,
     steps_sent,
     told,
     words,
@@ -32,11 +33,10 @@ from machine.tiny import SCHEDULES, Machine, Pump, make_plan, make_sites, offer_
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.phases import Phase
-from coordinator.machine.records import AttemptBegan, Closed, Delivered, Ended, SiteExcluded, StepDone
+from coordinator.machine.records import AttemptBegan, Begun, Ended, StepDone
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
-
-VERIFIED = m.Report(round=3, verified=True, gap=(1e-4,))
+from coreg_core.protocol.plan import Additive
 
 
 def test_a_run_from_its_first_event_to_its_last() -> None:
@@ -58,7 +58,7 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
     roster = tuple(offer_of(s, plan) for s in "ab")
     assert machine.handle(offers(machine, "a")) == [
         e.Notify(n.PlanAcceptedBy(RUN, "a")),
-        e.Persist(RUN, AttemptBegan(0, ("a", "b"), 0, {"a": "data-of-a", "b": "data-of-b"})),
+        e.Persist(RUN, AttemptBegan(0, ("a", "b"))),
         e.Notify(n.MembersAre(RUN, 0, ("a", "b"))),
         e.SetDeadline(RUN, 3, 3.0),
         *(e.Send(s, m.Step(RUN, 0, 0, roster)) for s in "ab"),
@@ -71,23 +71,18 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
         *(e.Send(s, m.Step(RUN, 0, 1, words=words(11, 22))) for s in "ab"),
     ]
     machine.handle(answers("a", 1, report=CONVERGED))
-    heads = tuple(answer(s, 1).head for s in "ab")
     assert machine.handle(answers("b", 1, report=CONVERGED)) == [
         e.Persist(RUN, StepDone(1, 0, 0, CONVERGED)),
         e.Notify(n.StepAnswered(RUN, 1, 0, 0, CONVERGED)),
-        e.Persist(RUN, Ended(Outcome.CONVERGED, "", heads)),
+        e.Persist(RUN, Ended(Outcome.CONVERGED, "")),
         e.Notify(n.RunEnded(RUN, Outcome.CONVERGED, "")),
-        *(e.Send(s, m.Finished(RUN, Outcome.CONVERGED, "", heads)) for s in "ab"),
+        *(e.Send(s, m.Finished(RUN, Outcome.CONVERGED, "")) for s in "ab"),
         e.SetDeadline(RUN, 5, 3.0),
     ]
-    assert machine.handle(fetches("a")) == [e.Persist(RUN, Delivered("a"))]
-    assert machine.handle(e.Received("a", m.Leaving("it has its model"))) == []
+    assert machine.handle(fetches("a")) == []
+    assert machine.handle(e.Received("a", m.Leaving("over"))) == [e.Notify(n.Left(RUN, "a", "over", lost=False))]
     assert machine.awaited == ("b",)
-    assert machine.handle(fetches("b")) == [
-        e.Persist(RUN, Delivered("b")),
-        e.Persist(RUN, Closed()),
-        e.Finish(RUN, Outcome.CONVERGED, ""),
-    ]
+    assert machine.handle(fetches("b")) == [e.Finish(RUN, Outcome.CONVERGED, "")]
     assert machine.phase is Phase.DONE
 
 
@@ -134,20 +129,11 @@ def test_parts_reach_the_one_they_are_for_with_their_senders_name_and_nobody_els
     assert found == {t: {s: f"proof of {s}" for s in "abc" if s != t} for t in "abc"}
 
 
-@pytest.mark.parametrize("report", [m.Report(), VERIFIED])
-def test_heads_go_to_everybody_after_a_verified_round(report: m.Report) -> None:
-    machine = begun()
-    sent = steps_sent(all_of(machine, [answers(s, said=words(1), report=report) for s in "abc"]))
-    heads = tuple(answer(s).head for s in "abc") if report.verified else ()
-    assert {s: step.heads for s, step in sent.items()} == dict.fromkeys("abc", heads)
-
-
 @pytest.mark.parametrize(
     ("odd", "reason"),
     [
-        ({"chain": "d"}, "b: have a different log of this run"),
-        ({"state": "t"}, "b: computed a different state from equal sums"),
-        ({"report": CONVERGED}, "do not agree whether the run has ended: a: -, b: CONVERGED, c: -"),
+        ({"report": m.Report(round=1)}, "b: reports something else"),
+        ({"report": CONVERGED}, "b: reports something else"),
         ({"said": words(1, 2)}, "answers of different lengths: a: 1 words, b: 2 words, c: 1 words"),
     ],
 )
@@ -157,13 +143,12 @@ def test_answers_that_do_not_fit_together_end_the_run_and_the_minority_is_named(
     [ended] = [r for r in written(actions) if isinstance(r, Ended)]
     assert ended.outcome is Outcome.SITE_FAULT
     assert reason in ended.reason
-    assert ended.heads == (), "nobody has a model of it"
 
 
 def test_an_outcome_of_no_name_ends_the_run() -> None:
     actions = all_of(begun(), [answers(s, report=m.Report(outcome="WON")) for s in "abc"])
     [ended] = [r for r in written(actions) if isinstance(r, Ended)]
-    assert (ended.outcome, ended.heads) == (Outcome.SITE_FAULT, ())
+    assert ended.outcome is Outcome.SITE_FAULT
     assert "'WON'" in ended.reason
 
 
@@ -182,7 +167,7 @@ def test_an_end_without_convergence_has_models_too(terms: dict[str, Any]) -> Non
     [
         answers("a", 1),
         answers("a", 0, 1),
-        e.Received("a", replace(answer("a"), run="run-0")),
+        e.Received("a", replace(answer(), run="run-0")),
         answers("stranger"),
         e.Received("b", m.Fault(RUN, 1, 0, "x")),
         e.Received("b", m.Fault("run-2", 0, 0, "x")),
@@ -208,7 +193,7 @@ def test_the_first_answer_counts_and_its_repetition_does_not() -> None:
 
 
 def test_a_lost_session_with_the_same_keys_goes_on_in_the_same_attempt() -> None:
-    """It is sent the open step again; what it answered before it was lost counts."""
+    """It is sent the open step again, unless it has answered it: what it answered before it was lost counts."""
     machine = begun()
     all_of(machine, [answers("b"), e.SiteLost("a", "gone"), e.SiteLost("b", "gone")])
     assert machine.awaited == ("a", "c")
@@ -216,7 +201,8 @@ def test_a_lost_session_with_the_same_keys_goes_on_in_the_same_attempt() -> None
     for site in "ab":
         assert all_of(machine, [joins(site)])[-1] == e.Send(site, m.Proposal(RUN, 0, machine.plan))
         assert machine.handle(answers(site)) == [], "it has not offered in this session"
-        assert machine.handle(offers(machine, site))[-1] == e.Send(site, step)
+        sent = sends(machine.handle(offers(machine, site)))
+        assert sent == ([e.Send(site, step)] if site == "a" else []), "b has answered it"
     assert steps_sent(all_of(machine, [answers("a"), answers("c")])).keys() == set("abc")
     assert machine.attempt == 0
 
@@ -231,7 +217,7 @@ def test_a_step_that_went_out_while_a_site_was_away_reaches_it_when_it_is_back()
 def test_a_site_in_another_process_begins_another_attempt_of_everybody() -> None:
     machine = begun()
     all_of(machine, [answers("a"), e.SiteLost("b", "killed"), joins("b")])
-    actions = machine.handle(offers(machine, "b", data_digest="data-of-b", key="new"))
+    actions = machine.handle(offers(machine, "b", key="new"))
     assert n.KeysChanged(RUN, 1, ("b",)) in told(actions)
     assert sends(actions) == [e.Send(s, m.Proposal(RUN, 1, machine.plan)) for s in "abc"]
     assert machine.handle(answers("a")) == [], "of the attempt before"
@@ -248,9 +234,47 @@ def test_records_that_are_older_than_the_sites_attempts_go_past_them() -> None:
     assert (machine.phase, machine.attempt) == (Phase.ASKING, 8)
 
 
-def test_an_answer_in_another_name_excludes_the_site() -> None:
-    reason = dismissed(begun(), e.Received("b", answer("a")), Outcome.SITE_FAULT, excluded=True)
-    assert reason == "b: answered in the name of a."
+# --- attempts that are interrupted --------------------------------------------------------------------------------
+
+
+def restarts(machine: Machine, site: str, key: str) -> list[e.Action]:
+    """A participant comes back as a new process, and everybody offers again."""
+    actions = all_of(machine, [joins(site), offers(machine, site, key=key)])
+    if machine.phase is not Phase.PLANNING:
+        return actions
+    return actions + all_of(machine, [offers(machine, s) for s in "abc"])
+
+
+@pytest.mark.parametrize("dropout", ["wait", "continue"])
+def test_every_attempt_has_the_same_sites_and_ten_begin(dropout: str) -> None:
+    machine = begun(make_plan(on_dropout=dropout))
+    for attempt in range(1, 10):
+        all_of(machine, [answers(s, 0, attempt - 1) for s in "abc"])
+        records = written(restarts(machine, "b", f"key {attempt}"))
+        assert records == [AttemptBegan(attempt, ("a", "b", "c"))]
+        assert machine.run.done == attempt, "steps are counted over the attempts"
+    reason = "10 attempts were interrupted; the last one because b restarted"
+    actions = restarts(machine, "b", "another key")
+    assert written(actions) == [Ended(Outcome.STALLED, reason)], "for good"
+    assert sends(actions)[-3:] == [e.Send(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "abc"]
+
+
+@pytest.mark.parametrize("last", [1, 2, 5])
+def test_of_an_additive_training_three_attempts_begin_over_all_processes(last: int) -> None:
+    machine = started(replace(sealed(make_plan()), objective=Additive()), Begun(last, ("a", "b", "c"), 7))
+    actions = all_of(machine, [joins(s) for s in "abc"])
+    if last == 1:
+        assert sends(actions) == [e.Send(s, m.Proposal(RUN, 2, machine.plan)) for s in "abc"]
+        return
+    [ended] = written(actions)
+    assert (ended.outcome, machine.run.final) == (Outcome.STALLED, True)
+    assert ended.reason.startswith("3 attempts were interrupted; the last one because the coordinator restarted")
+
+
+def test_an_offer_for_an_attempt_beyond_the_limit_ends_the_run() -> None:
+    machine = planned()
+    [ended] = written(machine.handle(e.Received("a", offer_of("a", machine.plan, 9))))
+    assert "because a had already taken part in attempt 9" in ended.reason
 
 
 # --- faults -------------------------------------------------------------------------------------------------------
@@ -261,7 +285,7 @@ FULL = e.Received("b", m.Fault(RUN, 0, 0, "the disk is full"))
 def test_a_fault_ends_a_run_whose_plan_waits() -> None:
     machine, reason = begun(), "b: the disk is full"
     actions = machine.handle(FULL)
-    assert written(actions) == [SiteExcluded("b", Outcome.SITE_FAULT, reason), Ended(Outcome.SITE_FAULT, reason)]
+    assert written(actions) == [Ended(Outcome.SITE_FAULT, reason)]
     assert told(actions) == [
         n.SiteDismissed(RUN, "b", reason, excluded=True),
         n.RunEnded(RUN, Outcome.SITE_FAULT, reason),
@@ -301,7 +325,7 @@ def test_an_interruption_is_no_end_of_the_run(stalled: bool) -> None:
 
 
 def test_the_coordinator_sends_no_number_of_one_site_to_another() -> None:
-    """Of sealed runs, all that any site is sent: rosters, sealed parts, sums, heads."""
+    """Of sealed runs, all that any site is sent: rosters, sealed parts, sums."""
     plan = sealed(make_plan())
     pump, said = Pump(plan, make_sites(plan.sites)).join(), list[m.Answer]()
     while pump.events and pump.end is None:

@@ -23,9 +23,8 @@ from coordinator.machine.events import (
     SiteLost,
 )
 from coordinator.machine.phases import Phase, Timeouts
-from coordinator.machine.records import Record, StepDone
+from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Record, StepDone
 from coordinator.machine.run import Run
-from coordinator.machine.state import RunState, resume
 from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Dismissed,
@@ -42,7 +41,6 @@ from coreg_sim.federation.masks import simulated_keys
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.alignment import IdList
 from site_agent.machine.memory import SiteResult
-from site_agent.machine.run_log import Kept, Memory
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Rules, Site
 from site_agent.machine.site_data import PrivateData
@@ -84,19 +82,12 @@ def private_data(name: str, seed: int = 0) -> PrivateData:
     return PrivateData(X, X.sum(axis=1) + rng.normal(size=4), Z, IDS, salt=name.encode())
 
 
-class OnDisk(Memory):
-    """A log that outlives its process, and is of no use for other rows."""
-
-    def load(self, data: str) -> Kept | None:
-        return self.kept if self.kept is not None and self.kept.data == data else None
-
-
 _processes = count()
 
 
-def site_with(name: str, data: PrivateData | Batch | IdList, log: Memory | None = None, **rules: Any) -> Site:
+def site_with(name: str, data: PrivateData | Batch | IdList, **rules: Any) -> Site:
     told = Rules(**({"keys": simulated_keys(name)} | rules))
-    return Site(name, data, told, log or OnDisk(), "test", f"{next(_processes)}")
+    return Site(name, data, told, "test", f"{next(_processes)}")
 
 
 def make_site(name: str, seed: int = 0, **rules: Any) -> Site:
@@ -108,10 +99,10 @@ def make_sites(names: Iterable[str]) -> dict[str, Site]:
 
 
 def restarted(site: Site) -> Site:
-    """The agent in another process: it has its rows, its log and its ledger, and no key."""
+    """The agent in another process: it has its rows and its ledger, and no key."""
     known = replace(site._remembered, answered=site._remembered.answered + site._answered)
     rules = replace(site._rules, recall=lambda plan, ids: known)
-    return Site(site.name, site._data, rules, site._log, site.release, f"{next(_processes)}")
+    return Site(site.name, site._data, rules, site.release, f"{next(_processes)}")
 
 
 def all_restarted(sites: Mapping[str, Site]) -> dict[str, Site]:
@@ -138,8 +129,7 @@ def offer_of(site: str, plan: Plan, attempt: int = 0, /, **changes: Any) -> Offe
     names = ("key", "identity", "signature")
     keys = {name: f"{name} of {site} for {attempt}" if plan.masked else "" for name in names}
     rows = {"n_unlabelled": UNLABELLED, "ids_digest": IDS, "data_digest": f"data-of-{site}"}
-    told = {"resume": (), "release": "test"}
-    offer = Offer(run=plan.run, attempt=attempt, plan_digest=plan.digest, site=site, **rows, **keys, **told)
+    offer = Offer(run=plan.run, attempt=attempt, plan_digest=plan.digest, site=site, release="test", **rows, **keys)
     return replace(offer, **changes)
 
 
@@ -149,22 +139,31 @@ def bits(result: SiteResult | None) -> tuple[Any, ...] | None:
         return None
     models = [(s.function.coef.tobytes(), s.prediction.tobytes()) for s in result.solutions]
     own = result.additive
-    parts = None if own is None else (own.intercept, own.joined.tobytes(), own.part.tobytes())
+    parts = None if own is None else (own.intercept, own.joined.tobytes(), own.weights.coef.tobytes())
     return result.outcome, result.couplings, models, parts, None if result.scores is None else result.scores.tobytes()
+
+
+def begun_by(records: Iterable[Record]) -> Begun:
+    """What a store has of a run with these records."""
+    begun = NOT_BEGUN
+    for record in records:
+        match record:
+            case AttemptBegan(attempt, participants):
+                begun = replace(begun, attempt=attempt, participants=participants)
+            case StepDone(number=number):
+                begun = replace(begun, steps=number + 1)
+    return begun
 
 
 class Machine:
     """A federation of one run, held as a variable: for tests that follow it event by event. The value is ``federation``."""
 
-    def __init__(self, plan: Plan, timeouts: Timeouts = TIMEOUTS, records: Iterable[Record] = ()):
-        self.plan, self.timeouts, self.records = plan, timeouts, list(records)
+    def __init__(self, plan: Plan, timeouts: Timeouts = TIMEOUTS, begun: Begun = NOT_BEGUN):
+        self.plan, self.timeouts, self.begun = plan, timeouts, begun
         self.federation = federations.Federation()
 
     def start(self) -> list[Action]:
-        return self.begin(resume(self.plan, self.records))
-
-    def begin(self, recorded: RunState) -> list[Action]:
-        self.federation, actions = federations.begin(recorded, self.timeouts)
+        self.federation, actions = federations.begin(self.plan, self.timeouts, self.begun)
         return actions
 
     def handle(self, event: Event) -> list[Action]:
@@ -185,15 +184,15 @@ class Machine:
 
     @property
     def participants(self) -> tuple[str, ...]:
-        return self.run.recorded.participants
+        return self.run.participants
 
     @property
     def attempt(self) -> int:
-        return self.run.live.attempt
+        return self.run.attempt
 
     @property
     def token(self) -> int:
-        return self.run.live.token
+        return self.run.token
 
     @property
     def deadline(self) -> DeadlinePassed:
@@ -204,9 +203,9 @@ class Machine:
 class Pump:
     """The machine and its sites, wired by a queue of events.
 
-    ``shuffle`` takes the next event at random; ``kill_after`` so many records the coordinator does nothing more; ``wire`` tells
-    what becomes of a message to a site. ``bits`` are
-    what each site ended with, ``sent`` is everything that the coordinator said.
+    ``records`` are those of earlier processes and of this one; ``shuffle`` takes the next event at random; ``kill_after`` so
+    many records the coordinator does nothing more; ``wire`` tells what becomes of a message to a site. ``bits`` are what each
+    site ended with, ``sent`` is everything that the coordinator said.
     """
 
     def __init__(
@@ -218,10 +217,10 @@ class Pump:
         kill_after: int | None = None,
         wire: Callable[[str, ToSite], ToSite | None] = lambda site, message: message,
     ):
-        self.machine, self.sites, self._shuffle = Machine(plan, TIMEOUTS, records), dict(sites), shuffle
+        self.records, self.sites, self._shuffle = list(records), dict(sites), shuffle
+        self.machine = Machine(plan, TIMEOUTS, begun_by(self.records))
         self.kill_after, self.killed, self._wire = kill_after, False, wire
         self.events: deque[Event] = deque()
-        self.records: list[Record] = []
         self.sent: list[Send] = []
         self.end: Finish | None = None
         self.bits: dict[str, Any] = {}
@@ -239,9 +238,9 @@ class Pump:
                 case Send(name, message) if (message := self._wire(name, message)) is not None:
                     self.sent.append(Send(name, message))
                     self.events.extend(Received(name, answer) for answer in self.sites[name].handle(message))
-                    if isinstance(message, Finished) and (found := bits(self.sites[name].result)) is not None:
+                    if (found := bits(self.sites[name].result)) is not None:
                         self.bits[name] = found
-                    elif isinstance(message, Finished | Dismissed) and message.outcome in RESUMABLE:
+                    if isinstance(message, Finished | Dismissed) and message.outcome in RESUMABLE:
                         self.sites[name] = restarted(self.sites[name])  # an agent forgets a run that is over
                 case Reject(name, reason):
                     self.sites[name].handle(Rejected(reason))
@@ -284,9 +283,9 @@ class Pump:
         self.sites[name] = restarted(self.sites[name])
         return self.lose(name).join(name)
 
-    def resumed(self, sites: Mapping[str, Site] | None = None) -> "Pump":
-        """The coordinator in another process; the agents are who they are unless given."""
-        again = Pump(self.machine.plan, sites or self.sites, [*self.machine.records, *self.records])
+    def restarted(self) -> "Pump":
+        """The coordinator in another process; the agents are who they are."""
+        again = Pump(self.machine.plan, self.sites, self.records)
         again.bits = self.bits
         return again
 

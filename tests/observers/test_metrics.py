@@ -84,13 +84,14 @@ def test_a_run_that_waits_for_an_operator_is_none_that_stands_still() -> None:
     assert read(metrics)["coreg_approvals_waiting", ()] == 0
 
 
-def test_without_a_figure_there_is_no_gap_and_a_run_that_is_taken_up_counts_from_where_it_is() -> None:
+def test_without_a_figure_there_is_no_gap_and_the_rounds_of_every_attempt_count() -> None:
     metrics = Metrics()
-    for number, residual in ((7, 1e-3), (8, 1e-4), (9, 1e-5)):
-        report = Report(number, verified=True, residual=(residual, residual / 10), gap=(-1.0,) if number == 9 else ())
-        metrics.notice(n.StepAnswered("r", number, 1, 3, report), Timing())
+    steps = ((0, 0, 1e-1), (0, 1, 1e-2), (0, 2, 1e-3), (1, 0, 1e-1), (1, 1, 1e-5))
+    for number, (attempt, done, residual) in enumerate(steps):
+        report = Report(done, verified=True, residual=(residual, residual / 10), gap=(-1.0,) if number == 4 else ())
+        metrics.notice(n.StepAnswered("r", number, attempt, 3, report), Timing())
     found = read(metrics)
-    assert (found["coreg_residual", ("",)], found["coreg_rounds_total", ("",)]) == (1e-5, 2)
+    assert (found["coreg_residual", ("",)], found["coreg_rounds_total", ("",)]) == (1e-5, 3)
     assert ("coreg_gap", ("",)) not in found
 
 

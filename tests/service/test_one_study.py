@@ -5,31 +5,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machine.tiny import make_plan, undisturbed
-from store.filled import NOW, begun, write
+from machine.tiny import make_plan
+from store.filled import NOW, RECORDS, begun, write
 
 from coordinator.config.federation_toml import Configuration, read_configuration
 from coordinator.driver import Timing
 from coordinator.machine import notices as n
-from coordinator.machine.records import Closed, Ended, SiteExcluded
-from coordinator.machine.scheduler import Undelivered
-from coordinator.service.daemon import ServiceOptions
+from coordinator.machine.records import Ended
+from coordinator.service.access import AccessControl
+from coordinator.service.daemon import Daemon, ServiceOptions, StoredRuns
 from coordinator.service.one_study import ABANDONED, choose_run, run, trained_run
+from coordinator.store.history import History
 from coordinator.store.queue import Queue
-from coordinator.store.status import store_of
+from coordinator.store.status import Status, store_of
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError, UsageError
+from coreg_core.protocol.messages import PROTOCOL_VERSION, Finished, Hello
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Alignment, Scoring
 
 RUN, NEXT = "run-1", "run-2"  # the second is the name that the configuration has made up for a new run
 OTHER = make_plan(run=NEXT, coupling=(9.0,))
-RECORDS = undisturbed(make_plan()).records
-UNTIL = {
-    "no step": [SiteExcluded("b", Outcome.REFUSED, "no")],
-    "a step": RECORDS[:1],
-    "its end": RECORDS[: 1 + next(i for i, r in enumerate(RECORDS) if isinstance(r, Ended))],
-}
+UNTIL = {"no attempt": [], "an attempt": RECORDS[:1], "a step": RECORDS[:2]}
 
 
 @pytest.fixture
@@ -49,7 +46,6 @@ def queue(store: Summaries) -> Queue:
 
 @pytest.mark.parametrize("until", UNTIL)
 def test_an_unfinished_run_of_the_same_plan_is_chosen(store: Summaries, queue: Queue, until: str) -> None:
-    """Whether it has to be resumed, or to be delivered."""
     begun(store, UNTIL[until])
     assert choose_run(store, queue, make_plan(run=NEXT), new=False) == make_plan()
     assert queue.waiting() == []
@@ -58,36 +54,24 @@ def test_an_unfinished_run_of_the_same_plan_is_chosen(store: Summaries, queue: Q
 def test_a_run_of_the_same_plan_that_waits_is_chosen_and_otherwise_a_new_one_is_queued(
     store: Summaries, queue: Queue
 ) -> None:
-    begun(store, RECORDS)  # over, and fetched
+    begun(store, RECORDS)  # over
     for name in (NEXT, "run-3"):
         assert choose_run(store, queue, make_plan(run=name), new=False) == make_plan(run=NEXT)
     assert queue.waiting()[0][0] == make_plan(run=NEXT)
     assert [s.run for s in store.runs()] == [RUN]
 
 
-@pytest.mark.parametrize(
-    ("until", "words"),
-    [
-        ("a step", r"run run-1 in .* is unfinished and has another plan.*--new"),
-        ("its end", r"another plan and has ended \(CONVERGED\).*--new: sites still receive"),
-    ],
-)
-def test_a_run_of_another_plan_is_not_abandoned_unasked(store: Summaries, queue: Queue, until: str, words: str) -> None:
-    begun(store, UNTIL[until])
-    with pytest.raises(UsageError, match=words):
+def test_a_run_of_another_plan_is_not_abandoned_unasked(store: Summaries, queue: Queue) -> None:
+    begun(store, UNTIL["an attempt"])
+    with pytest.raises(UsageError, match=r"run run-1 in .* is unfinished and has another plan.*--new"):
         choose_run(store, queue, OTHER, new=False)
-    assert store.find(RUN).closed is None
+    assert store.find(RUN).ended is None
     assert choose_run(store, queue, OTHER, new=True) == OTHER
-    found = store.find(RUN)
-    assert found.closed is not None
-    expected = ("CONVERGED", "") if until == "its end" else ("INTERRUPTED", ABANDONED)
-    assert (found.stop, found.reason) == expected
-    undelivered = {RUN: Undelivered(make_plan(), frozenset("abc"))} if until == "its end" else {}
-    assert store.undelivered() == undelivered
+    assert (store.find(RUN).stop, store.find(RUN).reason) == ("INTERRUPTED", ABANDONED)
 
 
-def test_a_run_of_another_plan_that_never_had_a_step_gives_way(store: Summaries, queue: Queue) -> None:
-    begun(store, UNTIL["no step"])
+def test_a_run_of_another_plan_that_never_had_an_attempt_gives_way(store: Summaries, queue: Queue) -> None:
+    begun(store, UNTIL["no attempt"])
     assert choose_run(store, queue, OTHER, new=False) == OTHER
     assert store.find(RUN).stop == "INTERRUPTED"
 
@@ -97,7 +81,7 @@ def test_models_score_together_that_were_trained_together(store: Summaries) -> N
         trained_run(store.path, "")
     for name in ("old", "new"):
         begun(store, RECORDS, run=name)
-    begun(store, [Ended(Outcome.REFUSED, "no"), Closed()], run="refused")
+    begun(store, [Ended(Outcome.REFUSED, "no")], run="refused")
     scoring = replace(make_plan(run="score"), objective=Scoring("new", "agreement"))
     store.begin(scoring, NOW)
     write(store, scoring, [Ended(Outcome.CONVERGED, "")])
@@ -151,8 +135,22 @@ def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) 
         n.Listening, n.RunBegan, n.RunStarted, n.RunEnded, n.Stopped
     ]  # fmt: skip
     store = Summaries(configuration.service.store)
-    assert (store.find(RUN).stop, store.find(RUN).closed is not None) == ("TOO_FEW_SITES", True)
+    assert (store.find(RUN).stop, store.unfinished()) == ("TOO_FEW_SITES", [])
     store.close()
+
+
+def test_a_site_is_greeted_with_the_ends_that_it_waits_for(path: Path) -> None:
+    configuration = read_configuration(path)
+    where = configuration.service.store
+    store, history, status = StoredRuns(where), History(where), Status(where)
+    begun(store, RECORDS)
+    begun(store, RECORDS[:-1], run="unfinished")
+    access = AccessControl(configuration.service.identity, insecure=True)
+    daemon = Daemon(path, configuration, ServiceOptions(insecure=True), access, store, history, status, [])
+    hello = Hello("a", PROTOCOL_VERSION, runs=(RUN, "unfinished", "unknown"))
+    assert daemon._transport.greetings("a", hello) == [Finished(RUN, Outcome.CONVERGED, "")]
+    for tables in (store, history, status):
+        tables.close()
 
 
 def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(path: Path, monkeypatch: Any) -> None:

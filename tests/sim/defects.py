@@ -13,9 +13,9 @@ from tests.storm.story import story_of
 
 # Defects that real drills found, or that would be as bad: (the patch, a seed that finds it). Seeds below 1,000 each.
 DEFECTS = {
-    "a restarted coordinator forgets who has not fetched its model": (
-        "from coordinator.store.runs import RunStore; RunStore.undelivered = lambda self: {}",
-        285,
+    "a restarted coordinator forgets the ends of runs": (
+        "from coordinator.store.runs import RunStore; RunStore.end_for = lambda self, run, site: None",
+        11,
     ),
     "the ledger is not synced": (
         "from coreg_wire.files import disk; disk.AppendFile.write = lambda self, data: self._file.write(data)",
@@ -26,21 +26,36 @@ DEFECTS = {
 from site_agent.identity.run_keys import AttemptSeal
 from site_agent.machine.replica import Replica
 seal = AttemptSeal.mask
-Replica._context = lambda self, head: bytes(32)
-def mask(self, *arguments, **options):
+Replica._context = property(lambda self: bytes(32), lambda self, context: None)
+def mask(self, *arguments):
     self.used.clear()
-    return seal(self, *arguments, **options)
+    return seal(self, *arguments)
 AttemptSeal.mask = mask
 """,
         0,
     ),
-    "the end of a run is not synced to the run store": (
+    "a site stores its result after its last answer": (
         """
-from coordinator.store.runs import RunStore
-from coordinator.store.schema import Tables
-RunStore.transaction = lambda self, *, durable=True: Tables.transaction(self, durable=False)
+from coreg_core.protocol.messages import Finished
+from site_agent.service.workers import RunWorkers
+answered, deliver = RunWorkers._answered, RunWorkers._deliver
+def late(self, message, *, listening):
+    worker = self._workers[message.run]
+    if isinstance(message, Finished) and worker.stored is not None:
+        worker.written = deliver(self, worker, worker.stored)
+    return answered(self, message, listening=listening)
+RunWorkers._answered, RunWorkers._deliver = late, lambda self, worker, result: ()
 """,
-        55,
+        6,
+    ),
+    "a site keeps the result of an earlier attempt": (
+        """
+from site_agent.machine.site import Site
+def store(self, result):
+    self.__dict__["first"] = self.__dict__.get("first") or result
+Site.result = property(lambda self: self.__dict__.get("first"), store)
+""",
+        82,
     ),
     "a session leaves a task behind": (
         """

@@ -13,8 +13,9 @@ from defects import DEFECTS, broken_by
 
 from tests.storm.batches import ROOT, asked, storms
 from tests.storm.loop import Process, VirtualLoop
+from tests.storm.story import GOOD
 
-FOUND = (39, 185, 518)  # seeds that found a defect; 185 has an older ledger
+FOUND = (39, 78, 185, 518)  # seeds that found a defect; 185 has an older ledger
 
 
 def test_every_seed_ends_with_the_models_of_a_calm_run_and_whole_ledgers():
@@ -22,6 +23,10 @@ def test_every_seed_ends_with_the_models_of_a_calm_run_and_whole_ledgers():
     assert [(storm["seed"], storm["broken"]) for storm in told if storm["broken"]] == []
     assert len(told) == 30 + len(FOUND)
     assert sum(storm["answers"] for storm in told) > 800, "the storms trained"
+    outcomes = [outcome for storm in told for outcome in storm["outcomes"].values()]
+    good = sum(outcome.split()[1] in GOOD for outcome in outcomes)
+    assert good > 0.6 * len(outcomes), "and most runs ended with a result"
+    assert any(outcome.endswith("STALLED") for outcome in outcomes), "and one after its last attempt"
 
 
 def test_a_seed_gives_the_same_trace_in_every_process():

@@ -3,23 +3,38 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from machine.tiny import Pump, make_plan, make_sites, undisturbed
+from machine.tiny import make_plan
 
 from coordinator.driver import Timing
-from coordinator.machine.events import Received
-from coordinator.machine.records import Ended, Record
-from coordinator.machine.state import RunState, resume
+from coordinator.machine.records import AttemptBegan, Ended, Record, StepDone
 from coordinator.store.runs import RunStore
-from coreg_core.protocol.messages import Fault
+from coreg_core.protocol.messages import Report
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
 NOW, LAP = "2026-01-01T00:00:00.000+00:00", Timing(0.25, 100, 200)
 PLAN = make_plan()
 
 
-def remembered(plan: Plan, records: Iterable[Record]) -> RunState:
-    """What comes back with a run."""
-    return resume(plan, records)
+def steps(attempt: int, first: int, count: int, answered: int) -> list[Record]:
+    """Steps of one attempt; every other round is verified, in two columns."""
+    figures = [(10.0**-n, 10.0 ** -(n + 1)) for n in range(count)]
+    reports = [Report(n, verified=n % 2 == 1, residual=figures[n], gap=figures[n]) for n in range(count)]
+    return [StepDone(first + n, attempt, answered, report) for n, report in enumerate(reports)]
+
+
+END = Ended(Outcome.CONVERGED, "")
+RECORDS: list[Record] = [AttemptBegan(0, ("a", "b", "c")), *steps(0, 0, 8, 3), END]
+# Two attempts are interrupted; the last one begins without c.
+INTERRUPTED: list[Record] = [
+    AttemptBegan(0, ("a", "b", "c")),
+    *steps(0, 0, 6, 3),
+    AttemptBegan(1, ("a", "b", "c")),
+    *steps(1, 6, 2, 3),
+    AttemptBegan(2, ("a", "b")),
+    *steps(2, 8, 4, 2),
+    END,
+]
 
 
 def write(store: RunStore, plan: Plan, records: Iterable[Record]) -> None:
@@ -34,21 +49,9 @@ def begun(store: RunStore, records: Iterable[Record] = (), **changes: object) ->
     return plan
 
 
-def filled(path: Path, *, whole: bool = True) -> Path:
-    """A store with one run; without its end unless it is ``whole``."""
-    store, records = RunStore(path), undisturbed(PLAN).records
-    upto = len(records) if whole else next(i for i, record in enumerate(records) if isinstance(record, Ended))
-    begun(store, records[:upto])
+def filled(path: Path) -> Path:
+    """A store with one run."""
+    store = RunStore(path)
+    begun(store, RECORDS)
     store.close()
     return path
-
-
-def eventful() -> tuple[Plan, Pump]:
-    """c comes late, is away at a deadline, and is taken back; d sends a fault and is excluded."""
-    plan = make_plan(on_dropout="continue", sites=("a", "b", "c", "d"), max_rounds=40)
-    pump = Pump(plan, make_sites(plan.sites)).join("a", "b", "d").out_of_time().steps(2)
-    pump.join("c").steps(6)
-    step = pump.machine.run.live.steps["d"]
-    pump.events.appendleft(Received("d", Fault(plan.run, step.attempt, step.step, "the disk is full")))
-    pump.steps(8).lose("c").out_of_time().steps(10)
-    return plan, pump.join("c").run()

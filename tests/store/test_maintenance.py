@@ -2,7 +2,6 @@
 
 import datetime as dt
 import shutil
-import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -10,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machine.tiny import make_plan, undisturbed
-from store.filled import LAP, NOW, PLAN, filled, remembered
+from machine.tiny import make_plan
+from store.filled import LAP, NOW, PLAN, RECORDS, filled
 from typer.testing import CliRunner
 
 from coordinator.cli.app import app
 from coordinator.machine import notices as n
-from coordinator.machine.records import HeadSigned, StepDone
+from coordinator.machine.records import HeadSigned
 from coordinator.store import maintenance
 from coordinator.store.history import History
 from coordinator.store.queue import Queue
@@ -33,20 +32,15 @@ def whole(tmp_path: Path) -> Path:
     return filled(tmp_path / "runs.sqlite")
 
 
-def change(path: Path, statement: str, *values: object) -> None:
-    with closing(sqlite3.connect(path)) as db, db:
-        assert db.execute(statement, values).rowcount
-
-
 def remembered_in(path: Path) -> object:
     with closing(Summaries(path)) as store:
-        return remembered(PLAN, store.records(PLAN.run))
+        return store.begun(PLAN.run), store.show(PLAN.run)
 
 
 def test_a_damaged_store_has_no_backup(whole: Path, tmp_path: Path) -> None:
     content = bytearray(aged(whole).read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 3000] = b"\xff" * 3000
+    page = len(content) // 2 // 32768 * 32768
+    content[page : page + 3000] = b"\xff" * 3000
     whole.write_bytes(content)
     with pytest.raises(StorageError, match=rf"{whole}: the run store cannot be read .* restore the newest backup"):
         maintenance.back_up(whole, tmp_path / "copy.sqlite")
@@ -81,24 +75,18 @@ def aged(path: Path) -> Path:
         history.add(n.AnswersInClear(PLAN.run), NOW)
         history.flush()
         queue._db.execute("insert into cancellations values (?, ?, '')", (PLAN.run, NOW))
-        store._db.execute("insert into exclusions values (?, 'd', 'REFUSED', 'no')", (PLAN.run,))
     return path
 
 
-@pytest.mark.parametrize("models", [False, True])
-def test_pruning_removes_a_closed_run_from_every_table_but_for_its_figures_and_its_heads(
-    whole: Path, models: bool
-) -> None:
-    before = remembered_in(whole)
-    assert maintenance.prune(aged(whole), 0.0, models=models).runs == 1
+def test_pruning_removes_an_ended_run_from_every_table_but_for_its_figures_and_its_heads(whole: Path) -> None:
+    assert maintenance.prune(aged(whole), 0.0).runs == 1
     with closing(Summaries(whole)) as store:
         tables = [row[0] for row in store._db.execute("select name from sqlite_master where type = 'table'")]
         with_run = [t for t in tables if "run" in {row["name"] for row in store._db.execute(f"pragma table_info({t})")}]
         counts = {
             t: store._db.execute(f"select count(*) from {t} where run = ?", (PLAN.run,)).fetchone()[0] for t in with_run
         }
-        kept = {"runs", "checkpoints"} | (set() if models else {"attempts", "deliveries", "exclusions"})
-        assert {t for t, count in counts.items() if count} == kept
+        assert {t for t, count in counts.items() if count} == {"runs", "checkpoints"}
         summary, rounds = store.show(PLAN.run)
         assert (summary.stop, rounds, summary.pruned is not None) == ("CONVERGED", [], True)
         assert summary.gap is not None
@@ -108,17 +96,16 @@ def test_pruning_removes_a_closed_run_from_every_table_but_for_its_figures_and_i
     assert today in coordinator("runs", "--store", whole)
     row = one_run(whole, PLAN.run)["row"]
     assert (row.summary.steps, row.summary.pruned[:10], row.state.kind) == (summary.steps, today[-10:], "good")
-    if not models:
-        change(whole, "delete from exclusions")
-        assert remembered_in(whole) == before, "it can still be delivered"
-    assert maintenance.prune(whole, 0.0, models=models).runs == 0, "it is pruned already"
+    assert maintenance.prune(whole, 0.0).runs == 0, "it is pruned already"
+    with closing(Summaries(whole)) as store:
+        assert store.end_for(PLAN.run, "a") is not None, "a site that was away still receives how it ended"
 
 
 def test_pruning_leaves_what_is_open_or_younger(whole: Path) -> None:
     with closing(Summaries(whole)) as store:
         store.begin(make_plan(run="open"), "2020-01-01")
-    assert maintenance.prune(whole, 36500.0, models=True).runs == 0
-    assert maintenance.prune(whole, 0.0, models=True).runs == 1
+    assert maintenance.prune(whole, 36500.0).runs == 0
+    assert maintenance.prune(whole, 0.0).runs == 1
     with closing(Summaries(whole)) as store:
         assert [plan.run for plan in store.unfinished()] == ["open"]
 
@@ -128,9 +115,8 @@ def test_pruning_beside_a_service_gives_the_space_back_a_few_pages_at_a_time(
 ) -> None:
     """The lock is free between any two of its transactions: held for the whole of it, it ended the service once."""
     monkeypatch.setattr(maintenance, "PAGES_AT_ONCE", 8)
-    step = next(r for r in undisturbed(PLAN).records if isinstance(r, StepDone))
     with closing(Summaries(whole)) as store:
-        store._db.execute("update runs set heads = hex(zeroblob(10000000)) where run = ?", (PLAN.run,))
+        store._db.execute("update rounds set phase = hex(zeroblob(10000000)) where run = ? and number = 0", (PLAN.run,))
         store._db.execute("pragma wal_checkpoint(truncate)")
         store.begin(make_plan(run="serving"), NOW)
         store._db.execute("pragma busy_timeout = 0")  # a write that had to wait would fail
@@ -140,11 +126,11 @@ def test_pruning_beside_a_service_gives_the_space_back_a_few_pages_at_a_time(
         def then_a_write(pruned: Any, **given: Any) -> Iterator[None]:
             with transaction(pruned, **given):
                 yield
-            store.write("serving", step, LAP, NOW)
+            store.write("serving", RECORDS[1], LAP, NOW)
             written.append(1)
 
         monkeypatch.setattr(maintenance._Pruned, "transaction", then_a_write)
-        found = maintenance.prune(whole, 0.0, models=True)
+        found = maintenance.prune(whole, 0.0)
         assert found.bytes == size - whole.stat().st_size > 15_000_000
         assert len(written) > 50
 

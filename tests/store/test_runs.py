@@ -6,15 +6,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from machine.tiny import Pump, all_restarted, make_plan, make_sites, sealed, undisturbed
-from store.filled import LAP, NOW, begun, eventful, remembered, write
+from machine.tiny import Pump, all_restarted, begun_by, make_plan, make_sites, sealed, undisturbed
+from store.filled import END, INTERRUPTED, LAP, NOW, RECORDS, begun, write
 
-from coordinator.machine.records import AttemptBegan, Closed, Delivered, Ended, Record, SiteExcluded, StepDone
-from coordinator.machine.scheduler import Undelivered
+from coordinator.machine.records import Begun, Ended, HeadSigned, Record, StepDone
 from coordinator.store.runs import RunStore
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import Step
+from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, LedgerHead, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
@@ -24,23 +23,20 @@ def unfinished(store: RunStore) -> list[str]:
     return [plan.run for plan in plans]
 
 
-@pytest.mark.parametrize("disturbed", [False, True])
-def test_every_record_is_read_back_to_the_same_state(store: Summaries, disturbed: bool) -> None:
-    """Whatever was written last: attempts, exclusions, steps, the end, deliveries."""
-    plan, pump = eventful() if disturbed else (make_plan(), undisturbed(make_plan()))
-    kinds = {type(r) for r in pump.records}
-    assert kinds >= {AttemptBegan, StepDone, Ended, Delivered, Closed}
-    assert (SiteExcluded in kinds) is disturbed
-    store.begin(plan, NOW)
-    assert store.records(plan.run) == []
-    for kept, record in enumerate(pump.records, 1):
+@pytest.mark.parametrize("records", [RECORDS, INTERRUPTED], ids=["undisturbed", "interrupted"])
+def test_the_last_attempt_that_began_is_read_back_after_each_record(store: Summaries, records: list[Record]) -> None:
+    plan = begun(store)
+    assert (store.begun(plan.run), store.has_begun(plan.run)) == (Begun(), False)
+    for kept, record in enumerate(records, 1):
         store.write(plan.run, record, LAP, NOW)
-        assert remembered(plan, store.records(plan.run)) == remembered(plan, pump.records[:kept])
-        assert unfinished(store) == ([] if isinstance(record, Closed) else [plan.run])
+        assert (store.begun(plan.run), store.has_begun(plan.run)) == (begun_by(records[:kept]), True)
+        assert unfinished(store) == ([] if isinstance(record, Ended) else [plan.run])
 
 
 @pytest.mark.parametrize("plan", [make_plan(sites=("a", "b")), sealed(make_plan(sites=("a", "b")))])
-def test_killed_between_two_writes_a_copy_of_the_files_goes_on_to_the_same_bits(tmp_path: Path, plan: Plan) -> None:
+def test_killed_between_two_writes_a_copy_of_the_files_begins_again_and_ends_with_the_same_bits(
+    tmp_path: Path, plan: Plan
+) -> None:
     expected = undisturbed(plan)
     for kept in range(1, len(expected.records), 7):
         first = Pump(plan, make_sites(plan.sites), kill_after=kept).join().run()
@@ -51,24 +47,22 @@ def test_killed_between_two_writes_a_copy_of_the_files_goes_on_to_the_same_bits(
         write(store, plan, first.records)
         shutil.copytree(written, copies)  # the log is part of the store until it is folded in
         again = RunStore(copies / "runs.sqlite")
-        assert unfinished(again) == [plan.run]
-        pump = Pump(plan, all_restarted(first.sites), again.records(plan.run)).join().run()
+        assert (unfinished(again), again.begun(plan.run)) == ([plan.run], begun_by(first.records))
+        pump = Pump(plan, all_restarted(first.sites), first.records).join().run()
         again.close()
         store.close()
         assert pump.outcome is expected.outcome
-        assert first.bits | pump.bits == expected.bits
+        assert pump.bits == expected.bits
 
 
-def test_ends_deliveries_and_exclusions_outlive_the_run(store: Summaries) -> None:
-    plan, pump = eventful()
-    store.begin(plan, NOW)
-    write(store, plan, pump.records)
-    [excluded, attempt, ended, *delivered, closed] = store.records(plan.run)
-    assert excluded == next(r for r in pump.records if isinstance(r, SiteExcluded))
-    steps = sum(isinstance(r, StepDone) for r in pump.records)
-    assert (attempt.participants, attempt.steps) == (("a", "b", "c"), steps)  # type: ignore[union-attr]
-    assert ended == next(r for r in pump.records if isinstance(r, Ended))
-    assert (delivered, closed) == ([Delivered(s) for s in "abc"], Closed())
+def test_a_site_that_waits_for_the_end_of_a_run_receives_it(store: Summaries) -> None:
+    plan = begun(store, INTERRUPTED[:-1])
+    assert store.end_for(plan.run, "a") is None, "it has not ended"
+    write(store, plan, [Ended(Outcome.MAX_ROUNDS, "too few")])
+    assert store.end_for(plan.run, "a") == Finished(plan.run, Outcome.MAX_ROUNDS, "too few")
+    why = "c: the run ended (max_rounds) with a, b, and without this site."
+    assert store.end_for(plan.run, "c") == Dismissed(plan.run, Outcome.STALLED, why), "it was dropped"
+    assert store.end_for("another run", "a") is None
 
 
 def test_no_file_of_the_store_has_a_number_of_a_site_in_it(store: Summaries) -> None:
@@ -86,72 +80,33 @@ def test_no_file_of_the_store_has_a_number_of_a_site_in_it(store: Summaries) -> 
 def test_unfinished_runs_come_in_the_order_in_which_they_began(store: Summaries) -> None:
     for run, started in [("old", "01"), ("new", "03"), ("middle", "02"), ("over", "09")]:
         store.begin(make_plan(run=run), f"2026-01-{started}")
-    write(store, make_plan(run="over"), [Ended(Outcome.CONVERGED, ""), Closed()])
-    write(store, make_plan(run="new"), [Ended(Outcome.SITE_FAULT, "b")])
-    assert unfinished(store) == ["old", "middle", "new"], "an end that is not closed is still delivered"
+    write(store, make_plan(run="over"), [END])
+    assert unfinished(store) == ["old", "middle", "new"]
     assert store.latest(make_plan().digest).run == "new"
 
 
-@pytest.mark.parametrize("kept", [0, 5, -1])
-def test_a_run_that_is_not_under_way_is_closed_and_what_it_ended_with_stays(store: Summaries, kept: int) -> None:
-    plan = begun(store, undisturbed(make_plan()).records[:kept])
+@pytest.mark.parametrize("kept", [0, 5, len(RECORDS)])
+def test_a_run_that_is_not_under_way_is_ended_and_what_it_ended_with_stays(store: Summaries, kept: int) -> None:
+    plan = begun(store, RECORDS[:kept])
     store.close_run(plan, Outcome.INTERRUPTED, "abandoned", "2026-02-02")
     [summary] = store.runs()
-    assert (unfinished(store), summary.closed) == ([], "2026-02-02")
-    if kept == -1:
-        assert (summary.ended, summary.stop, summary.reason) == (NOW, "CONVERGED", "")
-        assert remembered(plan, store.records(plan.run)).has_models
-    else:
-        assert (summary.ended, summary.stop, summary.reason) == ("2026-02-02", "INTERRUPTED", "abandoned")
-
-
-# --- delivery on demand -------------------------------------------------------------------------------------------
-
-
-def ended(store: RunStore, run: str, *fetched: str) -> Plan:
-    """A run that is closed, and that these sites have fetched."""
-    plan = make_plan(run=run)
-    records = [r for r in undisturbed(plan).records if not isinstance(r, Delivered) or r.site in fetched]
-    store.begin(plan, NOW)
-    write(store, plan, records)
-    return plan
-
-
-def test_the_sites_that_have_not_fetched_a_closed_run_are_known_until_they_do(store: Summaries) -> None:
-    plan = ended(store, "run-1", "a")
-    ended(store, "run-2", "a", "b", "c")
-    begun(store, undisturbed(make_plan()).records[:4], run="run-3")
-    assert store.undelivered() == {"run-1": Undelivered(plan, frozenset("bc"))}
-    store.write("run-1", Delivered("b"), LAP, NOW)
-    assert store.undelivered() == {"run-1": Undelivered(plan, frozenset("c"))}
-    assert remembered(plan, store.records("run-1")).has_models
-    store.write("run-1", Delivered("c"), LAP, NOW)
-    assert store.undelivered() == {}
+    ends = (NOW, "CONVERGED", "") if kept == len(RECORDS) else ("2026-02-02", "INTERRUPTED", "abandoned")
+    assert (unfinished(store), summary.ended, summary.stop, summary.reason) == ([], *ends)
 
 
 # --- what goes wrong ----------------------------------------------------------------------------------------------
 
 
-DAMAGE = [
-    *(f"update attempts set began = '{text}'" for text in ("{", "{}", "[]")),
-    "update runs set heads = '{'",
-    "update runs set stop = 'NO_SUCH_OUTCOME'",
-    "update exclusions set outcome = 'NONE'",
-]
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", ["participants = '{'", "participants = '7'", "stop = 'NO_SUCH_OUTCOME'"])
 def test_damaged_records_are_one_error_that_says_what_to_do(store: Summaries, damage: str) -> None:
-    plan, pump = eventful()
-    store.begin(plan, NOW)
-    write(store, plan, pump.records)
-    assert store._db.execute(damage).rowcount
+    plan = begun(store, INTERRUPTED)
+    assert store._db.execute(f"update runs set {damage}").rowcount
     with pytest.raises(StorageError, match=r"the run store cannot be read.*restore the newest backup"):
-        store.records(plan.run)
+        store.end_for(plan.run, "a")
 
 
 def test_damaged_pages_are_a_storage_error(store: Summaries) -> None:
-    plan = begun(store, undisturbed(make_plan()).records[:40])
+    plan = begun(store, RECORDS)
     store.close()
     data = bytearray(store.path.read_bytes())
     data[4096:] = b"\xa5" * (len(data) - 4096)
@@ -160,7 +115,7 @@ def test_damaged_pages_are_a_storage_error(store: Summaries) -> None:
     def read() -> None:
         opened = Summaries(store.path)
         try:
-            opened.records(plan.run)
+            opened.begun(plan.run)
             opened.show(plan.run)
         finally:
             opened.close()
@@ -170,20 +125,19 @@ def test_damaged_pages_are_a_storage_error(store: Summaries) -> None:
 
 
 def test_a_failed_write_leaves_nothing_half_done(store: Summaries) -> None:
-    records = undisturbed(make_plan()).records
-    plan = begun(store, records[:3])
-    before = store.records(plan.run)
+    plan = begun(store, RECORDS[:3])
+    before = store.begun(plan.run)
     store._db.execute("create trigger full before insert on rounds begin select raise(abort, 'disk is full'); end")
     with pytest.raises(StorageError, match="disk is full"):
-        store.write(plan.run, records[3], LAP, NOW)
-    assert store.records(plan.run) == before
+        store.write(plan.run, RECORDS[3], LAP, NOW)
+    assert store.begun(plan.run) == before
 
 
 def test_every_record_but_a_step_is_durable_when_it_is_written(store: Summaries) -> None:
-    """A power cut may undo a step: the sites know how far they are."""
-    plan, modes = make_plan(), list[tuple[type[Record], int]]()
-    store.begin(plan, NOW)
-    for record in undisturbed(plan).records:
+    """A power cut can undo a step: the next attempt begins from its beginning."""
+    plan, modes = begun(store), list[tuple[type[Record], int]]()
+    receipt = Countersigned(plan.run, LedgerHead(7, "ab", NOW), NOW, "05", "06")
+    for record in (*RECORDS, HeadSigned("a", "03", "04", receipt)):
         store.write(plan.run, record, LAP, NOW)
         modes.append((type(record), store._db.execute("pragma synchronous").fetchone()[0]))
     normal, full = 1, 2

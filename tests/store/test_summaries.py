@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from machine.tiny import Pump, make_plan, make_site
-from store.filled import LAP, NOW, begun
+from machine.tiny import make_plan
+from store.filled import INTERRUPTED, LAP, NOW, RECORDS, begun
 
-from coordinator.machine.records import HeadSigned, StepDone
+from coordinator.machine.records import AttemptBegan, HeadSigned, StepDone
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import UsageError
 from coreg_core.protocol.messages import Countersigned, LedgerHead, Report
@@ -14,14 +14,12 @@ from coreg_core.protocol.outcomes import Outcome
 
 
 def test_a_run_and_its_rounds_show_what_happened(store: Summaries) -> None:
-    plan = make_plan()
-    pump = Pump(plan, {name: make_site(name) for name in plan.sites}).join().run()
-    begun(store, pump.records)
+    plan = begun(store, RECORDS)
     summary, rounds = store.show(plan.run)
-    assert (summary.run, summary.started, summary.ended, summary.closed) == (plan.run, NOW, NOW, NOW)
+    assert (summary.run, summary.started, summary.ended) == (plan.run, NOW, NOW)
     assert (summary.stop, summary.federation) == (Outcome.CONVERGED.name, "tiny")
     assert summary.plan == json.loads(json.dumps(plan.to_dict()))
-    steps = [record for record in pump.records if isinstance(record, StepDone)]
+    steps = [record for record in RECORDS if isinstance(record, StepDone)]
     assert summary.steps == len(steps) == len(rounds)
     for row, step in zip(rounds, steps, strict=True):
         assert (row["number"], row["attempt"], row["answered"]) == (step.number, step.attempt, step.answered)
@@ -44,6 +42,16 @@ def test_the_worst_column_of_the_last_verified_round_is_shown(store: Summaries) 
     found = store.find(plan.run)
     assert (found.steps, found.rounds, found.gap) == (3, 2, 1.0)
     assert found.residual is None, "-1 is no number"
+
+
+def test_rounds_and_figures_are_those_of_the_last_attempt(store: Summaries) -> None:
+    plan = begun(store, INTERRUPTED)
+    found, rounds = store.show(plan.run)
+    assert (found.steps, found.rounds, found.residual) == (12, 3, 1e-3)
+    assert [row["attempt"] for row in rounds] == 6 * [0] + 2 * [1] + 4 * [2]
+    store.write(plan.run, AttemptBegan(3, ("a", "b")), LAP, NOW)
+    found = store.find(plan.run)
+    assert (found.steps, found.rounds, found.residual, found.gap) == (12, 0, None, None)
 
 
 def test_a_run_is_found_by_its_name_or_by_a_unique_beginning(store: Summaries) -> None:
@@ -69,21 +77,20 @@ def test_the_latest_open_run_of_a_plan_and_all_runs_the_latest_first(store: Summ
 
 
 def test_thousands_of_past_runs_are_read_by_one_statement_without_their_rounds(store: Summaries) -> None:
-    """And a service that starts finds what is unfinished or undelivered by an index, not by reading past runs."""
+    """And a service that starts finds what is unfinished by an index, not by reading past runs."""
     plan = json.dumps(make_plan().to_dict())
     past = [(f"run-{i}", "d", plan, f"2026-01-{i:05}", NOW) for i in range(2000)]
-    store._db.executemany("insert into runs (run, plan_digest, plan, started, closed) values (?, ?, ?, ?, ?)", past)
+    store._db.executemany("insert into runs (run, plan_digest, plan, started, ended) values (?, ?, ?, ?, ?)", past)
     statements = list[str]()
     store._db.set_trace_callback(statements.append)
     assert len(store.runs()) == 2000
-    assert (store.unfinished(), store.undelivered()) == ([], {})
+    assert store.unfinished() == []
     store._db.set_trace_callback(None)
-    assert len(statements) == 3
+    assert len(statements) == 2
     assert not any("rounds" in statement for statement in statements)
-    for statement, index in zip(statements[1:], ("open_runs", "undelivered"), strict=True):
-        steps = [row["detail"] for row in store._db.execute(f"explain query plan {statement}")]
-        assert any(f"INDEX {index}" in step for step in steps), steps
-        assert not any(step in ("SCAN runs", "SCAN r") for step in steps), steps
+    steps = [row["detail"] for row in store._db.execute(f"explain query plan {statements[1]}")]
+    assert any("INDEX open_runs" in step for step in steps), steps
+    assert "SCAN runs" not in steps
 
 
 def test_signed_heads_are_read_by_run_and_by_site(store: Summaries) -> None:

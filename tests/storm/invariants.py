@@ -5,35 +5,37 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from coordinator.store.summaries import Summaries
+from coordinator.machine.membership import max_attempts
+from coordinator.store.summaries import RunSummary, Summaries
 from coreg_core.errors import CoregError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from site_agent.ledger import read_ledger
 from site_agent.ledger.audit import audit, head_of
-from tests.storm.story import GOOD, IDLE, LONG, Fault
+from tests.storm.story import EVERYWHERE, GOOD, IDLE, LONG, Fault
 from tests.storm.world import SITES, World, alike
 
 
 @dataclass
 class Told:
-    """How a storm ended: broken invariants, a digest of all messages and times, the virtual seconds, the number of answers."""
+    """How a storm ended: broken invariants, a digest of all messages and times, the virtual seconds, answers and outcomes."""
 
     broken: list[str] = field(default_factory=list)
     trace: str = ""
     seconds: float = 0.0
     answers: int = 0
+    outcomes: dict[str, str] = field(default_factory=dict)  # of each run: its study, and its outcome
 
 
 def is_over(world: World, plans: dict[str, Plan]) -> bool:
-    """Whether every run is closed, and every site has the models of those that have some."""
+    """Whether every run has ended, and every site has the models of those that have some."""
     found = world.runs()
     if world.unsubmitted or any(run not in found and not world.may_lack(run) for run in plans):
         return False
     known = [(plan, found[run]) for run, plan in plans.items() if run in found]
     good = [plan for plan, summary in known if summary.stop in GOOD]
-    return all(summary.closed is not None for _, summary in known) and all(
-        world.has_result(site, plan) for plan in good for site in SITES if site not in world.sites_restored
+    return all(summary.ended is not None for _, summary in known) and all(
+        world.has_result(site, plan) for plan in good for site in SITES
     )
 
 
@@ -72,26 +74,40 @@ def check(
         allowed |= {"REFUSED"} if run in world.refusing else set()
         # What a lie says may end a run in any way, but for a model that is wrong.
         allowed |= set(Outcome.__members__) if any(fault.kind == "lie" for fault in faults) else set()
-        # The sites are ahead of the store, and say so; or its repeated questions use up what a site grants for the plan.
-        allowed |= {"DAMAGED", "REFUSED"} if world.restored else set()
+        # The questions of an older store use up what a site grants for the plan.
+        allowed |= {"REFUSED"} if world.restored else set()
         allowed |= {"STALLED", "TOO_FEW_SITES"} if away else set()
+        allowed |= {"STALLED"} if interrupted_too_often(world, plan, summary) else set()
         # A site whose ledger is older than its last countersigned head answers no more, and the operator cancels its runs.
         allowed |= {"STALLED", "TOO_FEW_SITES", "REFUSED", "CANCELLED"} if world.sites_restored else set()
         if summary.stop not in good | allowed:
             broken.append(f"{run} of {study} ended as {summary.stop}: {summary.reason}")
+        told.outcomes[run] = f"{study} {summary.stop}"
+        # A site stores its result before its last answer, so it can have one of a run that ended without.
+        results = {site: world.result(site, plan) for site in SITES}
         if summary.stop in good:
-            for site in SITES:
-                result = world.result(site, plan)
-                if result is None and site in world.sites_restored:
-                    continue  # its older sums do not reach the end of the run
-                if result is None:
-                    broken.append(f"{site} has no result of {run}, which ended as {summary.stop}")
-                elif study in twins and study != "scoring" and not alike(result, twins[study][site]):
-                    broken.append(f"{site}'s result of {run} of {study} is another one than in a calm run")
-    broken += world.network.twice
+            broken += [
+                f"{site} has no result of {run}: {summary.stop}" for site, each in results.items() if each is None
+            ]
+            if study not in ("scoring", "alignment") and len({world.opened(site, plan) for site in SITES}) > 1:
+                broken.append(f"the sites have results of {run} from different sums")
+        for site, result in results.items():
+            if result is not None and study in twins and study != "scoring" and not alike(result, twins[study][site]):
+                broken.append(f"{site}'s result of {run} of {study} is another one than in a calm run")
+    # An older store begins a run again that the sites have forgotten: with the same numbers, and other keys.
+    broken += world.network.twice if not world.restored else []
     broken += [f"the loop's handler heard {error}" for error in world.loop.errors]
     broken += [end for end in world.ends if end.startswith("DEFECT")]
+    still = {(site, run) for site, daemon in world.agents.items() for run in daemon.agent.runs if run in found}
+    if still and not world.sites_restored:
+        broken.append(f"agents wait for the end of runs that are over: {sorted(still)}")
     _check_ledgers(world, broken)
+
+
+def interrupted_too_often(world: World, plan: Plan, summary: RunSummary) -> bool:
+    """Whether the run ended because of the limit of attempts, and so many processes were started again."""
+    most, again = max_attempts(plan), world.starts - len(EVERYWHERE)
+    return str(summary.reason).startswith(f"{most} attempts were interrupted; ") and again >= most
 
 
 def _check_ledgers(world: World, broken: list[str]) -> None:
@@ -112,6 +128,9 @@ def _check_ledgers(world: World, broken: list[str]) -> None:
         kept = {
             (e["run"], e["attempt"], e["step"], e["sha256"]) for e in entries if e["kind"] == "Answer" and "sha256" in e
         }
+        sets = {tuple(e["participants"]) for e in entries if e.get("participants") and not e["may_change"]}
+        if len(sets) > 1:
+            broken.append(f"{site}'s answers were summed in different sets of sites: {sorted(sets)}")
         left = {
             (run, attempt, step, sha)
             for (name, run, attempt, step), sha in world.network.answers.items()

@@ -122,7 +122,8 @@ class Network:
             tuple[str, str, Callable[[], None]]
         ] = []  # (site, name of a message, what happens when it leaves)
         self.answers: dict[tuple[str, str, int, int], str] = {}  # digest of the words of (site, run, attempt, step)
-        self.twice: list[str] = []  # answers that left with other words than before
+        self.over: set[str] = set()  # runs of which an agent has heard a good end
+        self.twice: list[str] = []  # answers that left with other words than before, or after the run's end
         self.trace = hashlib.sha256()
 
     def left(self, site: str, message: object) -> None:
@@ -136,6 +137,8 @@ class Network:
         ]:
             self.armed.remove(armed)
             self.loop.call_soon(armed[2], context=_NOBODY)
+        if isinstance(message, Answer) and message.run in self.over:
+            self.twice.append(f"{site} answered step {message.step} of {message.run} after its end")
         if isinstance(message, Answer) and message.words is not None:
             key, digest = (site, message.run, message.attempt, message.step), message.words.digest
             if self.answers.setdefault(key, digest) != digest:

@@ -102,19 +102,19 @@ async def _live(world: World, story: Story, told: Told, twins: Mapping[str, Any]
                 world.cancel(run)
     if not over:
         stages = {run: (summary.stop, summary.steps) for run, summary in world.runs().items()}
-        told.broken.append(f"after {loop.time():.0f} s not every run has ended with its models fetched: {stages}")
+        told.broken.append(f"after {loop.time():.0f} s not every run has ended: {stages}")
     await check_tasks(world, told.broken)
     studies = {run: (story.runs[i][1], plan) for i, (run, plan) in enumerate(plans.items())}
     check(world, studies, story.faults, told, twins)
 
 
 def _submit(world: World, plan: Plan, needed: str) -> None:
-    """Submit a run, if need be once the run whose models it uses is delivered."""
+    """Submit a run, if need be once the run whose models it uses has ended."""
     earlier = world.runs().get(needed)
-    if not needed or (earlier is not None and earlier.closed is not None and earlier.stop in GOOD):
+    if not needed or (earlier is not None and earlier.ended is not None and earlier.stop in GOOD):
         world.unsubmitted.discard(plan.run)
         world.submit(plan)
-    elif (earlier is None and not world.restored) or (earlier is not None and earlier.closed is None):
+    elif (earlier is None and not world.restored) or (earlier is not None and earlier.ended is None):
         world.loop.call_later(7.0, _submit, world, plan, needed)
     else:
         world.unsubmitted.discard(plan.run)
@@ -135,6 +135,11 @@ def _happens(world: World, fault: Fault) -> None:
         case "kill":
             world.kill(fault.where)
             loop.call_later(fault.seconds, world.start, fault.where)
+        case "crash loop":
+            world.kill(fault.where)
+            loop.call_later(1.0, world.start, fault.where)
+            if fault.seconds > 1.0:
+                _happens(world, replace(fault, seconds=fault.seconds - 1.0, moment="Answer"))
         case "power cut":
             world.power_cut(fault.where)
             loop.call_later(fault.seconds, world.start, fault.where)

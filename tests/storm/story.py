@@ -24,6 +24,7 @@ EVERYWHERE = ("coordinator", *SITES)
 GOOD = {"CONVERGED", "MAX_ROUNDS"}  # outcomes with models
 # A second stream: what operators do, the coordinator's power, and clocks.
 OPERATED = ("reload", "revoke", "renew", "unlist", "power cut", "clock", "wrong peer")
+# A third one: a process that is killed at so many of its next answers ("crash loop"), until no further attempt may begin.
 JUMPS = (-18_000.0, 300.0, 18_000.0, 86_400.0 * 400)  # seconds; the last one is beyond the end of a site's certificate
 AT_A_MESSAGE = ("kill", "power cut", "break", "full disk", "noise", "lie", "old store", "old site")
 AT_A_SITE = ("power cut", "break", "full disk", "noise", "lie", "cut off", "stall", "old site")
@@ -72,7 +73,7 @@ class Story:
 
 
 def story_of(seed: int, *, operated: bool = True) -> Story:
-    """The story of a seed; ``operated``: with the second stream of faults too."""
+    """The story of a seed; ``operated``: with the other streams of faults too."""
     chance = random.Random(seed)
     runs: list[tuple[float, str]] = []
     for _ in range(chance.choice((1, 1, 2, 3))):
@@ -109,4 +110,8 @@ def story_of(seed: int, *, operated: bool = True) -> Story:
         at = chance.choice(runs)[0] + chance.expovariate(0.3)
         moment = chance.choice(("Offer", "Answer", "Fetched", "Fetched")) if kind == "power cut" else ""
         faults.append(Fault(at, kind, where, min(chance.expovariate(0.05), 120.0), moment))
+    chance = random.Random(f"crash loops of {seed}")
+    if operated and chance.random() < 0.1:
+        times = float(chance.randint(2, 12))
+        faults.append(Fault(chance.choice(runs)[0], "crash loop", chance.choice(EVERYWHERE), times, "Answer"))
     return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)), asks)

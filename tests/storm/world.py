@@ -39,7 +39,6 @@ from site_agent.models.store import MANIFEST, ModelStore
 from site_agent.policy.policy import Policy
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.reload import ReloadingIdentity
-from site_agent.service.run_logs import RunLogs
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Dial
@@ -50,6 +49,7 @@ from tests.storm.network import Network, SimulatedDialler
 
 SITES = ("north", "south", "west")
 BEGIN = 1.8e9  # seconds since 1970: the first moment of a storm
+LEDGER = "ledger.jsonl"
 RESTART = 5.0  # seconds after which systemd starts a process that ended
 FEDERATION = """
 [federation]
@@ -111,6 +111,8 @@ class World:
         clock.source = self.wall_clock
         self.network = Network(loop, random.Random(chance.random()))
         self.processes: dict[str, Process] = {}
+        self.starts = 0  # of processes
+        self.agents: dict[str, AgentDaemon] = {}  # the latest of each site
         self.reloads: dict[str, Callable[[], None]] = {}  # what SIGHUP does to a process
         self.ends: list[str] = []  # how processes ended of themselves
         self.graves: list[Any] = []  # tasks of the dead: collecting them would run their `finally`
@@ -125,7 +127,8 @@ class World:
         """Start the coordinator, or a site's agent; a process that ends is started again, as by systemd."""
         if name in self.processes:
             return
-        process = self.processes[name] = Process(name)
+        process, self.starts = Process(name), self.starts + 1
+        self.processes[name] = process
         work = self._coordinator(process) if name == "coordinator" else self._agent(name, process)
         task = process.start(self.loop, work)
         task.add_done_callback(lambda done: self._ended(name, done), context=contextvars.Context())
@@ -176,22 +179,13 @@ class World:
         self.loop.call_later(1.0, self.start, "coordinator")
 
     def back_up_site(self, site: str) -> None:
-        """A copy of what `identity/` holds of runs: the ledger, and the sums of open runs."""
-        shutil.rmtree(self.folder / f"{site}-backup", ignore_errors=True)
-        shutil.copytree(
-            self.folder / site, self.folder / f"{site}-backup", ignore=shutil.ignore_patterns("models", "service")
-        )
+        """A copy of the ledger."""
+        shutil.copyfile(self.folder / site / LEDGER, self.folder / f"{site}-backup.jsonl")
 
     def restore_site(self, site: str) -> None:
         """Put the copy in its place, and start the agent."""
         self.kill(site)
-        for kept in ("ledger.jsonl", "runs"):
-            here, saved = self.folder / site / kept, self.folder / f"{site}-backup" / kept
-            if here.is_dir():
-                shutil.rmtree(here)
-            here.unlink(missing_ok=True)
-            if saved.exists():
-                saved.replace(here)
+        (self.folder / f"{site}-backup.jsonl").replace(self.folder / site / LEDGER)
         self.durable.all_synced(self.folder / site)
         self.sites_restored.add(site)
         self.loop.call_later(1.0, self.start, site)
@@ -211,7 +205,7 @@ class World:
 
     async def _agent(self, site: str, process: Process) -> None:
         folder = self.folder / site
-        ledger = Ledger(folder / "ledger.jsonl")
+        ledger = Ledger(folder / LEDGER)
         process.files.append(ledger.close)
         known = check_identity(folder)
         ledger.signer = HeadSigner(known)
@@ -226,9 +220,10 @@ class World:
             rows_per_feature=5, noise=0.0, label_noise=0.0, least_labels=5, least_rows=10,
             peers=self.certificates.pins,
         )  # fmt: skip
-        parts = ModelStore(site, folder / "models"), sets, ledger, RunLogs(folder / "runs"), _unheard
+        parts = ModelStore(site, folder / "models"), sets, ledger, _unheard
         workers = RunWorkers(site, policy, run_keys(known, policy.peers), *parts)
-        daemon = AgentDaemon(Agent(ask_first=self.asks), workers, ledger, state, _unheard)
+        daemon = AgentDaemon(Agent(ask_first=self.asks), workers, ledger, state, self._noticed)
+        self.agents[site] = daemon
 
         def sign_as(identity: Identity) -> None:
             ledger.signer = HeadSigner(identity)
@@ -249,6 +244,10 @@ class World:
         process.start(self.loop, identity.warn_daily())
         dialler = SimulatedDialler(self.network, site, certificate)
         await daemon.live(Dial(dialler, float("inf"), jitter=self.chance.uniform))
+
+    def _noticed(self, notice: Notice) -> None:
+        if notice.name == "run_over" and notice.fields["stop"] in ("CONVERGED", "MAX_ROUNDS"):
+            self.network.over.add(notice.fields["run"])
 
     def reload(self, name: str, sites: Sequence[str] = SITES, limit: int = 2) -> None:
         """Send SIGHUP to a process; to the coordinator with this list of sites and limit of concurrent runs."""
@@ -312,16 +311,30 @@ class World:
         finally:
             store.close()
 
+    def _files(self, site: str, plan: Plan) -> list[Path] | None:
+        """The files of a site's result of a run, as its manifest lists them; None without one."""
+        folder = ModelStore(site, self.folder / site / "models").folder_of(plan)
+        try:
+            listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["models"]
+        except FileNotFoundError:
+            return None
+        return [folder / model["file"] for model in listed]
+
     def has_result(self, site: str, plan: Plan) -> bool:
-        return ModelStore(site, self.folder / site / "models").has(plan)
+        return self._files(site, plan) is not None
 
     def result(self, site: str, plan: Plan) -> Any:
         """A site's result of a run: what its models compute with, to the bit, its ids or its scores; None without one."""
-        if not self.has_result(site, plan):
-            return None
-        folder = ModelStore(site, self.folder / site / "models").folder_of(plan)
-        files = [folder / model["file"] for model in json.loads((folder / MANIFEST).read_text())["models"]]
-        return [_held(path) for path in files]
+        files = self._files(site, plan)
+        return None if files is None else [_held(path) for path in files]
+
+    def opened(self, site: str, plan: Plan) -> Any:
+        """The name of the opened sums that a site's models were made from, and what all members have of them alike."""
+        for path in self._files(site, plan) or ():
+            if path.suffix == ".coreg" and (model := load_model(path)).name:
+                weights = model.function.weights.coef.tobytes() if isinstance(model.function, SiteModel) else b""
+                return model.name, model.sites, weights
+        return None
 
 
 async def _called(function: Callable[[], None]) -> None:
@@ -341,7 +354,7 @@ def _held(path: Path) -> Any:
 def bits(function: Any) -> Any:
     """What a model computes with: bytes, or of an additive model numbers, which are the same in two runs but for rounding."""
     if isinstance(function, SiteModel):
-        return [function.joined, function.part, np.array([function.intercept, function.score_intercept])]
+        return [function.joined, function.weights.coef, np.array([function.intercept, function.score_intercept])]
     if isinstance(function, LocalModel):
         return function.coef.tobytes(), function.intercept
     return function.points.tobytes(), function.coef.tobytes()

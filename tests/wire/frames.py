@@ -88,7 +88,6 @@ memberships = made_later(
     sites=st.lists(texts, min_size=1, max_size=4).map(tuple),
     min_sites=counts,
     on_dropout=st.sampled_from(get_args(DropoutPolicy)),
-    max_rejoins=uint31,
 )
 
 
@@ -110,7 +109,6 @@ scorings = made_later(
     Scoring,
     of_run=texts,
     trained=st.sampled_from(["additive", "agreement"]),
-    missing_instances=st.sampled_from(["refuse", "mean"]),
     receivers=some(texts),
     batches=some(texts),
 )
@@ -134,13 +132,11 @@ offers = made_later(
     ids_digest=texts,
     data_digest=texts,
     key=texts,
-    resume=some(st.builds(m.Resume, uint64, texts)),
     release=texts,
     identity=texts,
     signature=texts,
 )
 parts = some(st.builds(m.Part, texts, texts))
-heads = st.builds(m.Head, texts, texts, texts)
 reports = made_later(m.Report, uint64, texts, st.booleans(), few_numbers, few_numbers, texts, texts)
 ledger_heads = st.builds(m.LedgerHead, uint64, texts, texts)
 
@@ -158,7 +154,7 @@ def proposal(run: str, attempt: int, plan: Made, approval: float) -> m.Proposal:
 
 
 FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
-    m.Hello: made_later(m.Hello, texts, uint31, texts),
+    m.Hello: made_later(m.Hello, texts, uint31, texts, some(runs)),
     m.Offer: offers,
     m.PlanRefused: made_later(m.PlanRefused, runs, texts),
     m.Approval: made_later(m.Approval, runs, st.booleans()),
@@ -167,7 +163,6 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
         run=runs,
         attempt=uint31,
         step=uint64,
-        head=heads,
         report=reports,
         parts=parts,
         words=st.none() | words,
@@ -185,10 +180,9 @@ TO_SITE: dict[type, st.SearchStrategy[Any]] = {
         step=uint64,
         roster=st.lists(offers, max_size=3),
         parts=parts,
-        heads=some(heads),
         words=st.none() | words,
     ),
-    m.Finished: made_later(m.Finished, runs, st.sampled_from(Outcome), texts, some(heads)),
+    m.Finished: made_later(m.Finished, runs, st.sampled_from(Outcome), texts),
     m.Renewed: made_later(m.Renewed, texts),
     m.Countersigned: made_later(m.Countersigned, runs, ledger_heads, texts, texts, texts, texts),
     m.Dismissed: made_later(m.Dismissed, runs, st.sampled_from(Outcome), texts),
@@ -200,7 +194,7 @@ from_site, to_site = st.one_of(FROM_SITE.values()), st.one_of(TO_SITE.values())
 def answered(count: int, run: str = "r", number: int = 0) -> m.Answer:
     """An answer of so many words."""
     values = np.random.default_rng(count).integers(0, 2**64, size=count, dtype="<u8")
-    return m.Answer(run, 0, number, m.Head("a", "", ""), m.Report(), words=Words(values))
+    return m.Answer(run, 0, number, m.Report(), words=Words(values))
 
 
 def expecting(room: int, *expected: str) -> Assembler:

@@ -143,7 +143,7 @@ def test_what_was_read_cannot_be_written_to() -> None:
 
 
 def announced(count: int, data: bytes, run: str = "r") -> bytes:
-    body = pb.Answer(run=run, head=pb.Head(), report=pb.Report(), words=pb.Words(count=count, data=data))
+    body = pb.Answer(run=run, report=pb.Report(), words=pb.Words(count=count, data=data))
     return pb.SiteFrame(message=pb.FromSite(answer=body)).SerializeToString()
 
 

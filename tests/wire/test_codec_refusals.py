@@ -23,12 +23,16 @@ from coreg_wire.v1 import federation_pb2 as pb
 
 def said(**changes: Any) -> bytes:
     """A good answer but for some fields."""
-    values: dict[str, Any] = {"run": "r", "head": pb.Head(), "report": pb.Report()} | changes
+    values: dict[str, Any] = {"run": "r", "report": pb.Report()} | changes
     return pb.SiteFrame(message=pb.FromSite(answer=pb.Answer(**values))).SerializeToString()
 
 
 def offered(**changes: Any) -> bytes:
     return pb.SiteFrame(message=pb.FromSite(offer=pb.Offer(run="r", **changes))).SerializeToString()
+
+
+def greeted(**changes: Any) -> bytes:
+    return pb.SiteFrame(message=pb.FromSite(hello=pb.Hello(site="a", protocol=5, **changes))).SerializeToString()
 
 
 def ended(**changes: Any) -> bytes:
@@ -88,13 +92,12 @@ def test_what_the_coordinator_may_not_say(frame: bytes, words: str) -> None:
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        (said(head=None), "head is missing"),
         (said(report=None), "report is missing"),
         (said(attempt=2**31), "attempt is 2147483648; at most"),
         (said(report=pb.Report(gap=65 * [0.0])), "gap has 65 entries; 0 to 64"),
         (said(report=pb.Report(gap=[NAN])), "gap is nan"),
         (said(parts=10_001 * [pb.Part()]), "parts has 10001 entries"),
-        (offered(resume=9 * [pb.Resume()]), "resume has 9 entries; 0 to 8"),
+        (greeted(runs=65 * ["r"]), "runs has 65 entries; 0 to 64"),
         (offered(signature="0" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
     ],
 )

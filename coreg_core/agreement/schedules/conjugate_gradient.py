@@ -112,7 +112,7 @@ class ConjugateGradient:
             case Next.AFFINE:
                 return Query(np.zeros_like(state.z), self.weights, "affine")
             case Next.DIRECTION:
-                return Query(normalised(state.p)[0], self.weights, "linear", is_candidate=False)
+                return Query(normalised(state.p)[0], self.weights, "linear")
             case Next.VERIFY:
                 return Query(state.z, self.weights, "linear")
 

@@ -39,15 +39,11 @@ _COLUMN_STOPS = (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
 
 @dataclass(frozen=True)
 class Query:
-    """respond(targets, weights), asked of every site, or of one.
-
-    ``is_candidate``: the final models can be the answers to these targets.
-    """
+    """respond(targets, weights), asked of every site, or of one."""
 
     targets: Float64[Arr, "m k"]
     weights: Float64[Arr, " k"]
     part: Part
-    is_candidate: bool = True
     site: int | None = None  # position in site order; None: all of them
 
 

@@ -82,7 +82,7 @@ def attacked(plan: Plan, policy: Policy | None) -> Seen:
 
 def linear_or_affine(seen: Seen) -> list[int]:
     """Indices of the rounds that summed vectors."""
-    return [number for number, (_, total) in enumerate(seen.rounds) if total.values is not None and total.values.size]
+    return [number for number, (_, total) in enumerate(seen.rounds) if total is not None and total.size]
 
 
 def labels(plan: Plan, policy: Policy | None) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def labels(plan: Plan, policy: Policy | None) -> dict[str, Any]:
     except RefusedByASite as refused:
         return {"refused": str(refused)}
     first = linear_or_affine(seen)[0]
-    told = np.asarray(seen.rounds[first][1].values if plan.masked else seen.words(first)[VICTIM])[:, 0]
+    told = np.asarray(seen.rounds[first][1] if plan.masked else seen.words(first)[VICTIM])[:, 0]
     y = data_of(VICTIM).y
     found = told[own_rows(VICTIM)]
     # The shrinkage of a lone row follows from the plan, so the attacker knows it.

@@ -18,15 +18,14 @@ import numpy as np  # noqa: E402
 from coordinator.driver import NullSink, drive  # noqa: E402
 from coordinator.machine.federation import begin  # noqa: E402
 from coordinator.machine.phases import Timeouts  # noqa: E402
-from coordinator.machine.state import RunState  # noqa: E402
 from coordinator.transports.in_process import InProcess  # noqa: E402
 from coreg_core.computation.rounds import Round  # noqa: E402
 from coreg_core.masking.words import opened  # noqa: E402
-from coreg_core.protocol.messages import Answer, FromSite, PlanRefused, Step, ToSite  # noqa: E402
+from coreg_core.protocol.messages import Answer, FromSite, PlanRefused, ToSite  # noqa: E402
 from coreg_core.protocol.plan import Aggregation, Agreement, Form, Iteration, Membership, Plan, Privacy  # noqa: E402
 from coreg_sim.federation.masks import simulated_keys  # noqa: E402
 from coreg_sim.federation.simulate import Steps  # noqa: E402
-from site_agent.machine.run_log import Sum  # noqa: E402
+from site_agent.machine.job import Heard, Job  # noqa: E402
 from site_agent.machine.site import Rules, Site  # noqa: E402
 from site_agent.machine.site_data import PrivateData  # noqa: E402
 
@@ -65,12 +64,12 @@ def site_of(name: str, data: PrivateData | None = None, **rules: Any) -> Site:
 
 @dataclass
 class Seen:
-    """A run and its observers: the coordinator saw every answer, and each member every question and its sum."""
+    """A run and its observers: the coordinator saw every answer, and each member every question and its sum (m, k)."""
 
     reason: str = ""
     refused: dict[str, str] = field(default_factory=dict)
     answers: dict[str, list[Answer]] = field(default_factory=dict)
-    rounds: list[tuple[Round, Sum]] = field(default_factory=list)
+    rounds: list[tuple[Round, Any]] = field(default_factory=list)
 
     def words(self, number: int) -> dict[str, Any]:
         """Each site's answer to that question as the coordinator receives it, read as numbers."""
@@ -87,31 +86,44 @@ def watched(
     forge: Callable[[str, ToSite], ToSite] = lambda _site, message: message,
 ) -> Seen:
     """Run the plan; ``forge`` replaces a message, for a dishonest coordinator."""
-    held, seen = dict(sites or {name: site_of(name) for name in plan.sites}), Seen()
+    held, seen, overheard = dict(sites or {name: site_of(name) for name in plan.sites}), Seen(), list[Job]()
     first = next(iter(held))
 
     def listening(name: str, site: Site) -> Callable[[ToSite], list[FromSite]]:
         handle = site.handle
 
         def handled(message: ToSite) -> list[FromSite]:
-            asked, before = site.asked, 0 if site.kept is None else len(site.kept.sums)
             answers = handle(forge(name, message))
             seen.answers.setdefault(name, []).extend(a for a in answers if isinstance(a, Answer))
             for answer in answers:
                 if isinstance(answer, PlanRefused):
                     seen.refused[name] = answer.reason
-            if name == first and isinstance(message, Step) and site.kept is not None and len(site.kept.sums) > before:
-                assert asked is not None
-                seen.rounds.append((asked, site.kept.sums[-1]))
+            if name == first and site._job is not None and site._job not in overheard:
+                overheard.append(site._job)
+                overhear(site._job, seen)
             return answers
 
         return handled
 
     for name, site in held.items():
         site.handle = listening(name, site)  # type: ignore[method-assign]
-    ends = asyncio.run(drive(begin(RunState(plan), Timeouts()), InProcess(held), NullSink(), Steps()))
+    ends = asyncio.run(drive(begin(plan, Timeouts()), InProcess(held), NullSink(), Steps()))
     seen.reason = ends[plan.run].reason
     return seen
+
+
+def overhear(job: Job, seen: Seen) -> None:
+    """Keep the sums that this member opens."""
+    hear = job.hear
+
+    def heard(asked: Round, told: Heard, chain: bytes) -> Round | None:
+        total = (
+            None if told.total is None or not asked.exponents else opened(asked.layout, told.total, asked.exponents)[0]
+        )
+        seen.rounds.append((asked, total))
+        return hear(asked, told, chain)
+
+    job.hear = heard  # type: ignore[method-assign]
 
 
 def operator(directions: Any, answers: Any) -> Any:
@@ -133,8 +145,7 @@ def _is_linear(asked: Round) -> bool:
 def member_operator(seen: Seen, column: int = 0) -> Any:
     """ΣR, as a member has it."""
     numbers, P = linear(seen, column)
-    sums = [seen.rounds[i][1].values for i in numbers]
-    return operator(P, np.stack([np.asarray(values)[:, column] for values in sums], axis=1))
+    return operator(P, np.stack([seen.rounds[i][1][:, column] for i in numbers], axis=1))
 
 
 def view_of(name: str, plan: Plan, data: PrivateData | None = None) -> Any:

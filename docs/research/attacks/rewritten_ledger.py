@@ -19,7 +19,7 @@ import numpy as np
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coordinator.service.access import Notary
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Answer, Fetched, Head, Hello, LedgerHead, Report
+from coreg_core.protocol.messages import Answer, Fetched, Hello, LedgerHead, Report
 from coreg_core.protocol.words import Words
 from coreg_wire.identity.checkpoints import said_by_site
 from coreg_wire.identity.names import load_certificates
@@ -46,7 +46,7 @@ def two_runs(path: Path, identity: Identity, notary: Notary) -> list[SignedHead]
     for run in ("one", "two"):
         for question in range(5):
             words = Words(np.full(3, question, dtype="<u8"))
-            ledger.record(Answer(run, 0, question, Head("north", "", ""), Report(), (), words))
+            ledger.record(Answer(run, 0, question, Report(), (), words))
         fetched = ledger.record(Fetched(run))
         assert isinstance(fetched, Fetched)
         signed = notary.countersign("north", identity.certificate_pem, fetched)

@@ -55,7 +55,7 @@ class Office:
 
 def affine(seen: Seen) -> Any:
     """Σ m_v."""
-    return next(np.asarray(s.values)[:, 0] for asked, s in seen.rounds if asked.question.part == "affine")
+    return next(total[:, 0] for asked, total in seen.rounds if asked.question.part == "affine")
 
 
 def attack() -> dict[str, Any]:

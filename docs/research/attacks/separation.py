@@ -77,9 +77,9 @@ def alternative() -> dict[str, float]:
     K = np.random.default_rng(0).normal(size=(rank, rank))
     Q = U @ expm(0.2 * (K - K.T)) @ U.T
     others = [root @ Q @ (unroot @ R @ unroot) @ Q.T @ root for R in own]
-    b = np.asarray(next(total.values for asked, total in seen.rounds if asked.question.part == "affine"))[:, 0]
+    b = next(total[:, 0] for asked, total in seen.rounds if asked.question.part == "affine")
     numbers, P = linear(seen)
-    sums = np.stack([np.asarray(seen.rounds[i][1].values)[:, 0] for i in numbers], axis=1)
+    sums = np.stack([seen.rounds[i][1][:, 0] for i in numbers], axis=1)
     means = [R @ np.linalg.pinv(sum(others), rcond=1e-10) @ b for R in others]
     return {
         "transcript": max(off(sum(others) @ P, sums), off(sum(means), b)),

@@ -8,7 +8,9 @@ from typing import Any
 
 from federation import SITES, off, plan_of, site_of, watched
 
+from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.protocol.plan import Iteration
+from site_agent.machine.sums import Sums
 from site_agent.policy.policy import Policy
 
 
@@ -19,9 +21,11 @@ def read_by_a(n_sites: int) -> float:
     plan = replace(plan, membership=replace(plan.membership, min_sites=n_sites))
     sites = {name: site_of(name) for name in names}
     watched(plan, sites)
-    a = sites["a"]._replica
-    assert a is not None
+    a = sites["a"]._job
+    assert isinstance(a, Sums)
+    assert isinstance(a.computation, AgreementComputation)
     models = a.computation.models(a.state)
+    assert models is not None
     results = [site.result for site in sites.values()]
     predictions = [result.solutions[0].prediction for result in results if result is not None]
     return off((n_sites * models.of(0)[:, 0] - predictions[0]) / (n_sites - 1), predictions[1])

@@ -51,25 +51,19 @@ class FromSite(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., approval: _Optional[_Union[Approval, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("site", "protocol", "release")
+    __slots__ = ("site", "protocol", "release", "runs")
     SITE_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
     site: str
     protocol: int
     release: str
-    def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., release: _Optional[str] = ...) -> None: ...
-
-class Resume(_message.Message):
-    __slots__ = ("position", "digest")
-    POSITION_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    position: int
-    digest: str
-    def __init__(self, position: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
+    runs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., release: _Optional[str] = ..., runs: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("run", "attempt", "plan_digest", "site", "n_unlabelled", "ids_digest", "data_digest", "key", "resume", "release", "identity", "signature")
+    __slots__ = ("run", "attempt", "plan_digest", "site", "n_unlabelled", "ids_digest", "data_digest", "key", "release", "identity", "signature")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -78,7 +72,6 @@ class Offer(_message.Message):
     IDS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     DATA_DIGEST_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
-    RESUME_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
@@ -90,19 +83,20 @@ class Offer(_message.Message):
     ids_digest: str
     data_digest: str
     key: str
-    resume: _containers.RepeatedCompositeFieldContainer[Resume]
     release: str
     identity: str
     signature: str
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan_digest: _Optional[str] = ..., site: _Optional[str] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., key: _Optional[str] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., release: _Optional[str] = ..., identity: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan_digest: _Optional[str] = ..., site: _Optional[str] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., key: _Optional[str] = ..., release: _Optional[str] = ..., identity: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
 
 class PlanRefused(_message.Message):
-    __slots__ = ("run", "reason")
+    __slots__ = ("run", "reason", "for_now")
     RUN_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    FOR_NOW_FIELD_NUMBER: _ClassVar[int]
     run: str
     reason: str
-    def __init__(self, run: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    for_now: bool
+    def __init__(self, run: _Optional[str] = ..., reason: _Optional[str] = ..., for_now: _Optional[bool] = ...) -> None: ...
 
 class Approval(_message.Message):
     __slots__ = ("run", "given")
@@ -138,22 +132,11 @@ class Report(_message.Message):
     reason: str
     def __init__(self, round: _Optional[int] = ..., phase: _Optional[str] = ..., verified: _Optional[bool] = ..., residual: _Optional[_Iterable[float]] = ..., gap: _Optional[_Iterable[float]] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class Head(_message.Message):
-    __slots__ = ("site", "chain", "state")
-    SITE_FIELD_NUMBER: _ClassVar[int]
-    CHAIN_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    site: str
-    chain: str
-    state: str
-    def __init__(self, site: _Optional[str] = ..., chain: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
-
 class Answer(_message.Message):
-    __slots__ = ("run", "attempt", "step", "head", "report", "parts", "words", "passed")
+    __slots__ = ("run", "attempt", "step", "report", "parts", "words", "passed")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    HEAD_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
@@ -161,12 +144,11 @@ class Answer(_message.Message):
     run: str
     attempt: int
     step: int
-    head: Head
     report: Report
     parts: _containers.RepeatedCompositeFieldContainer[Part]
     words: Words
     passed: int
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., words: _Optional[_Union[Words, _Mapping]] = ..., passed: _Optional[int] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., words: _Optional[_Union[Words, _Mapping]] = ..., passed: _Optional[int] = ...) -> None: ...
 
 class Fault(_message.Message):
     __slots__ = ("run", "attempt", "step", "reason")
@@ -299,18 +281,16 @@ class Agreement(_message.Message):
     def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ...) -> None: ...
 
 class Scoring(_message.Message):
-    __slots__ = ("of_run", "trained", "missing_instances", "receivers", "batches")
+    __slots__ = ("of_run", "trained", "receivers", "batches")
     OF_RUN_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
-    MISSING_INSTANCES_FIELD_NUMBER: _ClassVar[int]
     RECEIVERS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     of_run: str
     trained: str
-    missing_instances: str
     receivers: _containers.RepeatedScalarFieldContainer[str]
     batches: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., missing_instances: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ..., batches: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ..., batches: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Alignment(_message.Message):
     __slots__ = ("max_ids", "ids")
@@ -353,16 +333,14 @@ class Iteration(_message.Message):
     def __init__(self, name: _Optional[str] = ..., tolerance: _Optional[float] = ..., prediction_tolerance: _Optional[float] = ..., max_rounds: _Optional[int] = ..., threads: _Optional[int] = ...) -> None: ...
 
 class Membership(_message.Message):
-    __slots__ = ("sites", "min_sites", "on_dropout", "max_rejoins")
+    __slots__ = ("sites", "min_sites", "on_dropout")
     SITES_FIELD_NUMBER: _ClassVar[int]
     MIN_SITES_FIELD_NUMBER: _ClassVar[int]
     ON_DROPOUT_FIELD_NUMBER: _ClassVar[int]
-    MAX_REJOINS_FIELD_NUMBER: _ClassVar[int]
     sites: _containers.RepeatedScalarFieldContainer[str]
     min_sites: int
     on_dropout: str
-    max_rejoins: int
-    def __init__(self, sites: _Optional[_Iterable[str]] = ..., min_sites: _Optional[int] = ..., on_dropout: _Optional[str] = ..., max_rejoins: _Optional[int] = ...) -> None: ...
+    def __init__(self, sites: _Optional[_Iterable[str]] = ..., min_sites: _Optional[int] = ..., on_dropout: _Optional[str] = ...) -> None: ...
 
 class Privacy(_message.Message):
     __slots__ = ("aggregation", "membership_changes")
@@ -373,34 +351,30 @@ class Privacy(_message.Message):
     def __init__(self, aggregation: _Optional[str] = ..., membership_changes: _Optional[bool] = ...) -> None: ...
 
 class Step(_message.Message):
-    __slots__ = ("run", "attempt", "step", "roster", "parts", "heads", "words")
+    __slots__ = ("run", "attempt", "step", "roster", "parts", "words")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
-    HEADS_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
     run: str
     attempt: int
     step: int
     roster: _containers.RepeatedCompositeFieldContainer[Offer]
     parts: _containers.RepeatedCompositeFieldContainer[Part]
-    heads: _containers.RepeatedCompositeFieldContainer[Head]
     words: Words
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., roster: _Optional[_Iterable[_Union[Offer, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., heads: _Optional[_Iterable[_Union[Head, _Mapping]]] = ..., words: _Optional[_Union[Words, _Mapping]] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., roster: _Optional[_Iterable[_Union[Offer, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., words: _Optional[_Union[Words, _Mapping]] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("run", "outcome", "reason", "heads")
+    __slots__ = ("run", "outcome", "reason")
     RUN_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    HEADS_FIELD_NUMBER: _ClassVar[int]
     run: str
     outcome: str
     reason: str
-    heads: _containers.RepeatedCompositeFieldContainer[Head]
-    def __init__(self, run: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., heads: _Optional[_Iterable[_Union[Head, _Mapping]]] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Renewed(_message.Message):
     __slots__ = ("certificate",)

@@ -1,0 +1,178 @@
+"""A run begins again: killed anywhere, it ends on the same bits; and nothing is answered twice or otherwise.
+
+site_agent/machine/replica.py and coordinator/machine.
+"""
+
+from dataclasses import replace
+
+import pytest
+from machine.tiny import (
+    Pump,
+    all_restarted,
+    make_plan,
+    make_sites,
+    private_data,
+    restarted,
+    sealed,
+    site_with,
+    undisturbed,
+)
+
+from coordinator.machine.records import AttemptBegan
+from coreg_core.protocol import messages as m
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+from site_agent.machine.memory import Remembered
+from site_agent.machine.site import Site
+
+SHORT = make_plan(min_sites=3, coupling=(0.3,), tolerance=1e-4, prediction_tolerance=0.03)
+BOTH = pytest.mark.parametrize("plan", [SHORT, sealed(SHORT)], ids=["plaintext", "sealed"])
+
+
+def attempts(pump: Pump) -> list[int]:
+    return [r.attempt for r in pump.records if isinstance(r, AttemptBegan)]
+
+
+@BOTH
+def test_an_agent_that_is_killed_at_any_step_changes_no_bit(plan: Plan) -> None:
+    expected = undisturbed(plan)
+    n_steps = len([r for r in expected.records if hasattr(r, "number")])
+    assert n_steps > 5
+    for after in range(1, n_steps):
+        pump = Pump(plan, make_sites("abc")).join().steps(after).kill("b").run()
+        assert pump.bits == expected.bits, after
+        assert attempts(pump) == [0, 1]
+
+
+@BOTH
+def test_the_coordinator_killed_after_any_record_and_its_sites_with_it_or_not(plan: Plan) -> None:
+    expected = undisturbed(plan)
+    for kept in range(1, len(expected.records)):
+        first = Pump(plan, make_sites("abc"), kill_after=kept).join().run()
+        first.sites = all_restarted(first.sites) if kept % 2 else first.sites
+        again = first.restarted().join().run()
+        assert again.outcome is Outcome.CONVERGED, kept
+        assert again.bits == expected.bits, kept
+
+
+@pytest.mark.parametrize("steps", range(7))
+@BOTH
+def test_older_records_and_a_site_in_another_process_lead_to_a_later_attempt(plan: Plan, steps: int) -> None:
+    """Step 0 comes again with another roster: the answer to the first one would be of another attempt (storm, seed 64)."""
+    first = Pump(plan, make_sites("abc")).join().steps(steps)
+    for sites in (first.sites, first.sites | {"b": restarted(first.sites["b"])}):
+        again = Pump(plan, sites, []).join().run()
+        assert again.outcome is Outcome.CONVERGED
+        assert again.bits == undisturbed(plan).bits
+
+
+def test_a_coordinator_with_older_records_begins_after_the_sites_last_attempt() -> None:
+    plan = sealed(SHORT)
+    pump = Pump(plan, make_sites("abc")).join().steps(3).kill("b").steps(6).kill("c").steps(9)
+    again = Pump(plan, pump.sites, pump.records[:3]).join().run()
+    assert again.bits == undisturbed(plan).bits
+    assert attempts(again)[-1] == 3
+
+
+def test_a_site_that_is_lost_and_is_the_same_process_goes_on_with_the_attempt() -> None:
+    pump = Pump(sealed(SHORT), make_sites("abc")).join().steps(5)
+    asked, view = pump.sites["b"]._answered, pump.sites["b"].view
+    pump.lose("b").join("b").run()
+    assert pump.outcome is Outcome.CONVERGED
+    assert pump.sites["b"].view is view
+    assert pump.sites["b"]._answered == undisturbed(sealed(SHORT)).sites["b"]._answered >= asked
+    assert attempts(pump) == [0]
+
+
+def test_a_site_that_is_killed_with_its_result_before_the_others_have_theirs_makes_it_again() -> None:
+    """Its answer was the last that it sent; c's never came. All of them end with the result of the second attempt."""
+    plan, lost = sealed(SHORT), list[m.ToSite]()
+    last = len([r for r in undisturbed(plan).records if hasattr(r, "number")]) - 1
+
+    def wire(site: str, message: m.ToSite) -> m.ToSite | None:
+        if isinstance(message, m.Step) and message.step == last and site == "c" and not lost:
+            lost.append(message)
+            return None
+        return message
+
+    pump = Pump(plan, make_sites("abc"), wire=wire).join().run()
+    names = {pump.sites[name].result.name for name in "ab"}
+    assert len(names) == 1
+    assert pump.sites["c"].result is None
+    pump.kill("b").lose("c").join("c").run()
+    assert pump.bits == undisturbed(plan).bits
+    [name] = {site.result.name for site in pump.sites.values()}
+    assert name not in names, "another attempt, another name"
+
+
+def test_a_stalled_run_begins_again_when_its_sites_are_back() -> None:
+    plan = sealed(SHORT)
+    pump = Pump(plan, make_sites("abc")).join().steps(6).lose("b")
+    pump.out_of_time().out_of_time().out_of_time()
+    assert pump.outcome is Outcome.STALLED
+    assert pump.restarted().join().run().bits == undisturbed(plan).bits
+
+
+def test_rows_that_changed_since_an_answer_are_refused_and_those_of_before_are_not() -> None:
+    plan = sealed(SHORT)
+    pump = Pump(plan, make_sites("abc")).join().steps(6)
+    used = pump.sites["b"]._job.data_digest
+    known = lambda plan, ids: Remembered(3, used)  # noqa: E731
+    [said] = site_with("b", private_data("b", seed=1), recall=known).handle(m.Proposal(plan.run, 1, plan))
+    assert isinstance(said, m.PlanRefused)
+    assert "rows or their preprocessing have changed since it answered in run run-1" in said.reason
+    [said] = site_with("b", private_data("b"), recall=known).handle(m.Proposal(plan.run, 1, plan))
+    assert isinstance(said, m.Offer)
+
+
+# --- what a step is answered with ---------------------------------------------------------------------------------
+
+
+def under_way(plan: Plan, steps: int) -> tuple[Pump, Site, list[m.Step]]:
+    """A run whose site a has answered step ``steps``, and its steps so far."""
+    pump = Pump(plan, make_sites("abc")).join().steps(steps)
+    return pump, pump.sites["a"], [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, m.Step)]
+
+
+@BOTH
+def test_a_step_that_is_sent_again_has_the_very_answer_and_is_never_answered_anew(plan: Plan) -> None:
+    """Whatever comes under its number: one mask would hide two numbers, and their difference would be in the clear."""
+    _, site, sent = under_way(plan, 6)
+    count, job = site._answered, site._job
+    job.tell = None  # type: ignore[method-assign, assignment, union-attr] - nothing is computed
+    first = site.handle(sent[-1])
+    for other in (sent[-1], replace(sent[-1], words=None), replace(sent[-1], words=sent[-3].words)):
+        assert site.handle(other)[0] is first[0]
+    assert site._answered == count
+
+
+@BOTH
+def test_older_newer_and_foreign_steps_have_no_answer(plan: Plan) -> None:
+    _, site, sent = under_way(plan, 6)
+    last = sent[-1]
+    for wrong in (sent[1], sent[2], sent[-2], replace(last, step=last.step + 2), replace(last, attempt=1)):
+        [said] = site.handle(wrong)
+        assert isinstance(said, m.PlanRefused)
+        assert "expected step" in said.reason
+    [offer] = site.handle(m.Proposal(plan.run, 1, plan))
+    assert offer.attempt == 1
+    assert all(site.handle(step) == [] for step in sent), "an attempt that is over is not gone back to"
+    [later] = site.handle(m.Proposal(plan.run, 0, plan))
+    assert later == offer, "records that are older than its keys hear of the later attempt"
+
+
+@BOTH
+def test_after_the_last_answer_no_step_has_another(plan: Plan) -> None:
+    pump = undisturbed(plan)
+    site, last = pump.sites["a"], [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, m.Step)][-1]
+    [said] = site.handle(last)
+    assert isinstance(said, m.Answer)
+    assert said.report.outcome == "CONVERGED"
+    [said] = site.handle(replace(last, step=last.step + 1))
+    assert isinstance(said, m.PlanRefused)
+
+
+def test_nothing_is_answered_without_a_plan() -> None:
+    site = make_sites("a")["a"]
+    assert site.handle(m.Step("run-1", 0, 0)) == []
+    assert site.breach == "sent a step of run run-1, whose plan this site did not accept."
