@@ -60,7 +60,8 @@ def main():
     print(f"{given.sites} sites, {given.common} common individuals, {given.labels} labels each: {end['stop']}")
     for phase, spent in end["phases"].items():
         print(f"  {phase:<20} {spent['bytes'] / 1e6:>8.2f} MB {spent['seconds']:>7.2f} s")
-    seconds, sent = (sum(event[key] for event in questions) for key in ("seconds", "bytes"))
+    seconds, *both = (sum(event[key] for event in questions) for key in ("seconds", "bytes_sent", "bytes_received"))
+    sent = sum(both)
     print(f"  {len(questions)} exchanges {sent / 1e6:>18.2f} MB {seconds:>7.2f} s; {wall:.1f} s with joining")
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # KiB on Linux
     print(f"  at most {most:.0f} MiB in a process")

@@ -47,7 +47,7 @@ def prepared(work: Path, n_sites: int, n_ids: int) -> list[str]:
         done(work, "coreg-agent", "enroll", "--name", site, "--identity", site)
         done(work, "coreg-coordinator", "sign", "--identity", "federation", f"{site}/site.csr")
         done(work, "coreg-agent", "enroll", "--identity", site, "--install", f"federation/{site}.pem")
-    done(work, "coreg-agent", "init", "--preset", "partners")
+    done(work, "coreg-agent", "init")
     policy = work / "policy.toml"
     policy.write_text(f"max_alignment_ids = {n_ids}\n" + policy.read_text())
     pems = [f"federation/{site}.pem" for site in sites]

@@ -212,8 +212,8 @@ name = "round trip"
 sites = ["site-0", "site-1", "site-2", "site-3"]
 [model]
 form = "linear"
-bandwidth = 1.0
-ridge = 1.0
+bandwidth = "paper"
+ridge = "paper"
 coupling = 0.001
 [schedule]
 name = "{schedule}"
@@ -273,11 +273,7 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
     text = FEDERATION.format(name=name, aggregation=aggregation, rounds=rounds, schedule=schedule)
     (place / "federation" / f"{name}.toml").write_text(text, encoding="utf-8")
     pins = (place / "peers.toml").read_text(encoding="utf-8")
-    policy = f'aggregation = "{aggregation}"\nbandwidth_min = 1e-9\nridge_min = 1e-9\nridge_max = 1e9\n'
-    if (
-        Path(checkout) / "site_agent" / "policy" / "members.py"
-    ).exists():  # --beside: an older checkout has no such key
-        policy += 'members_may_learn = "operators"\n'
+    policy = f'aggregation = "{aggregation}"\n'
     (place / f"{name}-policy.toml").write_text(policy + pins, encoding="utf-8")
     agents = {
         f"site-{v}": [

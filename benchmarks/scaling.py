@@ -18,14 +18,13 @@ import numpy as np
 from harness import ROOT, arguments, keep, least, machine, show
 
 from benchmarks.stacked_system import solve_stacked, textbook_view
-from coordinator.machine.notices import StepAnswered
 from coordinator.transports.in_process import InProcess
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.messages import Step
 from coreg_core.protocol.plan import Agreement, Iteration
 from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import Hosted, SharedFold, Steps, closed_form, plan_for, simulate
+from coreg_sim.federation.simulate import Hosted, SharedFold, closed_form, plan_for, simulate
 from coreg_sim.over_ray import OverRay
 from coreg_sim.ray_cluster import connected
 from site_agent.machine.site import Site
@@ -39,19 +38,17 @@ CLOSED = ((16, 1000), (16, 2000), (16, 4000))
 STACKED = ((4, 250), (4, 500), (4, 1000), (4, 2000))
 
 
-class Timed(Steps):
+class Timed:
     """Records the seconds of each round and of its algebra."""
 
     def __init__(self, algebra):
-        super().__init__()
         self.algebra_so_far, self.rounds = algebra, []
         self._last = 0.0
 
-    def notice(self, notice, measured):
-        super().notice(notice, measured)
-        if isinstance(notice, StepAnswered):
+    def __call__(self, notice):
+        if notice.name == "round":
             now = self.algebra_so_far()
-            self.rounds.append((measured.seconds, now - self._last))
+            self.rounds.append((notice.fields["seconds"], now - self._last))
             self._last = now
 
 

@@ -1,6 +1,6 @@
 """Three agents and a coordinator under `serve`, over mutual TLS, run after run: open descriptors and memory.
 
-`python benchmarks/soak.py --runs 1000 --write` runs so many studies (ten of them in turn, some overlapping), reads each process's
+`python benchmarks/soak.py --runs 1000 --write` runs so many studies (ten or more in turn, some overlapping), reads each process's
 resident memory and descriptors every 5 % of the way, and writes benchmarks/results/soak.json. With ``--kills`` a process
 is killed and started again every so many runs; with ``--minutes`` they are spread over that time, as a month's would be.
 """
@@ -31,17 +31,16 @@ def used(process):
 
 def soak(place, runs, kills, minutes):
     samples, killed = [], 0
-    # An agent limits its answers to one plan on one data set; here each plan comes a hundred times.
-    limits = "max_questions = 1000000"
-    with federation(place, f"{limits}\naggregation = 'plaintext'") as fed:
+    studies = max(STUDIES, runs // 100)  # an agent limits its answers to one plan on one data set
+    with federation(place, "aggregation = 'plaintext'") as fed:
         serving = {"coordinator": fed.serve(), **{site: fed.stays(site) for site in SITES}}
-        for number in range(STUDIES):
+        for number in range(studies):
             fed.study(f"study-{number}", coupling=0.05 * (1 + number))
         configuration = read_configuration(place / "co" / "federation.toml")
         queue, began, done = Queue(place / "runs.sqlite"), time.monotonic(), []
         for number in range(runs):
             time.sleep(max(0.0, began + 60.0 * minutes * number / runs - time.monotonic()))
-            plan = study_plan(place / f"study-{number % STUDIES}.toml", configuration)
+            plan = study_plan(place / f"study-{number % studies}.toml", configuration)
             queue.submit(plan, utc_now())
             done.append(plan.run)
             if len(done) >= AHEAD:

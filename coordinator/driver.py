@@ -7,7 +7,7 @@ numbers of attempts never repeat. A finished step is an exception: it is written
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Protocol, assert_never
 
@@ -33,11 +33,11 @@ from coordinator.machine.events import (
     Submitted,
 )
 from coordinator.machine.federation import Federation, handle
-from coordinator.machine.notices import Notice, StepAnswered
 from coordinator.machine.records import Begun, HeadSigned, Record, StepDone
 from coordinator.transports import Traffic, Transport
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Answer, Fetched, Step
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
@@ -53,14 +53,6 @@ class Timing:
     seconds: float = 0.0
     bytes_sent: int = 0
     bytes_received: int = 0
-
-
-class Observer(Protocol):
-    """Receives every notice."""
-
-    def notice(self, notice: Notice, measured: Timing) -> None:
-        """Receive a notice; ``measured`` is of the last step."""
-        ...
 
 
 class RecordSink(Protocol):
@@ -88,6 +80,7 @@ class RunQueue(Protocol):
 
 
 Countersigner = Callable[[str, bytes, Fetched], HeadSigned]
+Observer = Callable[[Notice], None]
 
 
 async def drive(
@@ -201,8 +194,9 @@ class _Driver:
                     loop = asyncio.get_running_loop()
                     self._timers[run] = loop.call_later(seconds, self._passed, run, token)
             case Notify(notice):
-                timing = self._stopwatch(notice.run).last if isinstance(notice, StepAnswered) else Timing()
-                self._observer.notice(notice, timing)
+                if notice.name == "round":
+                    notice = replace(notice, fields={**notice.fields, **asdict(self._stopwatch(notice.run).last)})
+                self._observer(notice)
             case Finish(run):
                 await self._written()
                 if self._queue is None or run == self._report:  # a service would collect ends for months
@@ -286,6 +280,6 @@ class _Stopwatch:
             self._since = (asyncio.get_running_loop().time(), self._traffic.sent, self._traffic.received)
 
     def stop(self) -> Timing:
-        seconds = asyncio.get_running_loop().time() - self._since[0]
+        seconds = round(asyncio.get_running_loop().time() - self._since[0], 6)
         self.last = Timing(seconds, self._traffic.sent - self._since[1], self._traffic.received - self._since[2])
         return self.last

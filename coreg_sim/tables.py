@@ -14,7 +14,6 @@ import numpy as np
 from sklearn.datasets import load_diabetes
 
 from coreg_core.numerics.arrays import Arr, Ints
-from site_agent.policy.presets import files_of
 
 SITES: dict[str, tuple[str, ...]] = {
     "clinic": ("age", "sex", "bmi", "bp"),
@@ -25,7 +24,6 @@ TARGET, ID = "progression", "patient"
 # 180 labelled rows give each site 18 features by the default rules; fewer than 10 x 18 others would not enter the sums.
 LABELLED, UNLABELLED, HELD_OUT = 60, 182, 80
 
-POLICY = files_of("partners", "policy.toml")[1]  # the sites trust each other here, and score together
 COUPLING = 0.01
 MODELS = {
     "additive": 'objective = "additive"\n',

@@ -37,8 +37,8 @@ for coupling in couplings:
         f"coupling {coupling:g}: {run.outcome.name} after {run.rounds} rounds, {run.numbers_sent} numbers sent; "
         f"error {error:.1e}, certified bound {run.certified_prediction_bound:.1e}"
     )
-    reports = [step.report for step in run.taken if step.report.gap]
-    rounds, gaps = tuple(float(report.round) for report in reports), tuple(report.gap[0] for report in reports)
+    steps = [step.fields for step in run.taken if step.fields["gap"] is not None]
+    rounds, gaps = tuple(float(step["round"]) for step in steps), tuple(step["gap"] for step in steps)
     lines.append(Series(f"coupling {coupling:g}", rounds, gaps, "line"))
 
 plot = Plot("gap", "Distance from the centralised minimum", "round", "gap Q − Q*", tuple(lines), log_y=True)

@@ -57,7 +57,6 @@ WIDTH = 80
 # Defaults that depend on another key.
 UNSAID = {
     "min_sites": "all sites",
-    "max_questions": "10 (max_rounds + 2)",
     "on_dropout": "the federation's",
     "sites": "the federation's",
     "peers": "none",
@@ -325,11 +324,22 @@ def answers() -> str:
     return table("| objective | question | what an answer discloses |", rows)
 
 
+def events() -> str:
+    """The names of the notices, from the source of each program."""
+    rows = []
+    for program in ("coordinator", "site_agent"):
+        text = "".join(path.read_text() for path in sorted((ROOT / program).rglob("*.py")))
+        names = set(re.findall(r'(?:Notice|_limited)\(\s*"(\w+)"(?!.*private=True)', text))
+        rows.append(f"| the {program.removeprefix('site_')} | {', '.join(f'`{name}`' for name in sorted(names))} |")
+    return table("| at | events |", rows)
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"diabetes": diabetes, "labels": studies.by_labels},
     "docs/concepts/disclosure.md": {"answers": answers},
     "docs/how-to/align-ids.md": {"alignment": alignment},
     "docs/how-to/deploy.md": {"sizing": sizing},
+    "docs/how-to/monitor.md": {"events": events},
     "docs/how-to/upgrade.md": {
         "protocol": lambda: str(PROTOCOL_VERSION),
         "schema": lambda: str(SCHEMA_VERSION),

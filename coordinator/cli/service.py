@@ -72,7 +72,7 @@ def serve(
         if web is not None:
             _need_web_extra()
         held.enter_context(store_of(configuration.service.store))
-        stay(federation, configuration, options, [LogLines(log)])
+        stay(federation, configuration, options, [LogLines(log).notice])
 
 
 def run(
@@ -103,7 +103,7 @@ def run(
     observer = choose_observer(plan, as_json=as_json)
     try:
         options = ServiceOptions(insecure, port_file)
-        finish = one_study.run(federation, configuration, plan, options, observer, new=new)
+        finish = one_study.run(federation, configuration, plan, options, observer.notice, new=new)
         observer.finished(finish, show_command(finish.run, configuration.service.store))
     finally:
         observer.close()

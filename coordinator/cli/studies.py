@@ -230,7 +230,7 @@ def show(
 
 def _worst(values: dict[str, Any]) -> dict[str, Any]:
     """The stored lists (one number per column) reduced to the worst column, for `cells`."""
-    shown = dict(values, step=values["number"], bytes=values["bytes_sent"] + values["bytes_received"])
+    shown = dict(values, step=values["number"])
     for name in ("residual", "gap"):
         worst = max(values[name], default=-1.0)
         shown[name] = worst if worst >= 0.0 else None

@@ -26,7 +26,6 @@ objective = "additive"
 # Fewest labels of a site that sends any, and of all sites together.
 # least_labels = 20
 # least_rows = 150
-# The policy preset "strict" needs 20, 0.1, 1.0, 50 and 500.
 
 # The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together.
 # objective = "agreement"

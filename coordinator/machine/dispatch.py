@@ -112,13 +112,9 @@ def begin(plan: Plan, timeouts: Timeouts, begun: Begun) -> tuple[Run, list[Actio
     """The first state and actions of a run, or of an unfinished one that begins again."""
     attempt = begun.attempt + 1
     update = RunUpdate(Run(plan, timeouts, attempt=attempt, participants=begun.participants, done=begun.steps))
-    awaited = update.run.awaited
     if not plan.masked:
-        update.notify(notices.AnswersInClear(plan.run))
-    if begun.participants:
-        update.notify(notices.RunTakenUp(plan.run, attempt, awaited, timeouts.join))
-    else:
-        update.notify(notices.RunBegan(plan.run, awaited, timeouts.join))
+        update.notify(notices.answers_in_clear(plan.run))
+    update.notify(notices.run_began(plan.run, plan.study, attempt, update.run.awaited, timeouts.join))
     update.deadline(timeouts.join)
     return update.run, update.actions
 

@@ -30,7 +30,7 @@ def end(update: RunUpdate, outcome: Outcome, reason: str, *, final: bool = False
     if final := final or outcome not in RESUMABLE or not run.participants:
         update.record(Ended(outcome, reason))
     update.take(Transition.ENDED)
-    update.notify(notices.RunEnded(run.name, outcome, reason))
+    update.notify(notices.run_ended(run.name, outcome, reason))
     update.change(ending=(outcome, reason), final=final, steps={}, answers={})
     for site in sorted(update.run.here):
         send_end(update, site)
@@ -60,7 +60,7 @@ def countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
     if receipt.signature:
         update.record(event.signed)
     if receipt.reason:
-        update.notify(notices.LedgerDoubtful(update.run.name, site, receipt.reason))
+        update.notify(notices.ledger_doubtful(update.run.name, site, receipt.reason))
     update.send(site, receipt)
     update.change(signing=update.run.signing - {site})
     _has_fetched(update, site)
@@ -82,7 +82,7 @@ def departed(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) 
     if event.site in update.run.here:
         update.gone(event.site)
         reason = event.message.reason if isinstance(event, Received) else event.reason
-        update.notify(notices.Left(update.run.name, event.site, reason, lost=not isinstance(event, Received)))
+        update.notify(notices.left(update.run.name, event.site, reason, lost=not isinstance(event, Received)))
 
 
 def out_of_time(update: RunUpdate, _event: DeadlinePassed) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from coordinator.machine.notices import Notice
 from coordinator.machine.records import NOT_BEGUN, Begun, HeadSigned, Record
 from coreg_core.protocol.messages import Fetched, FromSite, Hello, ToSite
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 

@@ -92,7 +92,7 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
         case SiteLost(site) | Breached(site):
             return _ended(federation, site, event)
         case AccessRefused(name, reason):
-            return federation, [Notify(notices.AccessDenied(name, reason))]
+            return federation, [Notify(notices.access_denied(name, reason))]
         case DeadlinePassed(run, token):
             if run in federation.runs:
                 return _tell(federation, [run] if federation.runs[run].token == token else [], event)
@@ -181,11 +181,11 @@ def _joined(federation: Federation, joined: SiteJoined, hello: Hello) -> tuple[F
     if reason := _objection(federation, hello):
         # The rejected session has already replaced the site's earlier one.
         federation, actions = _ended(federation, site, SiteLost(site, "its session was replaced"))
-        return federation, [Reject(site, reason), Notify(notices.SessionRejected(site, reason)), *actions]
+        return federation, [Reject(site, reason), Notify(notices.session_rejected(site, reason)), *actions]
     federation = replace(federation, sessions={**federation.sessions, site: hello})
     opened: list[Action] = []
     if federation.scheduler is not None:
-        opened.append(Notify(notices.SessionOpened(site, hello.release, joined.until)))
+        opened.append(Notify(notices.session_opened(site, hello.release, joined.until)))
     federation, actions = _tell(federation, _runs_of(federation, site), joined)
     return federation, [*opened, *actions]
 
@@ -233,7 +233,7 @@ def _ended(
     federation, actions = _tell(federation, _runs_of(federation, site), event)
     if federation.scheduler is not None:
         reason = event.message.reason if isinstance(event, Received) else event.reason
-        actions.append(Notify(notices.SessionEnded(site, reason)))
+        actions.append(Notify(notices.session_ended(site, reason)))
     return federation, actions
 
 
@@ -241,7 +241,7 @@ def _expel(federation: Federation, site: str, reason: str) -> tuple[Federation, 
     if site not in federation.sessions:
         return federation, []
     federation, actions = _ended(federation, site, SiteLost(site, reason))
-    return federation, [Reject(site, reason), Notify(notices.SessionRejected(site, reason)), *actions]
+    return federation, [Reject(site, reason), Notify(notices.session_rejected(site, reason)), *actions]
 
 
 def _reconfigured(federation: Federation, sites: tuple[str, ...], limit: int) -> tuple[Federation, list[Action]]:

@@ -58,7 +58,7 @@ def _arrived(update: RunUpdate, site: str) -> bool:
         dismiss(update, site, outcome, f"{site}: no longer in this run: {why}", excluded=True)
         return False
     update.arrived(site)
-    update.notify(notices.Joined(run.name, site, len(update.run.here), len(run.plan.sites)))
+    update.notify(notices.joined(run.name, site, len(update.run.here), len(run.plan.sites)))
     return True
 
 
@@ -83,7 +83,7 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
         return
     update.take(Transition.PROPOSED)
     update.change(attempt=attempt, invited=run.here, ready=frozenset(), offers={}, steps={}, answers={}, approvals={})
-    update.notify(notices.PlanSent(run.name, here, run.timeouts.plan))
+    update.notify(notices.plan_sent(run.name, here, run.timeouts.plan))
     update.deadline(run.timeouts.plan)
     for site in here:
         send_proposal(update, site)
@@ -102,7 +102,7 @@ def approval(update: RunUpdate, event: Received[Approval]) -> None:
         return  # a site repeats its message in every session; each counts once, so the wait has an end
     update.change(approvals={**run.approvals, site: message.given})
     if message.given:
-        update.notify(notices.Approved(run.name, site))
+        update.notify(notices.approved(run.name, site))
         update.deadline(run.timeouts.plan)
     elif not wait_for_operators(update):
         _notify_operators(update)
@@ -123,7 +123,7 @@ def wait_for_operators(update: RunUpdate) -> bool:
 def _notify_operators(update: RunUpdate) -> None:
     run, approved = update.run, len(update.run.ready)
     of = approved + len(run.awaited)
-    update.notify(notices.ApprovalAwaited(run.name, run.unapproved, approved, of, run.timeouts.approval))
+    update.notify(notices.approval_awaited(run.name, run.unapproved, approved, of, run.timeouts.approval))
 
 
 def offered(update: RunUpdate, event: Received[Offer]) -> None:
@@ -138,12 +138,12 @@ def offered(update: RunUpdate, event: Received[Offer]) -> None:
     if offer.n_unlabelled > most:
         update.actions.append(Expect(run.name, run.plan.most_words(offer.n_unlabelled)))
     update.change(offers={**run.offers, site: offer}, ready=run.ready | {site})
-    update.notify(notices.PlanAcceptedBy(run.name, site))
+    update.notify(notices.plan_accepted(run.name, site))
     _ask_again(update)
     if run.phase is Phase.PLANNING:
         begin_if_complete(update)
     elif known != offer:
-        update.notify(notices.KeysChanged(run.name, run.attempt + 1, (site,)))
+        update.notify(notices.keys_changed(run.name, run.attempt + 1, site))
         propose(update, f"{site} restarted")
     elif site not in run.answers:
         update.send(site, run.steps[site])
@@ -251,7 +251,7 @@ def begin(update: RunUpdate, participants: Iterable[str]) -> None:
     for site in sorted(run.here - set(members)):
         dismiss(update, site, *_began_without(site), excluded=True)
     if members != run.participants:
-        update.notify(notices.MembersAre(run.name, run.attempt, members))
+        update.notify(notices.members_are(run.name, run.attempt, members))
     roster = tuple(run.offers[s] for s in members)
     ask(update, dict.fromkeys(members, Step(run.name, run.attempt, 0, roster)))
 
@@ -276,7 +276,7 @@ def dismiss(update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excl
     approvals = {name: given for name, given in run.approvals.items() if name != site}
     update.change(dismissed={**run.dismissed, site: reason}, approvals=approvals)
     update.send(site, Dismissed(run.name, outcome, reason))
-    update.notify(notices.SiteDismissed(run.name, site, reason, excluded))
+    update.notify(notices.site_dismissed(run.name, site, reason, excluded=excluded))
 
 
 def breached(update: RunUpdate, event: Breached) -> None:
@@ -306,7 +306,7 @@ def go_on_without(update: RunUpdate, missing: Sites, remaining: int, what: str) 
     run = update.run
     if remaining < run.plan.membership.min_sites or (run.participants and not run.may_drop):
         return False
-    update.notify(notices.GoingOnWithout(run.name, missing, what))
+    update.notify(notices.going_on_without(run.name, missing, what))
     if run.participants:
         out = {site: (Outcome.STALLED, f"{site}: did not {what}.") for site in missing}
         update.change(excluded={**run.excluded, **out})

@@ -1,279 +1,159 @@
-"""Notices of a coordinator: typed values for terminals, logs, pages and metrics. wording.py has their sentences."""
+"""Every notice of a coordinator: its sentence and its fields."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from math import inf
-from typing import Any, TypeAlias, get_args
+from math import isinf
+from typing import Any
 
 from coreg_core.protocol.messages import Report
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.notice import Level, Notice
+from coreg_core.protocol.outcomes import Outcome, told
+
+# --- a run --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RunBegan:
-    """A new run waits for its sites."""
-
-    run: str
-    awaited: tuple[str, ...]
-    seconds: float = field(default=inf, compare=False)  # the timeout
-
-
-@dataclass(frozen=True)
-class AnswersInClear:
-    """The coordinator of this run receives each site's answers unencrypted. It is the run's first notice."""
-
-    run: str
+def answers_in_clear(run: str) -> Notice:
+    text = (
+        "answers in the clear: this coordinator receives each site's predictions. Labels follow from them for every row "
+        'with known features. With [privacy] aggregation = "secure" it receives encrypted sums only.'
+    )
+    return Notice("answers_in_clear", text, run=run)
 
 
-@dataclass(frozen=True)
-class RunTakenUp:
-    """An unfinished run begins again after so many attempts, and waits for its participants."""
-
-    run: str
-    attempts: int
-    awaited: tuple[str, ...]
-    seconds: float = field(default=inf, compare=False)  # the timeout
+def run_began(run: str, study: str, attempts: int, awaited: tuple[str, ...], seconds: float) -> Notice:
+    """``attempts``: those of an unfinished run that begins again."""
+    again = f" begins again after {attempts} attempt{'s' * (attempts != 1)}" if attempts else ""
+    text = f"run {run}{' of study ' * bool(study)}{study}{again}: waiting for {', '.join(awaited)} to connect"
+    return _limited("run_began", text, run, seconds, study=study, attempts=attempts, awaited=awaited)
 
 
-@dataclass(frozen=True)
-class Joined:
-    """A site connected; ``here`` of the run's ``of`` sites are connected now."""
-
-    run: str
-    site: str
-    here: int
-    of: int
+def joined(run: str, site: str, here: int, of: int) -> Notice:
+    return Notice("joined", f"{site} joined ({here} of {of})", "info", run, site, {"here": here, "of": of})
 
 
-@dataclass(frozen=True)
-class Left:
-    """A site's session ended; ``lost`` if it broke."""
-
-    run: str
-    site: str
-    reason: str
-    lost: bool
+def left(run: str, site: str, reason: str, *, lost: bool) -> Notice:
+    """``lost``: its session broke."""
+    text = f"{site} {'lost' if lost else 'left'}: {reason}"
+    return Notice("left", text, "info", run, site, {"reason": reason, "lost": lost})
 
 
-@dataclass(frozen=True)
-class PlanSent:
-    """The plan was sent to these sites."""
-
-    run: str
-    sites: tuple[str, ...]
-    seconds: float = field(default=inf, compare=False)  # the timeout
+def plan_sent(run: str, sites: tuple[str, ...], seconds: float) -> Notice:
+    return _limited("plan_sent", f"plan sent to {', '.join(sites)}", run, seconds, sites=sites)
 
 
-@dataclass(frozen=True)
-class PlanAcceptedBy:
-    """A site accepted the plan and factored its data."""
-
-    run: str
-    site: str
+def plan_accepted(run: str, site: str) -> Notice:
+    return Notice("plan_accepted", f"{site} is ready: its policy allows the plan", "info", run, site)
 
 
-@dataclass(frozen=True)
-class ApprovalAwaited:
-    """The plan waits for the operators of these sites; ``approved`` of ``of`` sites accepted it."""
-
-    run: str
-    sites: tuple[str, ...]
-    approved: int
-    of: int
-    seconds: float = field(default=inf, compare=False)  # the timeout
+def approval_awaited(run: str, sites: tuple[str, ...], ready: int, of: int, seconds: float) -> Notice:
+    text = f"{ready} of {of} approved, waiting for approval by {', '.join(sites)}"
+    return _limited("approval_awaited", text, run, seconds, "warning", sites=sites, approved=ready, of=of)
 
 
-@dataclass(frozen=True)
-class Approved:
-    """The operator of a site approved the plan. The site factors its data now."""
-
-    run: str
-    site: str
+def approved(run: str, site: str) -> Notice:
+    return Notice("approved", f"the operator of {site} approved the plan", "info", run, site)
 
 
-@dataclass(frozen=True)
-class SiteDismissed:
-    """The run continues without this site: permanently (``excluded``), or until it reconnects with the fault corrected."""
-
-    run: str
-    site: str
-    reason: str
-    excluded: bool
+def site_dismissed(run: str, site: str, reason: str, *, excluded: bool) -> Notice:
+    """``excluded``: the run continues without the site permanently, and not until it reconnects with the fault corrected."""
+    return Notice("site_dismissed", reason, "warning", run, site, {"reason": reason, "excluded": excluded})
 
 
-@dataclass(frozen=True)
-class SessionRejected:
-    """The coordinator closed a session."""
-
-    site: str
-    reason: str
+def going_on_without(run: str, sites: tuple[str, ...], what: str) -> Notice:
+    text = f"continuing without {', '.join(sites)}, which did not {what}"
+    return Notice("going_on_without", text, "warning", run, fields={"sites": sites, "what": what})
 
 
-@dataclass(frozen=True)
-class AccessDenied:
-    """The coordinator refused a certificate."""
-
-    name: str
-    reason: str
+def members_are(run: str, attempt: int, sites: tuple[str, ...]) -> Notice:
+    text = f"{len(sites)} sites: {', '.join(sites)}"
+    return Notice("members_are", text, run=run, fields={"attempt": attempt, "sites": sites})
 
 
-@dataclass(frozen=True)
-class SessionOpened:
-    """A site connected to the service; its release, and the expiry of its certificate."""
-
-    site: str
-    release: str
-    until: str
+def keys_changed(run: str, attempt: int, site: str) -> Notice:
+    """``attempt``: the next one."""
+    return Notice(
+        "keys_changed", f"{site} restarted, which interrupts this attempt", "info", run, site, {"attempt": attempt}
+    )
 
 
-@dataclass(frozen=True)
-class SessionEnded:
-    """A site disconnected from the service."""
-
-    site: str
-    reason: str
+def stalled(run: str, sites: tuple[str, ...], seconds: float) -> Notice:
+    text = f"stalled: waiting for {', '.join(sites) or 'enough sites'}"
+    return _limited("stalled", text, run, seconds, "warning", sites=sites)
 
 
-@dataclass(frozen=True)
-class GoingOnWithout:
-    """The run continues without these sites, because they did not do ``what`` in time."""
-
-    run: str
-    sites: tuple[str, ...]
-    what: str
-
-
-@dataclass(frozen=True)
-class MembersAre:
-    """The participants from this attempt on."""
-
-    run: str
-    attempt: int
-    sites: tuple[str, ...]
+def step_answered(run: str, step: int, attempt: int, answered: int, report: Report) -> Notice:
+    """The sites' report of a step, with the worst column's figures. The driver adds seconds and bytes."""
+    known = {"residual": max(report.residual, default=-1.0), "gap": max(report.gap, default=-1.0)}
+    fields = {
+        "step": step,
+        "attempt": attempt,
+        "round": report.round,
+        "answered": answered,
+        "phase": report.phase,
+        "verified": report.verified,
+        **{name: worst if worst >= 0.0 else None for name, worst in known.items()},
+    }
+    return Notice("round", run=run, fields=fields)
 
 
-@dataclass(frozen=True)
-class KeysChanged:
-    """These sites restarted, so their keys are new. ``attempt`` is the next one."""
-
-    run: str
-    attempt: int
-    sites: tuple[str, ...]
+def ledger_doubtful(run: str, site: str, reason: str) -> Notice:
+    """The head of a site's ledger was not countersigned, or the ledger is shorter than before. The site has its result."""
+    return Notice("ledger_doubtful", reason, "warning", run, site, {"reason": reason})
 
 
-@dataclass(frozen=True)
-class Stalled:
-    """The run waits until these sites reconnect, for at most ``seconds``."""
-
-    run: str
-    sites: tuple[str, ...]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class StepAnswered:
-    """All sites answered a step. ``report`` is the sites' report of the computation, which the coordinator cannot see."""
-
-    run: str
-    number: int
-    attempt: int
-    answered: int
-    report: Report
-
-
-@dataclass(frozen=True)
-class LedgerDoubtful:
-    """The head of a site's ledger could not be countersigned, or the ledger is shorter than before. The site has its result."""
-
-    run: str
-    site: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class RunEnded:
-    """How the run ended."""
-
-    run: str
-    outcome: Outcome
-    reason: str
+def run_ended(run: str, outcome: Outcome, reason: str) -> Notice:
+    return Notice("run_ended", told(outcome, reason), run=run, fields={"outcome": outcome.name, "reason": reason})
 
 
 # --- the service --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Listening:
-    """The coordinator accepts sessions."""
-
-    host: str
-    port: int
-    release: str
+def listening(host: str, port: int, release: str) -> Notice:
+    fields = {"host": host, "port": port, "release": release}
+    return Notice("listening", f"listening on {host}:{port}", fields=fields)
 
 
-@dataclass(frozen=True)
-class RunStarted:
-    """A run of this study was started; ``resumed``: begun again."""
-
-    run: str
-    study: str
-    resumed: bool
+def session_opened(site: str, release: str, until: str) -> Notice:
+    """``until``: the expiry of its certificate."""
+    text = f"{site} is connected{', with release ' * bool(release)}{release}"
+    return Notice("session_opened", text, site=site, fields={"release": release, "until": until})
 
 
-@dataclass(frozen=True)
-class CertificateExpires:
-    """A certificate of the authority or of the coordinator expires within a month, or a listed site has none; once a day."""
-
-    reason: str
+def session_ended(site: str, reason: str) -> Notice:
+    return Notice("session_ended", f"{site} disconnected: {reason}", site=site, fields={"reason": reason})
 
 
-@dataclass(frozen=True)
-class Reloaded:
-    """federation.toml was read again. The address and the timeouts change at the next start only."""
-
-    sites: tuple[str, ...]
-    max_concurrent_runs: int
+def session_rejected(site: str, reason: str) -> Notice:
+    return Notice("session_rejected", reason, "warning", site=site, fields={"reason": reason})
 
 
-@dataclass(frozen=True)
-class NotReloaded:
-    """federation.toml or a certificate has a fault; nothing was changed."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class ServiceDraining:
-    """The operator stops the service. These runs begin again at the next start."""
-
-    runs: tuple[str, ...]
+def access_denied(name: str, reason: str) -> Notice:
+    """The coordinator refused a certificate. Its ``name`` proves no site."""
+    text = f"rejected: {name or 'unknown peer'}: {reason}"
+    return Notice("access_denied", text, "warning", fields={"name": name, "reason": reason})
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """The service has ended."""
+def certificate_expires(reason: str) -> Notice:
+    return Notice("certificate_expires", reason, "warning")
 
 
-OfSessions: TypeAlias = SessionRejected | AccessDenied | SessionOpened | SessionEnded | Joined | Left | SiteDismissed
-OfPlans: TypeAlias = RunBegan | AnswersInClear | RunTakenUp | PlanSent | PlanAcceptedBy | ApprovalAwaited | Approved
-OfSteps: TypeAlias = GoingOnWithout | MembersAre | KeysChanged | Stalled | StepAnswered | LedgerDoubtful | RunEnded
-OfService: TypeAlias = Listening | RunStarted | CertificateExpires | Reloaded | NotReloaded | ServiceDraining | Stopped
-Notice: TypeAlias = OfSessions | OfPlans | OfSteps | OfService
-_BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Notice)}
+def reloaded(sites: tuple[str, ...], limit: int) -> Notice:
+    text = f"configuration reloaded: {len(sites)} sites, max_concurrent_runs = {limit}"
+    return Notice("reloaded", text, fields={"sites": sites, "max_concurrent_runs": limit})
 
 
-def to_fields(notice: Notice) -> dict[str, Any]:
-    """The fields of a notice as plain values, without the sites' report, which has its own table."""
-    plain = {f.name: getattr(notice, f.name) for f in fields(notice) if f.name != "report"}
-    return {name: value.name if isinstance(value, Outcome) else value for name, value in plain.items()}
+def not_reloaded(reason: str) -> Notice:
+    return Notice("not_reloaded", f"configuration not reloaded: {reason}", "warning", fields={"reason": reason})
 
 
-def from_fields(kind: str, plain: Mapping[str, Any]) -> Notice | None:
-    """The inverse of `to_fields`; None for an unknown kind of notice."""
-    if (notice := _BY_NAME.get(kind)) is None or kind == "StepAnswered":
-        return None
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
-    if "outcome" in values:
-        values["outcome"] = Outcome[str(values["outcome"])]
-    made: Notice = notice(**values)
-    return made
+def draining(runs: tuple[str, ...]) -> Notice:
+    return Notice("draining", f"draining{': ' * bool(runs)}{', '.join(runs)}", fields={"runs": runs})
+
+
+def stopped() -> Notice:
+    return Notice("stopped")
+
+
+def _limited(name: str, text: str, run: str, seconds: float, level: Level = "info", **fields: Any) -> Notice:
+    """A notice of a wait, with its timeout."""
+    limit = None if isinf(seconds) else seconds
+    until = "no timeout" if limit is None else f"timeout {limit:g} s"
+    return Notice(name, f"{text} ({until})", level, run, fields={**fields, "seconds": limit})

@@ -51,7 +51,7 @@ def _step(update: RunUpdate) -> None:
     summed = sum(answer.words is not None for answer in answers.values())
     report = answers[run.participants[0]].report
     update.record(StepDone(run.done, run.attempt, summed, report))
-    update.notify(notices.StepAnswered(run.name, run.done, run.attempt, summed, report))
+    update.notify(notices.step_answered(run.name, run.done, run.attempt, summed, report))
     update.change(done=run.done + 1)
     if report.outcome:
         ending.end(update, Outcome[report.outcome], report.reason)
@@ -117,7 +117,7 @@ def out_of_time(update: RunUpdate, _event: DeadlinePassed) -> None:
     if _drop_missing(update):
         return
     update.take(Transition.STALLED)
-    update.notify(notices.Stalled(update.run.name, update.run.awaited, update.run.timeouts.stall))
+    update.notify(notices.stalled(update.run.name, update.run.awaited, update.run.timeouts.stall))
     update.deadline(update.run.timeouts.stall)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from coordinator.driver import RecordSink, Timing
-from coordinator.machine import notices as n
 from coordinator.machine.records import Record
+from coreg_core.protocol.notice import Notice
 from coreg_wire.terminal.metrics_server import listen
 
 _SECONDS = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -23,57 +23,49 @@ class Metrics:
     """An observer that counts notices."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self._study: dict[str, str] = {}
         self._round: dict[str, int] = {}
-        study = ["study"]
-        self._steps = Counter("coreg_steps", "Steps answered by every site", study, registry=registry)
-        self._rounds = Counter("coreg_rounds", "Complete rounds, sweeps included", study, registry=registry)
-        self._seconds = Histogram(
-            "coreg_step_seconds",
-            "Seconds from a step to its last answer, by phase",
-            ["study", "phase"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._written = Histogram(
-            "coreg_store_seconds", "Writing a record to the run store", buckets=_SECONDS, registry=registry
-        )
-        self._bytes = Counter("coreg_bytes", "Frames on the wire", ["direction"], registry=registry)
-        self._residual = Gauge(
-            "coreg_residual", "Residual of the last verified round, worst column", study, registry=registry
-        )
-        self._gap = Gauge("coreg_gap", "Gap of the last verified round, worst column", study, registry=registry)
-        self._begun = Counter("coreg_runs_begun", "Runs begun, or begun again", study, registry=registry)
-        self._over = Counter("coreg_runs_finished", "Runs finished", ["study", "stop"], registry=registry)
-        self._stalled = Counter("coreg_stalls", "Times that a run waited for missing sites", study, registry=registry)
+        self._unapproved = set[str]()
         self._sites: frozenset[str] | None = None  # those of the list, once it is known
-        self._connected = Gauge(
-            "coreg_site_connected", "1 while the site's session is open", ["site"], registry=registry
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"coreg_{name}", meaning, labels, registry=self.registry)
+
+        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+            return Gauge(f"coreg_{name}", meaning, labels, registry=self.registry)
+
+        def histogram(name: str, meaning: str, *labels: str) -> Histogram:
+            return Histogram(f"coreg_{name}", meaning, labels, buckets=_SECONDS, registry=self.registry)
+
+        self._steps = counter("steps", "Steps answered by every site", "study")
+        self._rounds = counter("rounds", "Complete rounds, sweeps included", "study")
+        self._seconds = histogram("step_seconds", "Seconds from a step to its last answer, by phase", "study", "phase")
+        self._written = histogram("store_seconds", "Writing a record to the run store")
+        self._bytes = counter("bytes", "Frames on the wire", "direction")
+        self._figures = {
+            name: gauge(name, f"{name.title()} of the last verified round, worst column", "study")
+            for name in ("residual", "gap")
+        }
+        self._begun = counter("runs_begun", "Runs begun, or begun again", "study")
+        self._over = counter("runs_finished", "Runs finished", "study", "stop")
+        self._stalled = counter("stalls", "Times that a run waited for missing sites", "study")
+        self._connected = gauge("site_connected", "1 while the site's session is open", "site")
+        self._lost = counter("sessions_ended", "Sessions that ended", "site")
+        self._until = gauge("site_certificate_not_after_seconds", "A site's certificate's end", "site")
+        self._ends = gauge(
+            "certificate_not_after_seconds", "End of the server's and the authority's certificate", "what"
         )
-        self._lost = Counter("coreg_sessions_ended", "Sessions that ended", ["site"], registry=registry)
-        self._until = Gauge(
-            "coreg_site_certificate_not_after_seconds", "A site's certificate's end", ["site"], registry=registry
-        )
-        self._ends = Gauge(
-            "coreg_certificate_not_after_seconds",
-            "End of the server's and the authority's certificate",
-            ["what"],
-            registry=registry,
-        )
-        self._refused = Counter("coreg_refused", "Rejected certificates and sessions", ["what"], registry=registry)
+        self._refused = counter("refused", "Rejected certificates and sessions", "what")
         for what in ("certificate", "session"):
             self._refused.labels(what)
-        self._waiting = Gauge("coreg_queue_length", "Queued runs", registry=registry)
-        self._problems = Gauge("coreg_problems", "Files that could not be reloaded", registry=registry)
-        self._unapproved = set[str]()
-        self._approvals = Gauge(
-            "coreg_approvals_waiting", "Runs that wait for approval by a site's operator", registry=registry
-        )
+        self._waiting = gauge("queue_length", "Queued runs")
+        self._problems = gauge("problems", "Files that could not be reloaded")
+        self._approvals = gauge("approvals_waiting", "Runs that wait for approval by a site's operator")
         self._approvals.set_function(lambda: len(self._unapproved))
-        self._active = Gauge("coreg_runs_under_way", "Active runs", registry=registry)
-        self._store = Gauge("coreg_store_bytes", "Size of the run store and its log", registry=registry)
-        self._free = Gauge("coreg_store_free_bytes", "Free space on the run store's disk", registry=registry)
+        self._active = gauge("runs_under_way", "Active runs")
+        self._store = gauge("store_bytes", "Size of the run store and its log")
+        self._free = gauge("store_free_bytes", "Free space on the run store's disk")
 
     def listen(self, address: str) -> Callable[[], None]:
         return listen(address, self.registry)
@@ -110,12 +102,6 @@ class Metrics:
         for what, end in ends.items():
             self._ends.labels(what).set(end)
 
-    def began(self, run: str, study: str) -> None:
-        """A run started; its notices count under its study from now on."""
-        self._study[run] = study
-        self._begun.labels(study).inc()
-        self._stalled.labels(study)  # a counter without an initial value has no first increase
-
     def stock(self, waiting: int, active: int, store: Path) -> None:
         """Set the gauges of queue, runs and store."""
         self._waiting.set(waiting)
@@ -124,42 +110,46 @@ class Metrics:
         self._store.set(sum(path.stat().st_size for path in beside if path.exists()))
         self._free.set(shutil.disk_usage(store.parent).free)
 
-    def notice(self, notice: n.Notice, measured: Timing) -> None:
-        match notice:
-            case n.ApprovalAwaited(run=run):
+    def notice(self, notice: Notice) -> None:
+        run, site, fields = notice.run, notice.site, notice.fields
+        study = self._study.get(run, "")
+        match notice.name:
+            case "run_began":
+                self._study[run] = study = fields["study"]
+                self._begun.labels(study).inc()
+                self._stalled.labels(study)  # a counter without an initial value has no first increase
+            case "approval_awaited":
                 self._unapproved.add(run)
-            case n.StepAnswered(run=run, report=report):
+            case "round":
                 self._unapproved.discard(run)
-                study = self._study.get(run, "")
                 self._steps.labels(study).inc()
-                self._seconds.labels(study, report.phase).observe(measured.seconds)
-                self._bytes.labels("sent").inc(measured.bytes_sent)
-                self._bytes.labels("received").inc(measured.bytes_received)
+                self._seconds.labels(study, fields["phase"]).observe(fields["seconds"])
+                for direction in ("sent", "received"):
+                    self._bytes.labels(direction).inc(fields[f"bytes_{direction}"])
                 # An interrupted attempt and the next one both count.
-                self._rounds.labels(study).inc(max(0, report.round - self._round.get(run, 0)))
-                self._round[run] = report.round
-                for gauge, figures in ((self._residual, report.residual), (self._gap, report.gap)):
-                    if report.verified and max(figures, default=-1.0) >= 0.0:  # -1 is none
-                        gauge.labels(study).set(max(figures))
-            case n.RunEnded(run=run, outcome=outcome):
+                self._rounds.labels(study).inc(max(0, fields["round"] - self._round.get(run, 0)))
+                self._round[run] = fields["round"]
+                for name, gauge in self._figures.items():
+                    if fields["verified"] and fields[name] is not None:
+                        gauge.labels(study).set(fields[name])
+            case "run_ended":
                 self._unapproved.discard(run)
                 self._round.pop(run, None)
-                self._over.labels(self._study.pop(run, ""), outcome.name).inc()
-            case n.Stalled(run=run):
-                self._stalled.labels(self._study.get(run, "")).inc()
-            case n.SessionOpened(site=site, until=until):
+                self._over.labels(self._study.pop(run, ""), fields["outcome"]).inc()
+            case "stalled":
+                self._stalled.labels(study).inc()
+            case "session_opened":
                 self._connected.labels(site).set(1)
-                if until:
-                    self._until.labels(site).set(dt.datetime.fromisoformat(until).timestamp())
-            case n.SessionEnded(site=site):
-                if (
-                    self._sites is None or site in self._sites
-                ):  # else it was removed from the list, and an alert would never end
+                if fields["until"]:
+                    self._until.labels(site).set(dt.datetime.fromisoformat(fields["until"]).timestamp())
+            case "session_ended":
+                # A site that was removed from the list has no metric: an alert on it would never end.
+                if self._sites is None or site in self._sites:
                     self._connected.labels(site).set(0)
                 self._lost.labels(site).inc()
-            case n.AccessDenied():
+            case "access_denied":
                 self._refused.labels("certificate").inc()
-            case n.SessionRejected():
+            case "session_rejected":
                 self._refused.labels("session").inc()
             case _:
                 pass

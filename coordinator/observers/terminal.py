@@ -2,29 +2,20 @@
 
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from coordinator.driver import Timing
 from coordinator.machine.events import Finish
-from coordinator.machine.notices import (
-    Notice,
-    RunEnded,
-    RunStarted,
-    SessionEnded,
-    SessionOpened,
-    StepAnswered,
-    Stopped,
-)
-from coordinator.machine.wording import message_for
-from coordinator.observers.lines import HEADINGS, PLAIN, Phases, cells, row
+from coordinator.observers.lines import HEADINGS, PLAIN, Phases, cells
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import told
 from coreg_core.protocol.plan import Agreement, Plan
 
 # `finished` shows the end with its figures. The others repeat a notice of the run.
-_UNSHOWN = (RunEnded, RunStarted, SessionOpened, SessionEnded, Stopped)
+_UNSHOWN = ("run_ended", "session_opened", "session_ended")
 
 
 class Plain:
@@ -32,8 +23,6 @@ class Plain:
 
     def __init__(self) -> None:
         self._headed = False
-        self._rounds = 0
-        self._last: dict[str, Any] | None = None
         self._headings: list[str] = []
         self._phases = Phases()
 
@@ -41,23 +30,21 @@ class Plain:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
-    def notice(self, notice: Notice, measured: Timing) -> None:
-        """Print a table row for a finished step, and a line for any other notice."""
-        if isinstance(notice, StepAnswered):
-            values = row(notice, measured)
-            if notice.report.verified or self._last is None:
-                self._rounds, self._last = notice.report.round, values
+    def notice(self, notice: Notice) -> None:
+        """Print a table row for a finished step, and the sentence of any other notice."""
+        if notice.name == "round":
+            step = notice.fields
             # Rounds without a phase follow the preliminary ones of an agreement.
-            phase = values.get("phase") or ("training" if self._headings == ["preliminary"] else "")
+            phase = step["phase"] or ("training" if self._headings == ["preliminary"] else "")
             if phase and phase not in self._headings:
                 self._headings.append(phase)
                 self._heading(phase)
-            self._phases.add(values)
-            self._row(values)
-        elif not isinstance(notice, _UNSHOWN):
-            self._print(message_for(notice))
+            self._phases.add(step)
+            self._row(step)
+        elif notice.text and notice.name not in _UNSHOWN:
+            self._print(notice.text)
 
-    def _row(self, values: dict[str, Any]) -> None:
+    def _row(self, values: Mapping[str, Any]) -> None:
         if not self._headed:
             self._headed = True
             self._print(PLAIN.format(*HEADINGS))
@@ -69,18 +56,18 @@ class Plain:
     def finished(self, end: Finish, show: str) -> None:
         """Print the outcome, its meaning and the next command."""
         self._print(told(end.outcome, end.reason))
-        if self._last is not None and (certified := self._certified(self._last)):
+        if self._phases.last is not None and (certified := self._certified(self._phases.last)):
             self._print(certified)
         for line in self._phases.lines():
             self._print(line)
         self._print(f"show this run again: {show}")
 
-    def _certified(self, last: dict[str, Any]) -> str:
+    def _certified(self, last: Mapping[str, Any]) -> str:
         if last["gap"] is None and last["residual"] is None:
-            return f"{self._rounds} rounds" if self._rounds else ""
+            return f"{last['round']} rounds" if last["round"] else ""
         figures = [f"{name} {last[name]:.0e}" for name in ("residual", "gap") if last[name] is not None]
         certified = "certified" if last["verified"] else "estimated"
-        return f"{certified}: {', '.join(figures)} (to a power of ten), after {self._rounds} rounds"
+        return f"{certified}: {', '.join(figures)} (to a power of ten), after {last['round']} rounds"
 
     def close(self) -> None:
         """Nothing to release."""
@@ -94,11 +81,8 @@ class ProgressBar(Plain):
 
     def __init__(self, plan: Plan, console: Console | None = None):
         super().__init__()
-        match plan.objective:
-            case Agreement():
-                self._figure, tolerance = "gap", plan.iteration.tolerance
-            case _:
-                self._figure, tolerance = "residual", 1.0
+        agreement = isinstance(plan.objective, Agreement)
+        self._figure, tolerance = ("gap", plan.iteration.tolerance) if agreement else ("residual", 1.0)
         self._decades = -math.log10(tolerance) if 0.0 < tolerance < 1.0 else None
         self._first = 0.0
         columns = (
@@ -114,13 +98,13 @@ class ProgressBar(Plain):
     def _print(self, text: str) -> None:
         self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def _row(self, values: dict[str, Any]) -> None:
+    def _row(self, values: Mapping[str, Any]) -> None:
         now, residual = values[self._figure], values["residual"]
         seen = f"round {values['round']}" + ("" if residual is None else f", residual {residual:.0e}")
         if now:
             self._first = max(self._first, now)
             self._bar.update(self._task, completed=math.log10(self._first / now))
-        self._bar.update(self._task, description=values.get("phase") or "training", seen=seen)
+        self._bar.update(self._task, description=values["phase"] or "training", seen=seen)
 
     def _heading(self, phase: str) -> None:
         """Each phase begins a bar of its own."""

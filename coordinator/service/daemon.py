@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config.federation_toml import Configuration, read_configuration
-from coordinator.driver import Observer, Timing, drive
+from coordinator.driver import Observer, drive
 from coordinator.machine import notices
 from coordinator.machine.events import (
     Draining,
@@ -36,6 +36,7 @@ from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
 from coreg_core.errors import CoregError, StorageError
 from coreg_core.protocol.messages import Fetched, Hello, Renewed, ToSite
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.files.wake_up import WakeUp
@@ -102,7 +103,7 @@ class Daemon:
         self.metrics = Metrics()
         self._path, self._configuration, self._options, self._access = path, configuration, options, access
         self._store, self._history, self._status = store, history, status
-        self._observers: tuple[Observer, ...] = (*observers, self.metrics)
+        self._observers: tuple[Observer, ...] = (*observers, self.metrics.notice)
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
         # Before any plan, so that a site finds out that its ledger is an older copy before it answers.
         self._transport.greetings = self._greetings
@@ -140,7 +141,7 @@ class Daemon:
             self._emit = emit
             on_signals(self._stop, self._reload)
             host, port = service.listen.rpartition(":")[0], self._transport.port
-            self._notify(notices.Listening(host, port, release()))
+            self.notice(notices.listening(host, port, release()))
             self.metrics.certificates(self._access.ends())
             if self._options.port_file is not None:
                 self._options.port_file.write_text(f"{port}\n", encoding="ascii")
@@ -152,7 +153,7 @@ class Daemon:
                 (self._federation, [ReadQueue()]),
                 self._transport,
                 self.metrics.timed(self._store),
-                self,
+                self.notice,
                 queue=self._store,
                 countersign=self._countersign,
                 report=None if only is None else only.run,
@@ -164,7 +165,7 @@ class Daemon:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._notify(notices.Stopped())
+            self.notice(notices.stopped())
             with suppress(CoregError):  # the store may be what failed
                 self._flush()
                 self._status.all_ended(timestamp())
@@ -175,34 +176,26 @@ class Daemon:
 
     # --- callbacks of the driver ----------------------------------------------------------------------------------
 
-    def notice(self, notice: notices.Notice, measured: Timing) -> None:
+    def notice(self, notice: Notice) -> None:
         """Pass the notice on, record it, and update the sites' status."""
         for observer in self._observers:
-            observer.notice(notice, measured)
-        at, listed = timestamp(), self._federation.sites
+            observer(notice)
+        at, fields, site = timestamp(), notice.fields, notice.site or notice.fields.get("name", "")
         self._history.add(notice, at)
-        match notice:
-            case notices.SessionOpened(site, told, until):
-                self._attendance.append(lambda: self._status.opened(site, told, until, at))
-            case notices.SessionEnded(site, _):
+        match notice.name:
+            case "session_opened":
+                self._attendance.append(lambda: self._status.opened(site, fields["release"], fields["until"], at))
+            case "session_ended":
                 self._attendance.append(lambda: self._status.ended(site, at))
             # Without TLS a name can be invented: the table would grow without limit.
-            case notices.AccessDenied(site, reason) | notices.SessionRejected(site, reason) if site and (
-                site in listed or not self._options.insecure
+            case "access_denied" | "session_rejected" if site and (
+                site in self._federation.sites or not self._options.insecure
             ):
-                self._attendance.append(lambda: self._status.rejected(site, reason, at))
-            case _:
-                pass
+                self._attendance.append(lambda: self._status.rejected(site, fields["reason"], at))
         self._dirty.set()
 
     def _changed(self, federation: Federation) -> None:
-        before, self._federation = self._federation, federation
-        for name in federation.runs.keys() - before.runs.keys():
-            run = federation.runs[name]
-            if run in federation.computing:
-                self.metrics.began(name, run.plan.study)
-                resumed = run.attempt > 0
-                self._notify(notices.RunStarted(name, run.plan.study, resumed))
+        self._federation = federation
         assert federation.scheduler is not None
         self.metrics.stock(len(federation.scheduler.waiting), len(federation.computing), self._store.path)
 
@@ -226,9 +219,6 @@ class Daemon:
                 found.append(last)
             found += [end for run in hello.runs if (end := self._store.end_for(run, site)) is not None]
         return found
-
-    def _notify(self, notice: notices.Notice) -> None:
-        self.notice(notice, Timing())
 
     # --- tasks and the status -------------------------------------------------------------------------------------
 
@@ -255,7 +245,7 @@ class Daemon:
         while True:
             now = asyncio.get_running_loop().time()
             for warning in await asyncio.to_thread(self._access.expiring, now, self._federation.sites):
-                self._notify(notices.CertificateExpires(warning))
+                self.notice(notices.certificate_expires(warning))
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._rung()  # for processes whose wake-up does not arrive, on another host or in another container
@@ -278,7 +268,7 @@ class Daemon:
 
     def _not_reloaded(self, what: str, reason: str) -> None:
         self._faults[what] = reason
-        self._notify(notices.NotReloaded(reason))
+        self.notice(notices.not_reloaded(reason))
 
     def _set_status(self, state: str) -> None:
         federation, scheduler = self._federation, self._federation.scheduler
@@ -313,7 +303,7 @@ class Daemon:
             self._emit(Interrupted())
             return
         self._draining = True
-        self._notify(notices.ServiceDraining(tuple(sorted(run.name for run in self._federation.computing))))
+        self.notice(notices.draining(tuple(sorted(run.name for run in self._federation.computing))))
         self._emit(Draining())
 
     def _reload(self) -> None:
@@ -330,7 +320,7 @@ class Daemon:
         self._check_sessions()
         self._emit(Reconfigured(sites, limit))
         self.metrics.certificates(self._access.ends())
-        self._notify(notices.Reloaded(sites, limit))
+        self.notice(notices.reloaded(sites, limit))
 
 
 @contextmanager

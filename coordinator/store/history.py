@@ -2,21 +2,13 @@
 
 import json
 import threading
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from coordinator.machine.notices import Notice, StepAnswered, from_fields, to_fields
 from coordinator.store.schema import Tables
+from coreg_core.protocol.notice import Notice
 
 MAX_NOTICES = 5000  # older ones are deleted
-
-
-@dataclass(frozen=True)
-class NoticeRow:
-    """A notice and its time."""
-
-    at: str
-    notice: Notice
 
 
 class History(Tables):
@@ -24,14 +16,13 @@ class History(Tables):
 
     def __init__(self, path: Path, *, read_only: bool = False):
         super().__init__(path, read_only=read_only)
-        self._lock, self._added = threading.Lock(), list[tuple[str, str, str, str]]()
+        self._lock, self._added = threading.Lock(), list[tuple[str, str, str]]()
 
     def add(self, notice: Notice, at: str) -> None:
-        """Record a notice, except answered steps, which are in the table of rounds."""
-        if not isinstance(notice, StepAnswered):
+        """Record a notice that has a sentence. Answered steps have none: they are in the table of rounds."""
+        if notice.text:
             with self._lock:
-                row = (at, getattr(notice, "run", ""), type(notice).__name__, json.dumps(to_fields(notice)))
-                self._added.append(row)
+                self._added.append((at, notice.run, json.dumps(notice.to_dict())))
 
     def flush(self) -> None:
         """Write the collected notices."""
@@ -39,17 +30,13 @@ class History(Tables):
             added, self._added = self._added, []
         if added:
             with self.transaction(durable=False):
-                self._db.executemany("insert into notices (at, run, kind, fields) values (?, ?, ?, ?)", added)
+                self._db.executemany("insert into notices (at, run, notice) values (?, ?, ?)", added)
                 self._db.execute(
                     "delete from notices where number <= (select max(number) from notices) - ?", (MAX_NOTICES,)
                 )
 
-    def notices(self, run: str | None = None, limit: int = 50) -> list[NoticeRow]:
-        """The latest notices of one run or of all runs, newest first."""
+    def notices(self, run: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
+        """The latest notices of one run or of all runs as JSON objects with their time ``at``, newest first."""
         with self.reading():
-            rows = self._db.execute(
-                "select at, kind, fields from notices where ?1 is null or run = ?1 order by number desc limit ?2",
-                (run, limit),
-            ).fetchall()
-            found = [(r["at"], from_fields(r["kind"], json.loads(r["fields"]))) for r in rows]
-            return [NoticeRow(at, notice) for at, notice in found if notice is not None]
+            query = "select at, notice from notices where ?1 is null or run = ?1 order by number desc limit ?2"
+            return [{"at": at, **json.loads(notice)} for at, notice in self._db.execute(query, (run, limit)).fetchall()]

@@ -29,7 +29,7 @@ create table checkpoints (
     primary key (run, site, lines)
 );
 create table notices (
-    number integer primary key, run text not null, at text not null, kind text not null, fields text not null
+    number integer primary key, run text not null, at text not null, notice text not null
 );
 create table rounds (
     run text not null references runs, number integer not null, attempt integer not null, answered integer not null,

@@ -8,9 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from coordinator.machine.wording import is_warning, message_for
 from coordinator.observers.lines import Phases
-from coordinator.store.history import History, NoticeRow
+from coordinator.store.history import History
 from coordinator.store.queue import Queue
 from coordinator.store.status import SiteStatus, Status
 from coordinator.store.summaries import RunSummary, Summaries
@@ -106,7 +105,7 @@ def overview(path: Path) -> dict[str, Any]:
             "rows": [_progressed(db, row, earlier) for row in [*active, *over]],
             "total": len(rows),
             "soon": SOON,
-            "notices": shown(db.history.notices(limit=FIRST)),
+            "notices": db.history.notices(limit=FIRST),
         }
 
 
@@ -190,9 +189,9 @@ def study(path: Path, name: str) -> dict[str, Any]:
 def notices(path: Path, asked: dict[str, str]) -> dict[str, Any]:
     """The latest notices, or the warnings among them, that have the words of the search ``q``."""
     with _opened(path) as db:
-        found = shown(db.history.notices(limit=1000))
+        found = db.history.notices(limit=1000)
         words, only = asked.get("q", "").lower(), asked.get("only") == "warnings"
-        kept = [n for n in found if words in n["text"].lower() and (n["warning"] or not only)]
+        kept = [n for n in found if words in n["text"].lower() and (n["level"] == "warning" or not only)]
         return {"service": db.service, "notices": kept[:200], "found": len(kept), "asked": asked}
 
 
@@ -204,7 +203,7 @@ def one_run(path: Path, name: str) -> dict[str, Any]:
         summary, rounds = db.runs.show(name)
         phases = Phases()
         for r in rounds:
-            phases.add({**r, "bytes": r["bytes_sent"] + r["bytes_received"]})
+            phases.add(r)
         return {
             "service": db.service,
             "up": db.up,
@@ -216,7 +215,7 @@ def one_run(path: Path, name: str) -> dict[str, Any]:
             "rounds": rounds[-LATEST:][::-1],
             "earlier": max(0, len(rounds) - LATEST),
             **_spent(rounds),
-            "notices": shown(db.history.notices(summary.run, NOTICES)),
+            "notices": db.history.notices(summary.run, NOTICES),
         }
 
 
@@ -238,21 +237,6 @@ def compared(path: Path, names: list[str]) -> dict[str, Any]:
             "differ": differ,
             "chart": charts.side_by_side(drawn),
         }
-
-
-def shown(rows: Iterable[NoticeRow]) -> list[dict[str, Any]]:
-    """Notices with their texts, without notices that have none."""
-    worded = [(row, message_for(row.notice)) for row in rows]
-    return [
-        {
-            "at": row.at,
-            "warning": is_warning(row.notice),
-            "text": text,
-            "run": getattr(row.notice, "run", ""),
-        }
-        for row, text in worded
-        if text
-    ]
 
 
 def plan_rows(plan: dict[str, Any]) -> list[tuple[str, str]]:

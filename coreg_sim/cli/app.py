@@ -43,6 +43,7 @@ def tables(
 ) -> None:
     """Write the tables of the demonstration. They are scikit-learn's diabetes study, split over three sites."""
     from coreg_sim import tables as written
+    from site_agent.config.starter import POLICY
 
     directory.mkdir(parents=True, exist_ok=True)
     data = written.write_tables(directory, seed, partly_shared=partly_shared)
@@ -53,7 +54,7 @@ def tables(
             directory / "federation.toml": written.federation_toml("agreement", sorted(data.tables)),
             directory / "joined.toml": written.federation_toml("additive", sorted(data.tables)),
             directory / "align.toml": written.ALIGN,
-            directory / "policy.toml": written.POLICY,
+            directory / "policy.toml": POLICY,
         }
     )
     for path, text in texts.items():

@@ -2,16 +2,15 @@
 
 import typer
 
-from coordinator.driver import Timing
-from coordinator.machine.notices import Left, Notice, StepAnswered
-from coordinator.observers.lines import HEADINGS, PLAIN, cells, row
+from coordinator.observers.lines import HEADINGS, PLAIN, cells
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import UsageError
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import exit_code, told
 from coreg_core.protocol.plan import Additive, Agreement, Iteration, plan_fault
 from coreg_sim.cli import figures
 from coreg_sim.cli import options as o
-from coreg_sim.federation.simulate import Steps, plan_for, simulate
+from coreg_sim.federation.simulate import plan_for, simulate
 from coreg_wire.terminal import output
 
 OPTIONS = {
@@ -20,27 +19,25 @@ OPTIONS = {
 }
 
 
-class _Printing(Steps):
+class _Printing:
     """Prints one row for each answered question."""
 
     def __init__(self, *, as_json: bool):
-        super().__init__()
         self._as_json, self._lost = as_json, False
         if not as_json:
             typer.echo(PLAIN.format(*HEADINGS))
 
-    def notice(self, notice: Notice, measured: Timing) -> None:
-        super().notice(notice, measured)
-        if isinstance(notice, Left) and notice.lost and not self._lost:
-            typer.echo(f"{notice.site} and all sites of its process: {notice.reason}", err=True)
-        self._lost = isinstance(notice, Left)  # hundreds of sites can be lost at once, so print one line
-        if not isinstance(notice, StepAnswered):
+    def __call__(self, notice: Notice) -> None:
+        left = notice.name == "left"
+        if left and notice.fields["lost"] and not self._lost:
+            typer.echo(f"{notice.site} and all sites of its process: {notice.fields['reason']}", err=True)
+        self._lost = left  # hundreds of sites can be lost at once, so print one line
+        if notice.name != "round":
             return
-        values = row(notice, measured)
         if self._as_json:
-            output.print_json({"event": "round", **values})
+            output.print_json(notice.to_dict())
         else:
-            typer.echo(PLAIN.format(*cells(values)))
+            typer.echo(PLAIN.format(*cells(notice.fields)))
 
 
 def run(

@@ -8,17 +8,15 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from coordinator.driver import NullSink, Timing, drive
+from coordinator.driver import NullSink, Observer, drive
 from coordinator.machine.federation import begin
-from coordinator.machine.notices import Notice, StepAnswered
 from coordinator.machine.phases import Timeouts
-from coordinator.machine.wording import message_for
 from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
 from coreg_core.agreement import objective as objectives
@@ -30,6 +28,7 @@ from coreg_core.errors import Refused
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.messages import PlanRefused, Proposal
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome, told
 from coreg_core.protocol.plan import Additive, Aggregation, Agreement, Iteration, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
@@ -43,20 +42,6 @@ Made = TypeVar("Made")
 # Effectively no timeout: a site that factors an exact view of 10⁴ instances is slow, not lost. The hosting detects a
 # process that dies.
 PATIENT = Timeouts(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
-
-
-@dataclass
-class Steps:
-    """An observer that keeps the steps, and the text of every other notice."""
-
-    taken: list[StepAnswered] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def notice(self, notice: Notice, measured: Timing) -> None:  # noqa: ARG002 - a simulation has no wire to time
-        if isinstance(notice, StepAnswered):
-            self.taken.append(notice)
-        else:
-            self.notes.append(message_for(notice))
 
 
 @dataclass(frozen=True)
@@ -142,7 +127,7 @@ class Simulated:
     outcome: Outcome
     reason: str
     results: tuple[SiteResult, ...]
-    taken: tuple[StepAnswered, ...]
+    taken: tuple[Notice, ...]
     numbers_sent: int
     bytes_sent: int
     seconds: float
@@ -182,7 +167,9 @@ class Simulated:
         return objective([s.local_objective for s in self.solutions], self.predictions, self.plan.couplings[0])
 
 
-def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, hosting: Hosting = in_process) -> Simulated:
+def simulate(
+    problem: Problem, plan: Plan, reporter: Observer | None = None, hosting: Hosting = in_process
+) -> Simulated:
     """Run the federation to its end.
 
     Parameters
@@ -192,7 +179,7 @@ def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, hostin
     plan
         the plan of a run: `plan_for(problem, objective, iteration)`.
     reporter
-        receives each answered step.
+        receives each notice of the coordinator.
     hosting
         where the sites live: `in_process`, or `coreg_sim.over_ray.OverRay`.
 
@@ -215,11 +202,18 @@ def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, hostin
         The sites could not be hosted.
     """
     pin_threads(plan.iteration.threads)
-    steps = reporter or Steps()
+    taken: list[Notice] = []
+
+    def observe(notice: Notice) -> None:
+        if notice.name == "round":
+            taken.append(notice)
+        if reporter is not None:
+            reporter(notice)
+
     started = time.perf_counter()
     with hosting(problem.sites) as hosted:
         traffic = hosted.transport.traffic
-        end = asyncio.run(drive(begin(plan, PATIENT), hosted.transport, NullSink(), steps))[plan.run]
+        end = asyncio.run(drive(begin(plan, PATIENT), hosted.transport, NullSink(), observe))[plan.run]
         if (failure := hosted.failure()) is not None:
             raise failure
         results: list[SiteResult | None] = [hosted.result(name) for name in plan.sites]
@@ -230,7 +224,7 @@ def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, hostin
     if len(trained) < len(results):
         raise Refused(told(end.outcome, end.reason))
     sent = traffic.sent + traffic.received
-    return Simulated(plan, end.outcome, end.reason, trained, tuple(steps.taken), traffic.numbers, sent, seconds)
+    return Simulated(plan, end.outcome, end.reason, trained, tuple(taken), traffic.numbers, sent, seconds)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ import numpy as np
 from coreg_core.estimators import AdditiveRegressor, CoRLSR
 from coreg_core.protocol.plan import Additive
 from coreg_sim.federation.simulate import rmse
-from coreg_sim.tables import COUPLING, ID, LABELLED, MODELS, POLICY, SITES, TARGET, DemoData, federation_toml
+from coreg_sim.tables import COUPLING, ID, LABELLED, MODELS, SITES, TARGET, DemoData, federation_toml
 from examples.demo.processes import enrol, run, together
+from site_agent.config.starter import POLICY
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.data.tables import read_table

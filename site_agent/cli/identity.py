@@ -13,8 +13,8 @@ from coreg_wire.identity.spoken import words
 from coreg_wire.terminal.command_line import as_owner
 from coreg_wire.terminal.output import print_json
 from site_agent.cli.service import JsonOption
+from site_agent.config.starter import POLICY, agent_toml
 from site_agent.identity.identity import certificate_in, check_identity, enrol, install
-from site_agent.policy.presets import Preset, files_of
 
 IdentityOption = Annotated[
     Path,
@@ -138,13 +138,6 @@ def peers(
 
 
 def init(
-    preset: Annotated[
-        Preset,
-        typer.Option(
-            "--preset",
-            help="strict: members learn sums only. partners: a member can compute this site's predictions for shared rows.",
-        ),
-    ],
     policy: Annotated[Path, typer.Option("--policy", envvar="COREG_POLICY", help="The policy to write.")] = Path(
         "policy.toml"
     ),
@@ -154,8 +147,8 @@ def init(
     service: Annotated[bool, typer.Option("--service", help="For `serve`: a section for each data set.")] = False,
 ) -> None:
     """Write a commented agent.toml and policy.toml. Existing files stay unchanged."""
-    agent, consent = files_of(preset, os.path.relpath(policy, config.parent), service=service)
-    written = [path for path, text in ((config, agent), (policy, consent)) if _created(path, text)]
+    agent = agent_toml(os.path.relpath(policy, config.parent), service=service)
+    written = [path for path, text in ((config, agent), (policy, POLICY)) if _created(path, text)]
     if not written:
         raise UsageError(
             f"{config} and {policy} exist already and stay unchanged. Give other paths (--config, --policy)."

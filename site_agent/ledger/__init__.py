@@ -10,14 +10,13 @@ from site_agent.ledger.entries import Disclosed
 from site_agent.ledger.files import GENESIS, read_ledger
 from site_agent.ledger.replay import remember
 from site_agent.ledger.signing import HeadSigner
-from site_agent.ledger.writer import Ledger, operators_of
+from site_agent.ledger.writer import Ledger
 
 __all__ = [
     "GENESIS",
     "Disclosed",
     "HeadSigner",
     "Ledger",
-    "operators_of",
     "read_ledger",
     "remember",
 ]

@@ -23,7 +23,6 @@ from coreg_wire.files.disk import AppendFile, Disk
 from coreg_wire.files.locks import exclusive
 from site_agent.ledger.entries import Disclosed, countersigned, entry_for
 from site_agent.ledger.files import read_lines
-from site_agent.ledger.operators import OperatorRecords
 from site_agent.ledger.replay import remember
 from site_agent.ledger.row_sets import RowSetFiles
 from site_agent.ledger.scored import ScoredFile
@@ -66,7 +65,6 @@ class Ledger:
         self._lock = threading.Lock()  # several runs write to one chain
         self.sent: dict[str, Disclosed] = {}
         self.label_bearing = Disclosed(0, 0)  # vectors that depend on labels
-        self.operators = operators_of(path, disk)
         self.row_sets = RowSetFiles(path.with_suffix(".rows"), disk)
         self.scored = ScoredFile(path.with_suffix(".scored"), disk)
         self.promises = Promises()  # sets of sites reserved by open runs of this process
@@ -229,11 +227,6 @@ class Ledger:
         if hasattr(self, "_file"):
             self._file.close()
         self._held.close()
-
-
-def operators_of(path: Path, disk: Disk | None = None) -> OperatorRecords:
-    """The records of operators of the ledger at this path."""
-    return OperatorRecords(path.with_suffix(".operators"), disk)
 
 
 def _time(at: dt.datetime) -> str:

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, FromSite, Proposal, Step, ToSite
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from site_agent.machine.notices import Notice
 
 RunMessage: TypeAlias = Proposal | Step | Finished | Dismissed
 

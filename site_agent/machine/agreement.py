@@ -15,8 +15,8 @@ from coreg_core.kernels.leave_one_out import some_rows
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Plan
-from site_agent.machine.factoring import FACTOR_MEMORY, data_digest, factor, many_labels, units
-from site_agent.machine.leverage import share_of_one_label
+from site_agent.machine.factoring import data_digest, factor, many_labels, units
+from site_agent.machine.leverage import LABEL_SHARE_MAX, share_of_one_label
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.site_data import PrivateData
 
@@ -41,8 +41,7 @@ class AgreementJob:
         objective: Agreement,
         data: PrivateData,
         pin_threads: Callable[[int], int],
-        factor_memory: float = FACTOR_MEMORY,
-        label_share_max: float = 1.0,
+        label_share_max: float = LABEL_SHARE_MAX,
     ):
         pin_threads(plan.iteration.threads)
         self.plan, self.objective, self.data = plan, objective, data
@@ -64,7 +63,7 @@ class AgreementJob:
             raise BadData("the squares of the labels are too small for float64. Scale the labels by a power of ten.")
         try:
             with np.errstate(all="ignore"):  # an overflow raises BadData below
-                self.view: View = factor(objective, data, self._y, factor_memory)
+                self.view: View = factor(objective, data, self._y)
                 self._bound, self._norm = self.view.bound("tight"), float(self._y @ self._y)
                 alone = self.view.respond(np.zeros((m, 1)), np.zeros(1))
         except MemoryError:
@@ -105,8 +104,8 @@ class AgreementJob:
                 return values, ()
 
     def _require_hidden_labels(self, weights: Arr) -> None:
-        """Check `label_share_max` before the first answer that depends on a label."""
-        if self.plan.masked and self._label_share_max < 1.0:
+        """Check the share before the first answer that depends on a label."""
+        if self.plan.masked:
             share = share_of_one_label(self.view, self.data, weights.tolist(), self._n_sites)
             if share > self._label_share_max:
                 raise Refused(too_much_of_one_label(self._label_share_max))
@@ -168,8 +167,7 @@ class AgreementJob:
 def too_much_of_one_label(most: float) -> str:
     """The refusal without the site's own share, because that depends on its rows."""
     return (
-        "against this site's policy: at some shared instance, one label of this site would make up more than "
-        f"label_share_max = {most:g} of the variance of the sum, which masks cannot hide. Use a smaller coupling, a wider "
-        "kernel, a larger ridge, or shared instances other than this site's labelled rows. Or its operator raises "
-        "label_share_max in policy.toml."
+        f"at some shared instance, one label of this site would make up more than {most:g} of the variance of the sum, which "
+        "masks cannot hide. Use a smaller coupling, a wider kernel, a larger ridge, or shared instances other than this site's "
+        "labelled rows."
     )

@@ -127,14 +127,34 @@ def _computable(request: Request) -> str:
             )
         case Scoring():
             return "the sum of the parts, which is the score"
-        case Agreement(coupling=couplings):
-            found = (
-                "the sums; by algebra, nothing of a single site"
-                if len(couplings) == 1
-                else "this site's predictions for the shared instances, by combining sums of several steps"
-            )
+        case Agreement() as terms:
             beside = "; about as well as the joined scores predict them: the labels of"
-            return found + f"{beside} {request.both} labelled individuals that are shared" * bool(request.both)
+            span = "; whether a guessed column is a combination of all sites' columns, because the kernel is linear"
+            return (
+                _separable(request.plan, terms)
+                + span * ("linear" in (terms.form, terms.kernel))
+                + f"{beside} {request.both} labelled individuals that are shared" * bool(request.both)
+            )
+
+
+def _separable(plan: Plan, terms: Agreement) -> str:
+    """Whether sums can be separated into sites: docs/concepts/threat-model.md, "Members of an agreement"."""
+    causes = [
+        cause
+        for holds, cause in (
+            (plan.membership.min_sites < 3, "sums over two sites"),
+            (plan.privacy.membership_changes, "sums over several sets of sites"),
+            (len(terms.coupling) > 1, "a path of couplings"),
+            (plan.iteration.name == "block-coordinate-descent", "Algorithm 1"),
+        )
+        if holds
+    ]
+    if causes:
+        return f"this site's predictions for the shared instances ({', '.join(causes)})"
+    return (
+        "the sums; by algebra, nothing of a single site, unless another run with other terms, rows or labels sums the same "
+        "instances"
+    )
 
 
 def _numbers(request: Request) -> int:

@@ -24,7 +24,7 @@ def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
             return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
 
 
-# GiB of factors that an agent keeps in the exact form, if policy.toml has no other limit.
+# GiB of factors that an agent keeps in the exact form.
 FACTOR_MEMORY = 4.0
 
 
@@ -86,8 +86,8 @@ def _require_room(n_weights: int, n: int, m: int, factor_memory: float) -> None:
     if 0 < (fit := int((factor_memory - labelled) / each) if each else 0) < factors:
         serves.append(f"at most {fit} coupling{'s' * (fit > 1)} in a run")
     raise BadData(
-        f'form = "exact" needs {needed:,.3g} GiB of factors ({" and ".join(parts)}). This agent grants {factor_memory:g} GiB. '
-        f"Use {', '.join(serves)}, or raise factor_memory in this site's policy.toml."
+        f'form = "exact" needs {needed:,.3g} GiB of factors ({" and ".join(parts)}). An agent has at most {factor_memory:g} GiB '
+        f"for them. Use {' or '.join(serves)}."
     )
 
 

@@ -20,6 +20,7 @@ from site_agent.machine.site_data import PrivateData
 # The most entries of H that are computed in full. A larger H is reduced to instances equal to a labelled row and OTHERS more.
 MOST_ENTRIES = 4_000_000
 OTHERS = 500
+LABEL_SHARE_MAX = 0.95  # above it, every agent refuses the plan
 
 
 def share_of_one_label(view: View, data: PrivateData, weights: Iterable[float], n_sites: int) -> float:

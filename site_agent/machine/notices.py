@@ -1,49 +1,19 @@
 """Notices of an agent for console and log: a name, a sentence, and fields."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
 
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.protocol.messages import Proposal, Step, ToSite
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome, told
 from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
 
 IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"
 
 
-@dataclass(frozen=True)
-class Notice:
-    """One event of the agent.
-
-    Parameters
-    ----------
-    name
-        of the kind of notice; the event of a log line.
-    text
-        a sentence for the operator; can be empty.
-    warning
-        whether the operator should act.
-    private
-        it mentions this site's rows or models, so it is never logged.
-    work
-        the agent's work from now on, for a progress line.
-    fields
-        plain values.
-    """
-
-    name: str
-    text: str = ""
-    warning: bool = False
-    private: bool = False
-    work: str = ""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-
 def plan_received(plan: Plan) -> Notice:
-    fields = {"run": plan.run, "study": plan.study, "data": plan.data, "sites": " ".join(plan.sites)}
-    return Notice("plan", describe_plan(plan), work=describe_work(plan), fields=fields)
+    fields = {"study": plan.study, "data": plan.data, "sites": plan.sites}
+    return Notice("plan", describe_plan(plan), run=plan.run, work=describe_work(plan), fields=fields)
 
 
 def progressed(run: str, progress: Progress) -> Notice:
@@ -54,27 +24,27 @@ def progressed(run: str, progress: Progress) -> Notice:
     certified = "certified" if progress.verified else "estimated"
     columns = f": {'; '.join(known)} ({certified})" if any(known) else ""
     text = f"run {run}: round {progress.round}{columns}"
-    return Notice("progress", text, private=True, fields={"run": run, "round": progress.round})
+    return Notice("progress", text, run=run, private=True, fields={"round": progress.round})
 
 
 def aligned_so_far(run: str, portion: float) -> Notice:
     """For an operator's console alone: an alignment of large lists takes minutes."""
     text = f"aligning ids: {portion:.0%}"
-    return Notice("progress", private=True, work=text, fields={"run": run, "portion": round(portion, 2)})
+    return Notice("progress", run=run, private=True, work=text, fields={"portion": round(portion, 2)})
 
 
 def waiting_for_approval(run: str, study: str) -> Notice:
     text = f"run {run} waits for `coreg-agent approve {run}`, or `refuse`"
-    return Notice("waiting_for_approval", text, warning=True, fields={"run": run, "study": study})
+    return Notice("waiting_for_approval", text, "warning", run, fields={"study": study})
 
 
 def approved(run: str, study: str) -> Notice:
-    return Notice("approved", f"run {run}: approved", fields={"run": run, "study": study})
+    return Notice("approved", f"run {run}: approved", run=run, fields={"study": study})
 
 
 def refused(run: str, study: str, reason: str) -> Notice:
-    fields = {"run": run, "study": study, "stop": "REFUSED", "reason": reason}
-    return Notice("refused", f"run {run}: refused: {after_refusal(reason)}", warning=True, fields=fields)
+    fields = {"study": study, "stop": "REFUSED", "reason": reason}
+    return Notice("refused", f"run {run}: refused: {after_refusal(reason)}", "warning", run, fields=fields)
 
 
 def after_refusal(reason: str) -> str:
@@ -85,13 +55,13 @@ def after_refusal(reason: str) -> str:
 
 def dismissed(run: str, study: str, reason: str) -> Notice:
     text = f"this site does not take part in run {run}: {reason}"
-    return Notice("dismissed", text, warning=True, fields={"run": run, "study": study})
+    return Notice("dismissed", text, "warning", run, fields={"study": study})
 
 
 def run_over(plan: Plan | None, run: str, outcome: Outcome, reason: str, models: int) -> Notice:
     study, data = ("", "") if plan is None else (plan.study, plan.data)
-    fields = {"run": run, "study": study, "data": data, "stop": outcome.name, "models": models, "reason": reason}
-    return Notice("run_over", told(outcome, reason), fields=fields)
+    fields = {"study": study, "data": data, "stop": outcome.name, "models": models, "reason": reason}
+    return Notice("run_over", told(outcome, reason), run=run, fields=fields)
 
 
 def finding(text: str) -> Notice:
@@ -102,7 +72,7 @@ def finding(text: str) -> Notice:
 def aligned(run: str, study: str, ids: int) -> Notice:
     """The end of an alignment whose ids no data set uses yet."""
     text = f'{ids} shared ids. For studies on them, add shared = "{study}" to the data set in agent.toml and reload the agent'
-    return Notice("aligned", text, fields={"run": run, "study": study, "ids": ids})
+    return Notice("aligned", text, run=run, fields={"study": study, "ids": ids})
 
 
 def data_read(data: str, labelled: int, shared: int, features: int) -> Notice:
@@ -113,11 +83,11 @@ def data_read(data: str, labelled: int, shared: int, features: int) -> Notice:
 
 def data_unusable(data: str) -> Notice:
     text = f"data set {data} cannot be used; `coreg-agent status` has the reason"
-    return Notice("data_unusable", text, warning=True, fields={"data": data})
+    return Notice("data_unusable", text, "warning", fields={"data": data})
 
 
 def working(run: str, work: str, seconds: float) -> Notice:
-    return Notice("working", f"{work}: {seconds:.0f} s so far", fields={"run": run, "seconds": seconds})
+    return Notice("working", f"{work}: {seconds:.0f} s so far", run=run, fields={"seconds": seconds})
 
 
 def still_waiting(runs: tuple[str, ...], seconds: float, *, approval: bool = False) -> Notice:
@@ -127,7 +97,7 @@ def still_waiting(runs: tuple[str, ...], seconds: float, *, approval: bool = Fal
         else "the coordinator or for other sites (its operator sees for whom: `coreg-coordinator runs`)"
     )
     text = f"connected; nothing received for {seconds:.0f} s: waiting for {what}"
-    return Notice("waiting", text, fields={"runs": " ".join(runs), "seconds": seconds})
+    return Notice("waiting", text, fields={"runs": runs, "seconds": seconds})
 
 
 def draining(runs: tuple[str, ...]) -> Notice:
@@ -140,12 +110,12 @@ def countersigned(run: str, lines: int, doubt: str = "") -> Notice:
     text = f"the coordinator countersigned the ledger up to line {lines} (run {run})"
     if doubt:
         text += f", and warns: {doubt}. Check it with `coreg-agent ledger --verify --checkpoints`."
-    return Notice("countersigned", text, warning=bool(doubt), fields={"run": run, "lines": lines})
+    return Notice("countersigned", text, "warning" if doubt else "info", run, fields={"lines": lines})
 
 
 def not_countersigned(run: str, reason: str) -> Notice:
     text = f"{reason.rstrip('.')}. The next run's head covers all lines of this one."
-    return Notice("not_countersigned", text, warning=True, fields={"run": run})
+    return Notice("not_countersigned", text, "warning", run)
 
 
 def describe_plan(plan: Plan) -> str:

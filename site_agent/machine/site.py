@@ -34,7 +34,6 @@ from site_agent.machine.additive import AdditiveJob
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.alignment import AlignmentJob, IdList
 from site_agent.machine.differencing import Promises, SummedWith
-from site_agent.machine.factoring import FACTOR_MEMORY
 from site_agent.machine.job import Fold, Job, each_by_itself
 from site_agent.machine.memory import Remembered, SiteResult, Told
 from site_agent.machine.replica import Behind, Breach, Replica
@@ -48,7 +47,7 @@ ATTEMPTS = 100  # at a plan on one data set, over all runs
 
 
 def max_questions(plan: Plan) -> int:
-    """The maximum number of a site's answers to one plan."""
+    """The maximum number of a site's answers to one plan on one set of instances, over all its runs."""
     match plan.objective:
         case Agreement():
             return 10 * (plan.iteration.max_rounds + 2)  # one a round and two before; a run has at most 10 attempts
@@ -68,8 +67,6 @@ class Rules:
     ----------
     objection
         the reason against a plan, or None.
-    max_questions
-        the limit of answers to a plan, over all its runs on the same instances.
     pin_threads
         limits BLAS, and returns the number of threads in force.
     recall
@@ -80,14 +77,8 @@ class Rules:
         the recorded sets of sites that answers on the instances of that digest were summed with.
     membership_changes
         whether the policy allows sums over other sets of sites, if the plans allow them.
-    factor_memory
-        GiB of factors that a path of couplings can keep in the exact form.
-    label_share_max
-        the largest share of one label of this site in a sum at one instance (`leverage`).
     promises
         the sets of sites reserved by open runs; one object for all runs of a process.
-    admit
-        the reason against an answer to this plan in a sum with these sites. Without one, the call records the set.
     row_rules
         on labelled rows whose second moments are opened, with their record.
     score_rules
@@ -95,16 +86,12 @@ class Rules:
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
-    max_questions: Callable[[Plan], int] = max_questions
     pin_threads: Callable[[int], int] = lambda threads: threads
     recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
-    factor_memory: float = FACTOR_MEMORY
     keys: Keys | None = None
     summed_with: Callable[[str], frozenset[SummedWith]] = lambda ids_digest: frozenset()  # noqa: ARG005
     membership_changes: bool = False
-    label_share_max: float = 1.0
     promises: Promises = field(default_factory=Promises)
-    admit: Callable[[Plan, tuple[str, ...]], str | None] = lambda plan, sites: None  # noqa: ARG005
     row_rules: RowRules = field(default_factory=RowRules)
     score_rules: ScoreRules = field(default_factory=ScoreRules)
 
@@ -236,8 +223,7 @@ class Site:
         rules = self._rules
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
-                limits = (rules.factor_memory, rules.label_share_max)
-                return Sums(plan, self.name, terms, AgreementJob(plan, terms, data, rules.pin_threads, *limits))
+                return Sums(plan, self.name, terms, AgreementJob(plan, terms, data, rules.pin_threads))
             case Additive() as terms, PrivateData() as data:
                 may_change = rules.membership_changes and plan.privacy.membership_changes
                 row_rules = replace(rules.row_rules, may_change=may_change)
@@ -265,17 +251,16 @@ class Site:
         now, consents = SummedWith(frozenset(sites), may_change), self._rules.membership_changes and may_change
         about = (self.plan.run, self._data.ids_digest, now)
         summed = self._rules.summed_with
-        reason = self._rules.promises.judge(*about, lambda: summed(self._data.ids_digest), consents=consents)
-        return reason or self._rules.admit(self.plan, sites)
+        return self._rules.promises.judge(*about, lambda: summed(self._data.ids_digest), consents=consents)
 
     def _may_answer(self, asked: Round) -> None:
         assert self.plan is not None
         assert self._replica is not None
-        most = self._rules.max_questions(self.plan)
+        most = max_questions(self.plan)
         if self._remembered.answered + self._answered >= most:
             raise Refused(
-                f"more than {most} questions: this agent's limit for such a plan on these instances, over all runs in its "
-                "ledger. Its operator can raise max_questions in policy.toml."
+                f"more than {most} questions: an agent's limit for such a plan on these instances, over all runs in its ledger. "
+                "A plan with other terms is counted by itself."
             )
         self._answered += 1
         self.told = Told(asked, self._replica.sites, self.plan.privacy.membership_changes, self.plan.masked)

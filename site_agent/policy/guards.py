@@ -5,7 +5,7 @@ bandwidth and ridge in units of these rows, and the largest share of one label i
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,19 +13,18 @@ from coreg_core.agreement.objective import weight_of
 from coreg_core.errors import CoregError
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
-from site_agent.ledger import Ledger, operators_of, remember
+from site_agent.ledger import Ledger, remember
 from site_agent.machine import differencing
 from site_agent.machine.additive import task_fault
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.alignment import IdList
 from site_agent.machine.differencing import SummedWith
 from site_agent.machine.factoring import many_labels
-from site_agent.machine.leverage import share_of_one_label
-from site_agent.machine.operators import Operator, operator_of
+from site_agent.machine.leverage import LABEL_SHARE_MAX, share_of_one_label
 from site_agent.machine.row_sets import RowRules
 from site_agent.machine.run_keys import Keys
 from site_agent.machine.scoring import Batch, ScoreRules
-from site_agent.machine.site import Rules
+from site_agent.machine.site import Rules, max_questions
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy
 from site_agent.policy.units import scaled
@@ -42,44 +41,23 @@ def rules_of(
     def objection(plan: Plan) -> str | None:
         found = [policy.objection(plan, rows)]
         if data is not None:
-            found.append(
-                against_ledger(policy, plan, data, ledger.summed_with(data.ids_digest), ledger.operators.objection)
-            )
+            found.append(against_ledger(policy, plan, ledger.summed_with(data.ids_digest)))
         return " And ".join(reason for reason in found if reason is not None) or None
-
-    def admit(plan: Plan, sites: tuple[str, ...]) -> str | None:
-        if not isinstance(data, PrivateData) or not _keeps_one_operator(policy, plan):
-            return None
-        return ledger.operators.admit(operator_of(plan, data, sites), plan.run)
 
     return Rules(
         objection=objection,
-        max_questions=policy.questions,
         pin_threads=pin_threads,
         recall=ledger.recall,
-        factor_memory=policy.factor_memory,
         keys=keys,
         summed_with=ledger.summed_with,
         membership_changes=policy.membership_changes,
-        label_share_max=policy.label_share_max,
         promises=ledger.promises,
-        admit=admit,
         row_rules=RowRules(ledger.row_sets, policy.openings, clock=time.monotonic),
         score_rules=ScoreRules(ledger.scored, policy.models_per_individual),
     )
 
 
-def _keeps_one_operator(policy: Policy, plan: Plan) -> bool:
-    return policy.members_may_learn == "sums" and isinstance(plan.objective, Agreement)
-
-
-def against_ledger(
-    policy: Policy,
-    plan: Plan,
-    data: PrivateData | Batch | IdList,
-    summed: Iterable[SummedWith],
-    operators: Callable[[Operator], str | None],
-) -> str | None:
+def against_ledger(policy: Policy, plan: Plan, summed: Iterable[SummedWith]) -> str | None:
     """The reason why earlier answers forbid this plan, or None. It checks only plans that need all of their sites.
 
     Other plans can run with fewer sites, so `Site` repeats the check on the roster.
@@ -88,16 +66,11 @@ def against_ledger(
     ----------
     summed
         the sets of sites that answers on these instances were summed with.
-    operators
-        the objection of the records of operators.
     """
     if not plan.masked or plan.membership.min_sites < len(plan.sites) or isinstance(plan.objective, Scoring):
         return None
     consents = policy.membership_changes and plan.privacy.membership_changes
-    reason = differencing.objection(frozenset(plan.sites), summed, consents=consents)
-    if reason is None and _keeps_one_operator(policy, plan) and isinstance(data, PrivateData):
-        reason = operators(operator_of(plan, data, plan.sites))
-    return reason
+    return differencing.objection(frozenset(plan.sites), summed, consents=consents)
 
 
 @dataclass(frozen=True)
@@ -119,12 +92,11 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     reasons, told = list[str](), list[str]()
     if not isinstance(plan.objective, Scoring | Alignment):  # a scoring is about a batch, not about these rows
         (memory, _), known_as = remember(ledger), data.instances or data.ids_digest
-        given, most = memory.recall(plan, known_as).answered, policy.questions(plan)
-        told.append(f"{given} of at most {most} answers to this plan on these instances are given (max_questions)")
+        given, most = memory.recall(plan, known_as).answered, max_questions(plan)
+        told.append(f"{given} of at most {most} answers to this plan on these instances are given")
         if given >= most:
-            reasons.append(f"{told[-1]}, over all runs. Raise max_questions in policy.toml to go on")
-        summed = memory.summed_with(known_as)
-        earlier = against_ledger(policy, plan, data, summed, operators_of(ledger).objection)
+            reasons.append(f"{told[-1]}, over all runs. A plan with other terms is counted by itself")
+        earlier = against_ledger(policy, plan, memory.summed_with(known_as))
         reasons += [] if earlier is None else [earlier]
     reasons += [] if name in plan.sites else [f"does not list {name} among its sites, {', '.join(plan.sites)}"]
     reasons += policy.objections(plan, data)
@@ -142,18 +114,18 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
             if value is not None
         ]
         try:
-            share = _share(plan, plan.objective, policy, data)
+            share = _share(plan, plan.objective, data)
         except CoregError as error:
             return Judged((*reasons, str(error)), tuple(told))
         if many := many_labels(plan.objective, len(data.y)):
             told.append(many)
         told.append(f"the largest share of one label of this site in a sum at one shared instance would be {share:.2g}")
-        if plan.masked and share > policy.label_share_max:
-            reasons.append(f"{told[-1]}, above label_share_max = {policy.label_share_max:g}")
+        if plan.masked and share > LABEL_SHARE_MAX:
+            reasons.append(f"{told[-1]}, above {LABEL_SHARE_MAX:g}, the limit of every agent")
     return Judged(tuple(reasons), tuple(told))
 
 
-def _share(plan: Plan, terms: Agreement, policy: Policy, data: PrivateData) -> float:
-    begun = AgreementJob(plan, terms, data, lambda threads: threads, policy.factor_memory)
+def _share(plan: Plan, terms: Agreement, data: PrivateData) -> float:
+    begun = AgreementJob(plan, terms, data, lambda threads: threads)
     weights = [weight_of(plan.iteration.name, c, len(plan.sites)) for c in terms.coupling]
     return share_of_one_label(begun.view, data, weights, plan.membership.min_sites if plan.masked else 1)

@@ -16,21 +16,17 @@ from coreg_core.protocol.plan import (
     Aggregation,
     Agreement,
     Alignment,
-    Form,
     Plan,
-    PlanKernel,
     Scoring,
 )
 from coreg_wire.files.toml_file import file_faults, read_toml, toml
-from site_agent.machine.factoring import FACTOR_MEMORY
-from site_agent.machine.site import max_questions
 from site_agent.machine.site_data import PrivateData
-from site_agent.policy.members import against_one_operator
-from site_agent.policy.units import kernel_of, scaled
+from site_agent.policy.units import faults_of_scale
 
 _DEFAULTS = " This policy has only default values. If the site has a policy.toml, give it with --policy."
-_LINEAR = ": as many answers as there are features reveal the shared rows up to a linear map"
 COUNTED = 0.1  # least noise on sums of a site whose entries are counts
+# Limits of every agent: a plan beyond them holds the machine longer, or discloses more, than a study needs.
+COUPLING_MAX, MOST_COUPLINGS, MOST_THREADS = 100.0, 64, 64
 # Limits of an additive plan: what a smaller value would disclose.
 _DISCLOSES = {
     "rows_per_feature": "members would learn more of each label and row",
@@ -49,43 +45,22 @@ class Policy(BaseModel):
 
     max_rounds: int = Field(default=10_000, ge=1)
     min_sites: int = Field(default=2, ge=1)
-    coupling_min: float = Field(default=0.0, ge=0)
-    coupling_max: float = Field(default=100.0, ge=0)
-    # For couplings in units of Σn_v/(2M²m); the two keys above do not apply to them.
-    max_couplings: int = Field(default=64, ge=1)
-    max_threads: int = Field(default=64, ge=1)
-    # GiB of Cholesky factors, one for each coupling of a path in the exact form. One factor is always allowed.
-    factor_memory: float = Field(default=FACTOR_MEMORY, gt=0)
-    # Answers to one plan on one set of instances, over all its runs. The default is 10 (max_rounds + 2) of the plan.
-    max_questions: int | None = Field(default=None, ge=1)
-    # Forms and kernels of the functions.
-    forms: tuple[Form, ...] = Field(default=("exact", "semi-parametric", "linear"), min_length=1, strict=False)
-    kernels: tuple[PlanKernel, ...] = Field(default=("gaussian", "laplacian", "linear"), min_length=1, strict=False)
-    schedules: tuple[ScheduleName, ...] = Field(
+    # With "block-coordinate-descent" the members read each site's predictions (docs/concepts/threat-model.md).
+    solvers: tuple[ScheduleName, ...] = Field(
         default=("conjugate-gradients", "block-coordinate-descent"), min_length=1, strict=False
     )
-    # Limits in units of this site's labelled rows (site_agent/policy/units.py). bandwidth: times their median distance.
-    bandwidth_min: float = Field(default=0.5, gt=0)
-    bandwidth_max: float = Field(default=10.0, gt=0)
-    # ridge: at least so many times the mean of the kernel there ...
-    ridge_min: float = Field(default=0.01, ge=0)
-    # ... and at most so many times the sum of the kernel.
-    ridge_max: float = Field(default=1.0, gt=0)
-    # Largest share of one label of this site in the variance of a sum at one shared instance (site_agent/machine/leverage.py).
-    label_share_max: float = Field(default=0.95, gt=0, le=1)
     # "secure": the coordinator receives encrypted sums. "plaintext": it receives each answer of this site.
     aggregation: Aggregation = "secure"
-    # Members read the sums. "sums": one operator for each set of instances, so that no algebra separates the sums.
-    # "operators": a member can compute this site's operator and predictions on the shared instances.
-    members_may_learn: Literal["sums", "operators"] = "sums"
     # The sites that answers are summed with: name = fingerprint, as `coreg-agent peers` prints it at that site.
     peers: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
     # A secret of the sites, unknown to the coordinator. It keys the digest of the shared ids; an unkeyed digest confirms a guess.
     ids_secret: str | None = Field(default=None, min_length=16)
     # Allow sums over other sets of sites; single answers follow from their differences. Plan and every site must allow it.
     membership_changes: bool = False
-    # The additive objective discloses second moments (docs/concepts/threat-model.md), so it must be listed.
-    objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1, strict=False)
+    # What members of each objective can compute: docs/concepts/threat-model.md.
+    objectives: tuple[Literal["agreement", "additive"], ...] = Field(
+        default=("agreement", "additive"), min_length=1, strict=False
+    )
     # The least values of the additive plan's terms of these names.
     rows_per_feature: int = Field(default=10, ge=5)
     noise: float = Field(default=0.01, ge=0)
@@ -147,7 +122,7 @@ class Policy(BaseModel):
         match plan.objective:
             case Agreement() as terms:
                 name, max_rounds = "agreement", plan.iteration.max_rounds
-                own = self._agreement(plan, terms) + ([] if data is None else self._of_scale(terms, data))
+                own = self._agreement(plan) + ([] if data is None else faults_of_scale(terms, data))
             case Additive() as terms:
                 name, own = "additive", self._additive(terms, data)
             case Scoring() as terms:
@@ -157,8 +132,7 @@ class Policy(BaseModel):
             case _:
                 assert_never(plan.objective)
         checks = [*self._of_every_plan(plan, max_rounds, name), *self._of_sums(plan), *own]
-        one_operator = against_one_operator(plan, data) if plan.masked and self.members_may_learn == "sums" else []
-        return [*one_operator, *(text for is_broken, text in checks if is_broken)]
+        return [text for is_broken, text in checks if is_broken]
 
     def _scoring(self, plan: Plan) -> list[tuple[bool, str]]:
         return [
@@ -201,8 +175,8 @@ class Policy(BaseModel):
                 f"min_sites = {plan.membership.min_sites} is below min_sites = {self.min_sites}",
             ),
             (
-                plan.iteration.threads > self.max_threads,
-                f"threads = {plan.iteration.threads} is above max_threads = {self.max_threads}",
+                plan.iteration.threads > MOST_THREADS,
+                f"threads = {plan.iteration.threads} is above {MOST_THREADS}, the limit of every agent",
             ),
         ]
 
@@ -227,42 +201,10 @@ class Policy(BaseModel):
             ),
         ]
 
-    def _of_kernel(self, kernel: str, tells: str = "") -> tuple[bool, str]:
-        return (kernel not in self.kernels, f"kernel = {toml(kernel)} is not in kernels = {toml(self.kernels)}{tells}")
-
-    def _of_scale(self, terms: Agreement, data: PrivateData) -> list[tuple[bool, str]]:
-        """The plan's numbers in units of this site's rows. The texts leave the site, so they hold no figure of the rows."""
-        here = scaled(terms, data)
-        bandwidth, ridge = f"bandwidth = {toml(terms.bandwidth)}", f"ridge = {toml(terms.ridge)}"
-        distance = "times the median distance of this site's labelled rows"
-        return [
-            (
-                here.bandwidth is not None and here.bandwidth < self.bandwidth_min,
-                f"{bandwidth} is below bandwidth_min = {self.bandwidth_min:g} {distance}: answers would reveal the label of each "
-                "labelled row that is similar to a shared instance, and the other sites' parts of the sum could not hide it",
-            ),
-            (
-                here.bandwidth is not None and here.bandwidth > self.bandwidth_max,
-                f"{bandwidth} is above bandwidth_max = {self.bandwidth_max:g} {distance}: the kernel would be linear in the "
-                "distance, and answers would reveal the distances of the shared rows",
-            ),
-            (
-                here.ridge is not None and here.ridge < self.ridge_min,
-                f"{ridge} is below ridge_min = {self.ridge_min:g} times the kernel's mean over this site's labelled rows: the "
-                "model would pass through the labels, and answers would reveal those of rows similar to shared instances",
-            ),
-            (
-                here.of_all is not None and here.of_all > self.ridge_max,
-                f"{ridge} is above ridge_max = {self.ridge_max:g} times the kernel's sum over this site's labelled rows: the "
-                "model would learn nothing from labels, and answers would reveal the Gram matrix of the shared rows",
-            ),
-        ]
-
     def _additive(self, terms: Additive, data: PrivateData | None) -> list[tuple[bool, str]]:
         counts = data is not None and (data.Z.shape[1] < self.least_columns or _has_two_values(data))
         limits = {key: (getattr(terms, key), getattr(self, key)) for key in _DISCLOSES}
         return [
-            self._of_kernel(terms.kernel),
             *(
                 (
                     found < least,
@@ -279,27 +221,20 @@ class Policy(BaseModel):
             ),
         ]
 
-    def _agreement(self, plan: Plan, terms: Agreement) -> list[tuple[bool, str]]:
-        couplings, schedule = plan.couplings, plan.iteration.name
-        coupled = [c for c in couplings if not self.coupling_min <= c <= self.coupling_max]
-        kernel = kernel_of(terms)
+    def _agreement(self, plan: Plan) -> list[tuple[bool, str]]:
+        couplings, solver = plan.couplings, plan.iteration.name
         return [
-            self._of_kernel(kernel, _LINEAR if kernel == "linear" else ""),
-            (terms.form not in self.forms, f"form = {toml(terms.form)} is not in forms = {toml(self.forms)}"),
-            (schedule not in self.schedules, f'schedule "{schedule}" is not in schedules = {toml(self.schedules)}'),
+            (solver not in self.solvers, f'solver "{solver}" is not in solvers = {toml(self.solvers)}'),
             (
-                bool(coupled),
-                f"coupling = {coupled} is outside coupling_min = {self.coupling_min} to coupling_max = {self.coupling_max}",
+                max(couplings) > COUPLING_MAX,
+                f"coupling = {toml(couplings)} is above {COUPLING_MAX:g}, the limit of every agent: answers would reveal labels "
+                "of shared instances",
             ),
             (
-                len(couplings) > self.max_couplings,
-                f"{len(couplings)} couplings are more than max_couplings = {self.max_couplings}",
+                len(couplings) > MOST_COUPLINGS,
+                f"{len(couplings)} couplings are more than {MOST_COUPLINGS}, the limit of every agent",
             ),
         ]
-
-    def questions(self, plan: Plan) -> int:
-        """The most answers to a plan on one set of instances, over all its runs."""
-        return self.max_questions or max_questions(plan)
 
 
 def _has_two_values(data: PrivateData) -> bool:

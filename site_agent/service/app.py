@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from coreg_core.errors import CoregError, UsageError
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.credentials import is_loopback
@@ -25,7 +26,6 @@ from site_agent.machine import agent as machine
 from site_agent.machine import notices
 from site_agent.machine.agent_events import Exit
 from site_agent.machine.memory import SiteResult
-from site_agent.machine.notices import Notice
 from site_agent.models.file import load_model
 from site_agent.models.output import OneRun, Results
 from site_agent.models.predictions import check_predictions
@@ -258,7 +258,7 @@ class _Running:
             self.daemon.certificate_until = identity.not_after.isoformat()
             self.daemon.install = self._identity.install
             if once and (warning := identity.expiry_warning()) is not None:
-                observer(Notice("certificate", f"warning: {warning}", warning=True))
+                observer(Notice("certificate", f"warning: {warning}", "warning"))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._observer, self._once, self._stopped = observer, once, False
 
@@ -283,8 +283,8 @@ class _Running:
         )
         on_signals(self._stop, None if self._given is None else self._reload)
         if not self._once:
-            fields = {"site": self.daemon.workers.name, "coordinator": settings.coordinator}
-            self._observer(Notice("starting", fields={**fields, "data": " ".join(sorted(settings.data))}))
+            fields = {"coordinator": settings.coordinator, "data": tuple(sorted(settings.data))}
+            self._observer(Notice("starting", site=self.daemon.workers.name, fields=fields))
         if self.ledger.new:
             text = f"{self.ledger.path}: a new ledger. This agent remembers no answers of earlier runs."
             self._observer(Notice("ledger_is_new", text))
@@ -320,7 +320,7 @@ class _Running:
             text = (
                 f"{what}, so this site refuses every run with secure aggregation; `coreg-agent check` says what to do"
             )
-            self.daemon.notify(Notice("not_ready", text, warning=True))
+            self.daemon.notify(Notice("not_ready", text, "warning"))
 
     def _metrics(self) -> Callable[[], None]:
         if self._given is None or self._given.metrics is None:
@@ -347,13 +347,8 @@ class _Running:
             host_and_port(settings.coordinator or "")
             workers.policy = read_policy(settings.policy)
         except CoregError as error:
-            self.daemon.notify(
-                Notice(
-                    "not_reloaded",
-                    f"configuration not reloaded, the previous one stays in force: {error}{owner_hint(error)}",
-                    warning=True,
-                )
-            )
+            text = f"configuration not reloaded, the previous one stays in force: {error}{owner_hint(error)}"
+            self.daemon.notify(Notice("not_reloaded", text, "warning"))
             return
         workers.tables.data_sets.relist(settings.data)
         if self._identity is not None:
@@ -369,5 +364,5 @@ class _Running:
         if later:
             fields["at_restart"] = ", ".join(later)
         text = f"{', '.join(later)} changed: restart the agent" if later else ""
-        self.daemon.notify(Notice("reloaded", text, warning=bool(later), fields=fields))
+        self.daemon.notify(Notice("reloaded", text, "warning" if later else "info", fields=fields))
         self._look_ahead(settings)

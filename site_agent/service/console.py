@@ -6,9 +6,9 @@ import time
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from coreg_wire.terminal.logs import Log
+from coreg_core.protocol.notice import Notice
+from coreg_wire.terminal.logs import Log, log_notice
 from coreg_wire.terminal.output import print_json
-from site_agent.machine.notices import Notice
 
 QUIET, LONGEST_QUIET = 5.0, 600.0  # seconds between two lines about a coordinator that cannot be reached
 
@@ -63,10 +63,8 @@ class ServiceLog:
         self._why, self._next, self._pause = "", -math.inf, QUIET
 
     def __call__(self, notice: Notice) -> None:
-        if notice.private or (notice.name == "not_connected" and self._repeats(notice.text)):
-            return
-        write = self._log.warning if notice.warning else self._log.info
-        write(notice.name, **notice.fields, **({"text": notice.text} if notice.text else {}))
+        if not notice.private and not (notice.name == "not_connected" and self._repeats(notice.text)):
+            log_notice(self._log, notice)
 
     def _repeats(self, text: str) -> bool:
         why, now = text.partition(": ")[2].partition("; ")[0], time.monotonic()

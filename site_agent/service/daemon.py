@@ -21,6 +21,7 @@ from coreg_core.protocol.messages import (
     Proposal,
     Rejected,
 )
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.files.wake_up import WakeUp
@@ -48,7 +49,7 @@ from site_agent.machine.agent_events import (
     SessionOpened,
     Work,
 )
-from site_agent.machine.notices import Notice, describe_work
+from site_agent.machine.notices import describe_work
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Connection, Dial, LostSession, SessionRefused, keep_dialling
@@ -185,9 +186,9 @@ class AgentDaemon:
         if notice.name in ("run_over", "refused") and self._state is not None:
             self._spawn(asyncio.to_thread(self._state.append_history, self.workers.history_of(notice)))
         if notice.name in ("dismissed", "not_reloaded", "not_ready"):
-            self.unresolved[str(notice.fields.get("run", ""))] = notice.text
+            self.unresolved[notice.run] = notice.text
         elif notice.name in ("plan", "run_over"):
-            self.unresolved.pop(str(notice.fields.get("run")), None)
+            self.unresolved.pop(notice.run, None)
         elif notice.name == "reloaded":
             self._try_again()
         self._observer(notice)
@@ -205,7 +206,7 @@ class AgentDaemon:
 
     def _not_connected(self, text: str) -> None:
         self.waiting = text
-        self.notify(Notice("not_connected", text, warning=READ_AGAIN not in text))
+        self.notify(Notice("not_connected", text, "info" if READ_AGAIN in text else "warning"))
 
     # --- one session ----------------------------------------------------------------------------------------------
 

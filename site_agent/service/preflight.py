@@ -151,7 +151,7 @@ def check(
         if settings.policy is not None and not settings.policy.exists():
             raise UsageError(
                 f"{settings.policy}: no such file, and the configuration names it. Restore it from a backup, or write it again "
-                "(`coreg-agent init --preset …` in an empty folder makes one) and pin the peers"
+                "(`coreg-agent init` in an empty folder makes one) and pin the peers"
             )
         allowed = read_policy(settings.policy)
         if not allowed.peers and allowed.aggregation == "secure":

@@ -7,9 +7,9 @@ from typing import TypeAlias
 import grpc
 
 from coreg_core.errors import CoregError
+from coreg_core.protocol.notice import Notice
 from coreg_wire.identity.credentials import client_credentials
 from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY, Identity, check_identity, install_renewed
-from site_agent.machine.notices import Notice
 
 DAY = 86_400.0
 _Stamp: TypeAlias = tuple[tuple[int, int] | None, ...]
@@ -61,7 +61,7 @@ class ReloadingIdentity:
         """Warn once a day if the certificate expires within a month."""
         while True:
             if (warning := self.identity.expiry_warning()) is not None:
-                self._notify(Notice("certificate", warning, warning=True))
+                self._notify(Notice("certificate", warning, "warning"))
             await asyncio.sleep(DAY)
 
     def _now(self) -> _Stamp:
@@ -77,6 +77,5 @@ class ReloadingIdentity:
 
 
 def _not_read(reason: str) -> Notice:
-    return Notice(
-        "certificate_not_read", f"the new certificate cannot be used; the old one stays in use: {reason}", warning=True
-    )
+    text = f"the new certificate cannot be used; the old one stays in use: {reason}"
+    return Notice("certificate_not_read", text, "warning")

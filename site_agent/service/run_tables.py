@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from coreg_core.errors import CoregError, UsageError
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.plan import Alignment, Plan, Scoring
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import owner_hint
@@ -20,7 +21,6 @@ from site_agent.data.prepare import Prepared
 from site_agent.data.shared_set import UNSHARED, keyed
 from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
-from site_agent.machine.notices import Notice
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site_data import PrivateData
 from site_agent.models.batch import Scored, batch_of

@@ -12,6 +12,7 @@ from typing import Any
 
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Finished, FromSite, PlanRefused, Proposal, Step
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Alignment, Plan
 from coreg_wire.identity.names import check_study_name
@@ -24,9 +25,8 @@ from site_agent.machine import notices
 from site_agent.machine.agent_events import Judged, RunMessage, Worked
 from site_agent.machine.approval import Request, describe_request
 from site_agent.machine.memory import SiteResult, Told
-from site_agent.machine.notices import Notice
 from site_agent.machine.run_keys import Keys
-from site_agent.machine.site import Site
+from site_agent.machine.site import Site, max_questions
 from site_agent.machine.site_data import PrivateData
 from site_agent.models import findings
 from site_agent.models.batch import Scored
@@ -111,7 +111,7 @@ class RunWorkers:
             labelled, shared = (len(data.X), data.n_shared) if isinstance(data, PrivateData) else (0, len(data.Z))
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
             given = self.ledger.recall(plan, data.ids_digest).answered
-            request = Request(plan, shared, labelled, self.policy.questions(plan), both, given)
+            request = Request(plan, shared, labelled, max_questions(plan), both, given)
             return Judged(plan.run, reason, about=describe_request(request))
         except (CoregError, Unusable) as error:
             return Judged(plan.run, str(error))
@@ -143,10 +143,10 @@ class RunWorkers:
 
     def history_of(self, over: Notice) -> dict[str, Any]:
         """The entry of an ended run in this site's own files: with its models, and the fault behind a refusal."""
-        worker = self._workers.get(str(over.fields.get("run")))
+        worker = self._workers.get(over.run)
         models = [] if worker is None else [str(path) for path in worker.written]
         fault = self.tables.fault_behind(str(over.fields.get("reason", "")))
-        return {**over.fields, "models": models, **({"fault": fault} if fault else {})}
+        return {"run": over.run, **over.fields, "models": models, **({"fault": fault} if fault else {})}
 
     def _proposed(self, message: Proposal, answer: FromSite) -> Worked:
         if isinstance(answer, PlanRefused):

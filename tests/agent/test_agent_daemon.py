@@ -22,10 +22,10 @@ from coreg_core.protocol.messages import (
     Proposal,
     Rejected,
 )
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
 from site_agent.config.settings import AgentSettings
 from site_agent.ledger import read_ledger
-from site_agent.machine.notices import Notice
 from site_agent.policy.policy import Policy
 from site_agent.service import daemon as daemons
 from site_agent.service.app import _Running
@@ -169,7 +169,7 @@ def test_what_needs_the_operator_is_in_the_status_and_a_reload_tries_again(tmp_p
         line.says(plan("r1"))
         assert isinstance(await line.hears(), Offer)
         line.says(Dismissed("r1", Outcome.REFUSED, "north and south list other ids"))
-        agent.daemon.notify(Notice("not_reloaded", "configuration not reloaded: policy.toml, line 3", warning=True))
+        agent.daemon.notify(Notice("not_reloaded", "configuration not reloaded: policy.toml, line 3", "warning"))
         await until(lambda: len(unresolved()) == 2)
         assert any("list other ids" in text for text in unresolved())
         agent.daemon.workers.tables.troubles["patients"] = "no such file"

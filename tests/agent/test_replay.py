@@ -1,6 +1,6 @@
 """What a ledger knows after a restart: a site's shared instances whatever digest of them went out, and the rows of a run."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 from ledger_home import answer, offer, told
@@ -9,6 +9,7 @@ from coreg_core.protocol.plan import Membership, Plan
 from site_agent.data.shared_set import ids_digest, keyed, own_name
 from site_agent.ledger import Ledger, read_ledger
 from site_agent.machine.differencing import objection
+from site_agent.machine.site import Rules
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.guards import rules_of
 from site_agent.policy.policy import Policy
@@ -31,6 +32,13 @@ def session(path, secret, sites=ALL, *, run="r", salt=SALT, plain=PLAIN):
     ledger.record(answer(run), told(sites))
     ledger.close()
     return known
+
+
+def test_an_agent_takes_no_default_of_the_rules(tmp_path, monkeypatch):
+    monkeypatch.setattr("site_agent.policy.guards.Rules", lambda **given: given)
+    ledger = Ledger(tmp_path / "l")
+    assert rules_of(Policy(), ledger).keys() == {each.name for each in fields(Rules)}
+    ledger.close()
 
 
 def test_another_secret_or_none_is_no_other_data_set(tmp_path):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from agent_files import agent, write
+from machine.tiny import make_plan
 from test_model_store import plan
 
 from coreg_core.errors import StorageError, UsageError
@@ -25,6 +26,24 @@ def state(tmp_path):
 
 def command(state, *words):
     return agent(*words, "--config", state.folder.parent / "agent.toml")
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({}, "the sums; by algebra, nothing of a single site, unless another run"),
+        ({"min_sites": 2}, "this site's predictions for the shared instances (sums over two sites)"),
+        ({"membership_changes": True}, "(sums over several sets of sites)"),
+        (
+            {"coupling": (0.1, 0.2), "schedule": "block-coordinate-descent"},
+            "this site's predictions for the shared instances (a path of couplings, Algorithm 1)",
+        ),
+        ({"form": "linear"}, "whether a guessed column is a combination of all sites' columns"),
+    ],
+)
+def test_a_request_states_what_members_of_an_agreement_can_compute(terms, words):
+    asked = make_plan(**{"min_sites": 3, "coupling": (0.1,), "aggregation": "secure"} | terms)
+    assert words in describe_request(Request(asked, 20, 10, 42))["members can compute"]
 
 
 def test_a_decision_is_found_by_an_agent_that_is_started_again(state):

@@ -147,7 +147,7 @@ def test_the_agreement_refuses_a_data_set_without_labels(tmp_path):
 def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(tmp_path):
     """With sealed sums, on instances that were summed with other sites."""
     peers = {site: letter * 64 for site, letter in (("north", "a"), ("south", "b"), ("west", "c"), ("east", "d"))}
-    agent = Agent(tmp_path, policy=Policy(peers=peers, members_may_learn="operators"))
+    agent = Agent(tmp_path, policy=Policy(peers=peers))
     try:
         sealed = dataclasses.replace(
             plan("r2"), privacy=Privacy(), membership=Membership(("north", "south", "west"), 3)

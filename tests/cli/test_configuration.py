@@ -14,8 +14,8 @@ from coreg_core.protocol.plan import Additive, Agreement, Iteration, Membership,
 from coreg_wire.transport.fields import fill, read
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.config.settings import read_settings
+from site_agent.config.starter import POLICY, agent_toml
 from site_agent.policy.policy import Policy, read_policy
-from site_agent.policy.presets import files_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,67 +67,45 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
             shown = [type(getattr(read_configuration(tmp_path / "federation.toml"), section)).model_fields]
             assert key in {**shown[0], **(AgreementSection.model_fields if section == "model" else {})}
     pinned = {site: str(v) * 64 for v, site in enumerate(plan.sites)}
-    allows = {"objectives": ("agreement", "additive"), "members_may_learn": "operators"}
-    assert Policy(peers=pinned, **allows).objection(plan) is None
-    assert "are not pinned in [peers]" in (Policy(**allows).objection(plan) or "")
+    assert Policy(peers=pinned).objection(plan) is None
+    assert "are not pinned in [peers]" in (Policy().objection(plan) or "")
 
 
-def allowed_by_strict(tmp_path, model):
-    """The plan of the sample with this section [model], which the preset strict allows."""
+def test_the_agreement_as_the_samples_comments_say_is_allowed_by_the_defaults(tmp_path):
     before, rest = SAMPLE.split('objective = "additive"')[0], SAMPLE.split("[privacy]")[1]
+    comments = SAMPLE.split("[privacy]")[0].split("# The agreement instead")[1]
+    model = "\n".join(re.findall(r"^# ((?:\w+ = |\[schedule\]).*)$", comments, re.MULTILINE))
     (tmp_path / "federation.toml").write_text(f"{before}\n{model}\n[privacy]{rest}")
     plan = read_configuration(tmp_path / "federation.toml").plan()
-    (tmp_path / "policy.toml").write_text(files_of("strict", "policy.toml")[1])
-    pinned = {site: str(v) * 64 for v, site in enumerate(plan.sites)}
-    assert read_policy(tmp_path / "policy.toml").model_copy(update={"peers": pinned}).objection(plan) is None
-    return plan
-
-
-def test_the_sample_as_its_comments_say_is_what_the_strict_preset_allows(tmp_path):
-    additive, agreement = (
-        SAMPLE.split('objective = "additive"')[1].split("[privacy]")[0].split("# The agreement instead")
-    )
-    keys = re.findall(r"^# (\w+) = ", additive, re.MULTILINE)
-    found = re.search(r'"strict" needs (.*), (.*), (.*), (.*) and (.*)\.', additive)
-    assert keys == ["rows_per_feature", "noise", "label_noise", "least_labels", "least_rows"]
-    lines = [f"{key} = {value}" for key, value in zip(keys, found.groups(), strict=True)]
-    plan = allowed_by_strict(tmp_path, "\n".join(['objective = "additive"', *lines]))
-    assert (plan.objective.noise, plan.objective.least_rows) == (0.1, 500)
-    page = (ROOT / "docs" / "how-to" / "write-a-policy.md").read_text()
-    [block] = re.findall(r"```toml\n\[study\].*?\[model\]\n(.*?)```", page, re.DOTALL)
-    assert allowed_by_strict(tmp_path, block).objective == plan.objective
-    keys = re.findall(r"^# ((?:\w+ = |\[schedule\]).*)$", agreement, re.MULTILINE)
-    plan = allowed_by_strict(tmp_path, "\n".join(keys))
     assert (plan.objective, plan.iteration) == (Agreement(), Iteration())
+    assert Policy(peers={site: str(v) * 64 for v, site in enumerate(plan.sites)}).objection(plan) is None
 
 
-@pytest.mark.parametrize("preset", ["strict", "partners"])
-def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path, preset):
-    agent, policy = files_of(preset, "consent/policy.toml")
-    (tmp_path / "agent.toml").write_text(agent)
-    (tmp_path / "policy.toml").write_text(policy)
+def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path):
+    (tmp_path / "agent.toml").write_text(agent_toml("consent/policy.toml"))
+    (tmp_path / "policy.toml").write_text(POLICY)
     settings = read_settings(tmp_path / "agent.toml", {}, ("data", "target", "id", "coordinator"))
     assert settings.policy == tmp_path / "consent" / "policy.toml"
     chosen = read_policy(tmp_path / "policy.toml")
-    assert chosen.members_may_learn == {"strict": "sums", "partners": "operators"}[preset]
-    commented = re.findall(r"^# (\w+ = .*)$", policy, re.MULTILINE)
-    (tmp_path / "all.toml").write_text(policy + "\n".join(commented))
+    assert chosen == Policy(scoring=True, alignment=True)
+    commented = re.findall(r"^# (\w+ = .*)$", POLICY, re.MULTILINE)
+    (tmp_path / "all.toml").write_text(POLICY + "\n".join(commented))
     every = read_policy(tmp_path / "all.toml")
     assert every == chosen.model_copy(update={"ids_secret": every.ids_secret}), (
         "a commented key with another value than its default"
     )
-    said = {line.partition(" ")[0] for line in policy.replace("# ", "").splitlines()}
-    assert set(Policy.model_fields) - said == {"peers", "factor_memory", "max_questions"}
+    said = {line.partition(" ")[0] for line in POLICY.replace("# ", "").splitlines()}
+    assert set(Policy.model_fields) - said == {"peers"}
 
 
 def test_init_writes_both_files_once_and_peers_edits_the_policy_in_place(command, tmp_path):
-    code, out, _ = command("coreg-agent", "init", "--preset", "partners")
+    code, out, _ = command("coreg-agent", "init")
     assert (code, "next: edit data, target, id and coordinator in agent.toml" in out) == (0, True)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.toml")} == {0o600}
     (tmp_path / "agent.toml").write_text("# mine\n")
-    assert command("coreg-agent", "init", "--preset", "strict")[0] == 2
+    assert command("coreg-agent", "init")[0] == 2
     (tmp_path / "policy.toml").unlink()
-    assert "agent.toml: exists, unchanged" in command("coreg-agent", "init", "--preset", "strict")[1]
+    assert "agent.toml: exists, unchanged" in command("coreg-agent", "init")[1]
     assert (tmp_path / "agent.toml").read_text() == "# mine\n"
 
 

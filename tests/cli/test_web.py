@@ -174,7 +174,7 @@ def test_a_run_is_shown_with_its_convergence_and_the_sites_that_it_waits_for(sho
 
 def test_notices_stand_beside_a_run(store):
     told = History(store)
-    for notice in (n.AccessDenied("z", "it was <revoked>"), n.Stalled("live", ("b",), 60.0)):
+    for notice in (n.access_denied("z", "it was <revoked>"), n.stalled("live", ("b",), 60.0)):
         told.add(notice, LAST)
     told.flush()
     told.close()

@@ -17,14 +17,13 @@ import numpy as np
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import load_server
-from coordinator.driver import Timing
 from coordinator.machine.events import Event, SiteJoined
-from coordinator.machine.notices import Notice
 from coordinator.transports import Emit, Transport
 from coordinator.transports.grpc_mtls import GrpcServer
 from coordinator.transports.in_process import InProcess, SiteFunction
 from coordinator.transports.sessions import Sessions
 from coreg_core.protocol import messages as m
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.words import Words
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
@@ -111,11 +110,9 @@ class Watching:
 
     def __init__(self) -> None:
         self.notices: list[Notice] = []
-        self.timings: list[Timing] = []
 
-    def notice(self, notice: Notice, measured: Timing) -> None:
+    def notice(self, notice: Notice) -> None:
         self.notices.append(notice)
-        self.timings.append(measured)
 
 
 # --- a site's end of a stream -------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def to_the_end(
             living.extend(asyncio.create_task(each.live(dialler_of(sessions))) for each in (agent, other))
 
         begun = begin(plan, Timeouts(join=5.0, plan=5.0, round=1.0, stall=1.0))
-        ends = await drive(begun, sessions, NullSink(), Watching(), on_start=dial)
+        ends = await drive(begun, sessions, NullSink(), Watching().notice, on_start=dial)
         await asyncio.gather(*living)
         return ends[plan.run]
 

@@ -89,11 +89,11 @@ async def test_the_allow_list_is_asked_at_every_join(home: Home) -> None:
 async def test_a_site_may_not_use_another_name_and_the_operator_sees_who_tried(home: Home) -> None:
     server, watching, listening = home.server(), Watching(), asyncio.Event()
     begun = begin(make_plan(), replace(TIMEOUTS, join=30.0))
-    run = asyncio.create_task(drive(begun, server, NullSink(), watching, on_start=lambda emit: listening.set()))
+    run = asyncio.create_task(drive(begun, server, NullSink(), watching.notice, on_start=lambda emit: listening.set()))
     await listening.wait()
     reason = await rejected(home, server.port, "b", "a")
     assert "says it is 'a', but its certificate is 'b''s" in reason
-    while n.AccessDenied("a", reason) not in watching.notices:
+    while n.access_denied("a", reason) not in watching.notices:
         await asyncio.sleep(0.01)
     server.emit(Interrupted())
     await run

@@ -9,7 +9,7 @@ from machine.tiny import TIMEOUTS, make_plan
 from coordinator.driver import NullSink, drive
 from coordinator.machine.events import Interrupted
 from coordinator.machine.federation import begin
-from coordinator.machine.notices import SessionRejected
+from coordinator.machine.notices import session_rejected
 from coreg_core.protocol import messages as m
 from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
@@ -27,7 +27,9 @@ def field(number: int, value: int | bytes | str) -> bytes:
 async def test_an_agent_of_protocol_1_is_rejected_in_words_that_name_both() -> None:
     sessions, watching, listening = Frames(), Watching(), asyncio.Event()
     begun = begin(make_plan(), TIMEOUTS)
-    run = asyncio.create_task(drive(begun, sessions, NullSink(), watching, on_start=lambda emit: listening.set()))
+    run = asyncio.create_task(
+        drive(begun, sessions, NullSink(), watching.notice, on_start=lambda emit: listening.set())
+    )
     await listening.wait()
     client = sessions.dial()
     # Hello(site, protocol, n_unlabelled, ids_digest) as release 0.1 wrote it
@@ -38,7 +40,7 @@ async def test_an_agent_of_protocol_1_is_rejected_in_words_that_name_both() -> N
         f"a: uses protocol 1, this coordinator {m.PROTOCOL_VERSION}. "
         "Install the same release of coreg-federation on both sides."
     )
-    assert SessionRejected("a", reason) in watching.notices
+    assert session_rejected("a", reason) in watching.notices
     sessions.emit(Interrupted())
     await run
 

@@ -89,8 +89,7 @@ LONG = {
 ENDLESS = LONG | {"max_rounds": 9_000}
 # Thirty labels in all are few for an additive training.
 POLICY = {
-    "members_may_learn": "'operators'", "rows_per_feature": 5, "noise": 0.0, "label_noise": 0.0, "least_labels": 5,
-    "least_rows": 10, "openings": 1000,
+    "rows_per_feature": 5, "noise": 0.0, "label_noise": 0.0, "least_labels": 5, "least_rows": 10, "openings": 1000,
 }  # fmt: skip
 ADDITIVE = """
 [study]
@@ -348,18 +347,13 @@ class Federation:
             table = Inputs(table=self.folder / f"{name}.csv", target="y", id="id", labels=name not in without_labels)
             salt = (self.folder / name / "salt").read_bytes()  # of which the features follow
             sites[name] = Site(name, prepare(table, salt).data, rules)
-        asyncio.run(drive(begin(plan, Timeouts()), InProcess(sites), NullSink(), _Silent()))
+        asyncio.run(drive(begin(plan, Timeouts()), InProcess(sites), NullSink(), lambda _: None))
         found = {name: site.result for name, site in sites.items()}
         return {name: bits(each.additive or each.solutions[0].function) for name, each in found.items()}
 
 
 def values(path):
     return bits(load_model(path).function)
-
-
-class _Silent:
-    def notice(self, notice, measured):
-        pass
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def leave_out(fed, v, site):
 
 @pytest.mark.drill
 def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path):
-    policy = 'objectives = ["agreement"]\nalignment = true\nmembers_may_learn = "operators"'
+    policy = 'objectives = ["agreement"]\nalignment = true'
     with federation(tmp_path, policy) as fed:
         ids = {site: leave_out(fed, v, site) for v, site in enumerate(SITES)}
         times = Counter(text for known in ids.values() for text in known)

@@ -104,9 +104,9 @@ def test_signals_at_random_moments(tmp_path, turn):
 def test_one_kill_at_a_random_moment_of_a_run_of_fifty_thousand_instances(tmp_path, turn):
     """One SIGKILL of the coordinator or an agent at a random moment, m = 50,000: CONVERGED on the same bits."""
     chance = random.Random(1000 + turn)
-    with federation(tmp_path, "ridge_min = 0.0\nlabel_share_max = 1.0") as fed:
+    with federation(tmp_path) as fed:
         write_tables(tmp_path, np.random.default_rng(1), 50_000)
-        fed.study("large", model='form = "semi-parametric"\nlandmarks = 40\nridge = 0.001', coupling=10.0)
+        fed.study("large", model='form = "semi-parametric"\nkernel = "laplacian"', coupling=10.0)
         processes = serving(fed)
         run = fed.submit("large")
         until(lambda: fed.answered(run) >= 1)

@@ -181,7 +181,7 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         assert "polyline" in fetched(pages, f"/run/{agreed}")
 
         stop, reason = ended(fed.submit("narrow"))  # nobody is asked for what the policy refuses on these rows
-        assert (stop, "bandwidth_min = 0.5" in reason, waiting()) == ("REFUSED", True, [])
+        assert (stop, "bandwidth = 1e-06 is below 0.5 times" in reason, waiting()) == ("REFUSED", True, [])
         refused = asked("asked")
         north("refuse", refused, "--reason", "no consent for this one")
         stop, reason = ended(refused)

@@ -77,7 +77,7 @@ def test_the_commands_of_the_readme_make_a_federation(tmp_path):
     sites = ("clinic", "laboratory-1", "laboratory-2")
     [lines] = [block.splitlines() for block in blocks(ROOT / "README.md") if "coreg-" in block]
     script = ["coreg-sim tables tables"]
-    _installed, init, enroll, sign, install, preset, pin, check, serve, train, report, predict = lines
+    _installed, init, enroll, sign, install, policy, pin, check, serve, train, report, predict = lines
     sites_of = f"s/^sites = .*/sites = {json.dumps(sites)}/"
     script += [init, f"sed -i '{sites_of}; s/0.0.0.0:7600/127.0.0.1:7600/' federation/federation.toml"]
 
@@ -99,7 +99,7 @@ def test_the_commands_of_the_readme_make_a_federation(tmp_path):
             re.sub("site.csr", f"{site}.csr", sign),
             at(site, install),
         ]
-    script += [at(site, line) for line in (preset, pin, check) for site in sites]
+    script += [at(site, line) for line in (policy, pin, check) for site in sites]
     script += [
         f"{serve.split('   #')[0]} > coordinator.log 2>&1 &",
         *(f"{at(site, train)} > {site}.log 2>&1 &" for site in sites),

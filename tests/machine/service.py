@@ -7,7 +7,6 @@ from typing import Any
 from machine.tiny import TIMEOUTS, begun_by, bits, hello, make_site
 
 from coordinator.machine import events as e
-from coordinator.machine import notices as n
 from coordinator.machine.federation import Federation, handle
 from coordinator.machine.records import Ended, HeadSigned, Record
 from coordinator.machine.scheduler import Scheduler
@@ -147,7 +146,7 @@ class Service:
 
 def until_answered(service: Service, step: int = 0) -> Service:
     """Until this step is answered; messages after it are on their way."""
-    while not any(isinstance(x, n.StepAnswered) and x.number == step for x in service.notices):
+    while not any(x.name == "round" and x.fields["step"] == step for x in service.notices):
         service.one()
     return service
 

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from machine.tiny import TIMEOUTS, Machine, hello, make_plan, offer_of
 
+from coordinator.machine import notices as n
 from coordinator.machine.events import Action, Event, Notify, Persist, Received, Reject, Send, SiteJoined
-from coordinator.machine.notices import Notice, SessionRejected, SiteDismissed
 from coordinator.machine.phases import Phase
 from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Record
 from coreg_core.protocol.messages import Answer, Approval, Dismissed, Fetched, Part, Report, Step
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
@@ -108,7 +109,7 @@ def rejected(machine: Machine, event: Event) -> str:
     """The one reason that a session hears when it is closed, and that the operator sees too."""
     [reject, notify] = machine.handle(event)
     assert isinstance(reject, Reject)
-    assert notify == Notify(SessionRejected(reject.site, reject.reason))
+    assert notify == Notify(n.session_rejected(reject.site, reject.reason))
     return reject.reason
 
 
@@ -118,7 +119,7 @@ def dismissed(machine: Machine, event: Event, outcome: Outcome, *, excluded: boo
     [(at, send)] = [(i, a) for i, a in enumerate(actions) if isinstance(a, Send) and isinstance(a.message, Dismissed)]
     assert isinstance(send.message, Dismissed)
     assert (send.message.run, send.message.outcome) == (RUN, outcome)
-    assert actions[at + 1] == Notify(SiteDismissed(RUN, send.site, send.message.reason, excluded=excluded))
+    assert actions[at + 1] == Notify(n.site_dismissed(RUN, send.site, send.message.reason, excluded=excluded))
     assert not any(isinstance(a, Reject) for a in actions), "its session stays open for other runs"
     return send.message.reason
 

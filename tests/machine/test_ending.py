@@ -34,11 +34,11 @@ OVER = e.Finish(RUN, Outcome.CONVERGED, "")
 def test_a_plan_that_waits_ends_stalled_and_names_the_site() -> None:
     machine = begun()
     all_of(machine, [answers("a"), answers("c"), e.SiteLost("b", "gone")])
-    assert machine.handle(machine.deadline) == [e.Notify(n.Stalled(RUN, ("b",), 4.0)), e.SetDeadline(RUN, 4, 4.0)]
+    assert machine.handle(machine.deadline) == [e.Notify(n.stalled(RUN, ("b",), 4.0)), e.SetDeadline(RUN, 4, 4.0)]
     assert machine.phase is Phase.STALLED
     reason = "b did not reconnect within 4 s"
     assert machine.handle(machine.deadline) == [  # nothing is persisted: the run begins again
-        e.Notify(n.RunEnded(RUN, Outcome.STALLED, reason)),
+        e.Notify(n.run_ended(RUN, Outcome.STALLED, reason)),
         *(e.Send(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "ac"),
         e.SetDeadline(RUN, 5, 3.0),
     ]
@@ -73,7 +73,7 @@ def test_a_run_whose_sites_are_all_away_is_over_at_once() -> None:
     all_of(machine, [answers(s, report=CONVERGED) for s in "ab"])
     all_of(machine, [e.SiteLost(s, "gone") for s in "ab"])
     machine.handle(answers("c", report=CONVERGED))
-    assert machine.handle(e.SiteLost("c", "gone")) == [e.Notify(n.Left(RUN, "c", "gone", lost=True)), OVER]
+    assert machine.handle(e.SiteLost("c", "gone")) == [e.Notify(n.left(RUN, "c", "gone", lost=True)), OVER]
     assert machine.phase is Phase.DONE
 
 
@@ -83,12 +83,12 @@ def test_a_run_whose_sites_are_all_away_is_over_at_once() -> None:
 def test_a_site_that_goes_is_not_waited_for(event: e.Event, lost: bool) -> None:
     machine = ending("a", "b", "c")
     all_of(machine, [fetches(s) for s in "ab"])
-    assert machine.handle(event) == [e.Notify(n.Left(RUN, "c", "gone", lost)), OVER]
+    assert machine.handle(event) == [e.Notify(n.left(RUN, "c", "gone", lost=lost)), OVER]
 
 
 def test_a_site_that_connects_before_the_run_is_over_has_the_end_at_once_and_is_waited_for() -> None:
     machine = ending("a", "b")
-    assert machine.handle(joins("c")) == [e.Notify(n.Joined(RUN, "c", 3, 3)), e.Send("c", END)]
+    assert machine.handle(joins("c")) == [e.Notify(n.joined(RUN, "c", 3, 3)), e.Send("c", END)]
     assert machine.awaited == ("a", "b", "c")
     all_of(machine, [fetches("a")])
     assert e.Send("a", END) in machine.handle(joins("a"))
@@ -185,7 +185,7 @@ def test_a_head_is_on_record_before_the_site_hears_of_it_and_before_the_run_is_o
 def test_a_site_that_leaves_while_its_head_is_signed_loses_no_signature() -> None:
     machine = ending("a")
     machine.handle(e.Received("a", FETCHED))
-    assert told(machine.handle(e.Received("a", m.Leaving("done")))) == [n.Left(RUN, "a", "done", lost=False)]
+    assert told(machine.handle(e.Received("a", m.Leaving("done")))) == [n.left(RUN, "a", "done", lost=False)]
     signed = signed_by("a")
     assert machine.handle(e.HeadCountersigned(RUN, signed)) == [
         e.Persist(RUN, signed),
@@ -196,7 +196,7 @@ def test_a_site_that_leaves_while_its_head_is_signed_loses_no_signature() -> Non
 
 def test_a_head_that_is_not_countersigned_is_not_kept_and_both_receive_the_reason() -> None:
     signed, actions = head_of(ending("a", "b", "c"), "a", "", "a: of another key")
-    assert actions == [e.Notify(n.LedgerDoubtful(RUN, "a", "a: of another key")), e.Send("a", signed.receipt)]
+    assert actions == [e.Notify(n.ledger_doubtful(RUN, "a", "a: of another key")), e.Send("a", signed.receipt)]
 
 
 # --- processes that end -------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_a_site_killed_after_its_last_answer_begins_another_attempt_if_the_end_i
 def test_a_run_that_begins_again_and_ends_before_its_sites_are_back_is_not_over_for_good() -> None:
     machine = started(None, Begun(0, ("a", "b", "c"), 4))
     assert machine.handle(machine.deadline) == [
-        e.Notify(n.RunEnded(RUN, Outcome.TOO_FEW_SITES, "a, b, c did not join within 1 s")),
+        e.Notify(n.run_ended(RUN, Outcome.TOO_FEW_SITES, "a, b, c did not join within 1 s")),
         e.Finish(RUN, Outcome.TOO_FEW_SITES, "a, b, c did not join within 1 s"),
     ]
     assert not machine.run.final

@@ -57,13 +57,13 @@ def test_a_session_that_cannot_stay_gets_the_reason(late: Any, words: list[str])
     reason = rejected(machine, e.SiteJoined(late))
     assert all(word in reason for word in words), reason
     assert machine.awaited == ("b", "c")
-    assert machine.handle(joins("b")) == [e.Notify(n.Joined(RUN, "b", 2, 3))]  # once it is mended
+    assert machine.handle(joins("b")) == [e.Notify(n.joined(RUN, "b", 2, 3))]  # once it is mended
 
 
 def test_a_site_that_joins_twice_counts_once_and_its_session_is_replaced() -> None:
     machine = started()
     for _ in range(2):
-        assert machine.handle(joins("a")) == [e.Notify(n.Joined(RUN, "a", 1, 3))]
+        assert machine.handle(joins("a")) == [e.Notify(n.joined(RUN, "a", 1, 3))]
     assert machine.awaited == ("b", "c")
     machine.handle(joins("a", protocol=7))
     assert machine.awaited == ("a", "b", "c"), "replaced by a session that cannot stay"
@@ -72,24 +72,24 @@ def test_a_site_that_joins_twice_counts_once_and_its_session_is_replaced() -> No
 def test_two_hellos_end_the_session_and_exclude_the_site_once_the_plan_is_out() -> None:
     machine, reason = started(), "a sent Hello twice in one session."
     machine.handle(joins("a"))
-    left = e.Notify(n.Left(RUN, "a", reason, lost=True))
+    left = e.Notify(n.left(RUN, "a", reason, lost=True))
     assert machine.handle(e.Received("a", hello("a"))) == [e.Reject("a", reason), left]
     assert machine.awaited == ("a", "b", "c"), "no plan is out, so it may try again"
     machine = planned()
     [reject, *_] = actions = machine.handle(e.Received("a", hello("a")))
     assert reject == e.Reject("a", reason)
-    assert n.SiteDismissed(RUN, "a", f"a broke the protocol: {reason}", excluded=True) in told(actions)
+    assert n.site_dismissed(RUN, "a", f"a broke the protocol: {reason}", excluded=True) in told(actions)
     why = f"a: no longer in this run: a broke the protocol: {reason}"
     assert machine.handle(joins("a")) == [
         e.Send("a", Dismissed(RUN, Outcome.SITE_FAULT, why)),
-        e.Notify(n.SiteDismissed(RUN, "a", why, excluded=True)),
+        e.Notify(n.site_dismissed(RUN, "a", why, excluded=True)),
     ]
 
 
 def test_a_breach_that_the_transport_saw_excludes_the_site_as_well() -> None:
     machine = planned()
     actions = machine.handle(e.Breached("b", "a message of 10 MB"))
-    assert n.SiteDismissed(RUN, "b", "b broke the protocol: a message of 10 MB", excluded=True) in told(actions)
+    assert n.site_dismissed(RUN, "b", "b broke the protocol: a message of 10 MB", excluded=True) in told(actions)
     all_of(machine, [offers(machine, s) for s in "ac"])
     assert machine.participants == ("a", "c")
     assert machine.handle(e.Breached("b", "again")) == [], "its session has ended"
@@ -98,7 +98,7 @@ def test_a_breach_that_the_transport_saw_excludes_the_site_as_well() -> None:
 def test_a_peer_without_access_is_shown_and_changes_nothing() -> None:
     machine = started()
     before = machine.federation
-    assert machine.handle(e.AccessRefused("z", "revoked")) == [e.Notify(n.AccessDenied("z", "revoked"))]
+    assert machine.handle(e.AccessRefused("z", "revoked")) == [e.Notify(n.access_denied("z", "revoked"))]
     assert machine.federation == before
 
 
@@ -117,17 +117,17 @@ def both() -> Machine:
     first, second = begun(), Machine(make_plan(run="run-2", sites=("b", "c", "d")))
     second.federation = first.federation
     assert told(second.handle(e.Submitted(second.plan))) == [
-        n.AnswersInClear("run-2"),
-        n.RunBegan("run-2", ("b", "c", "d")),
-        n.Joined("run-2", "b", 1, 3),
-        n.Joined("run-2", "c", 2, 3),
+        n.answers_in_clear("run-2"),
+        n.run_began("run-2", "", 0, ("b", "c", "d"), 1.0),
+        n.joined("run-2", "b", 1, 3),
+        n.joined("run-2", "c", 2, 3),
     ], "sessions that are open join it at once"
     return second
 
 
 def test_a_run_hears_of_its_own_sites_alone_and_of_the_messages_that_name_it(both: Machine) -> None:
     first = both.federation.runs[RUN]
-    assert told(both.handle(joins("d"))) == [n.Joined("run-2", "d", 3, 3), n.PlanSent("run-2", ("b", "c", "d"))]
+    assert told(both.handle(joins("d"))) == [n.joined("run-2", "d", 3, 3), n.plan_sent("run-2", ("b", "c", "d"), 2.0)]
     all_of(both, [offers(both, s) for s in "bcd"])
     assert both.run.phase is Phase.ASKING
     assert both.federation.runs[RUN] == first, "nothing of this concerns the other run"
@@ -139,7 +139,7 @@ def test_a_run_hears_of_its_own_sites_alone_and_of_the_messages_that_name_it(bot
 
 
 def test_a_lost_session_concerns_every_run_of_the_site_and_an_exclusion_only_one(both: Machine) -> None:
-    lost = [n.Left(run, "c", "gone", lost=True) for run in (RUN, "run-2")]
+    lost = [n.left(run, "c", "gone", lost=True) for run in (RUN, "run-2")]
     assert told(both.handle(e.SiteLost("c", "gone"))) == lost
     both.handle(e.Received("b", Fault(RUN, 0, 0, "the disk is full")))
     assert set(both.federation.runs[RUN].excluded) == {"b"}
@@ -161,8 +161,8 @@ def test_without_a_scheduler_the_federation_is_done_when_every_run_is(both: Mach
 
 def test_runs_come_and_go_over_the_same_sessions_on_the_bits_of_a_federation_of_one_run() -> None:
     service = Service().joined()
-    assert [x for x in service.notices if isinstance(x, n.SessionOpened)] == [
-        n.SessionOpened(name, "test", "2027-01-01") for name in SITES
+    assert [x for x in service.notices if x.name == "session_opened"] == [
+        n.session_opened(name, "test", "2027-01-01") for name in SITES
     ]
     for number in range(3):
         service.submit(make_plan(run=f"run-{number}"))
@@ -284,7 +284,7 @@ def test_a_revoked_site_is_expelled_with_the_reason_and_missed() -> None:
     service.tell(e.Revoked("b", "b is not in the list"), e.Revoked("z", "was never here"))
     assert service.rejected == {"b": "b is not in the list"}
     assert set(service.federation.sessions) == {"a", "c"}
-    for notice in (n.SessionRejected("b", "b is not in the list"), n.SessionEnded("b", "b is not in the list")):
+    for notice in (n.session_rejected("b", "b is not in the list"), n.session_ended("b", "b is not in the list")):
         assert notice in service.notices
     service.submit(make_plan(run="run-1", min_sites=3))
     assert service.federation.runs["run-1"].awaited == ("b",)
@@ -358,4 +358,4 @@ def test_a_service_of_one_study_is_done_when_its_queue_is_empty() -> None:
 def test_a_federation_of_one_run_notifies_nobody_of_sessions() -> None:
     machine = started()
     notices = told(all_of(machine, [joins("a"), e.Received("a", Leaving("over"))]))
-    assert not [x for x in notices if isinstance(x, n.SessionOpened | n.SessionEnded)]
+    assert not [x for x in notices if x.name.startswith("session_")]

@@ -46,7 +46,7 @@ CONTINUES = make_plan(on_dropout="continue")
 def test_a_site_that_goes_before_the_plan_is_out_is_awaited_again(event: e.Event, lost: bool) -> None:
     machine = started()
     machine.handle(joins("a"))
-    assert machine.handle(event) == [e.Notify(n.Left(RUN, "a", "its stream ended", lost))]
+    assert machine.handle(event) == [e.Notify(n.left(RUN, "a", "its stream ended", lost=lost))]
     assert machine.awaited == ("a", "b", "c")
     assert machine.handle(event) == []
 
@@ -61,7 +61,7 @@ def test_too_few_sites_join() -> None:
     [ended] = written(actions := machine.handle(machine.deadline))
     assert ended == Ended(Outcome.TOO_FEW_SITES, reason)
     assert actions[1:] == [
-        e.Notify(n.RunEnded(RUN, Outcome.TOO_FEW_SITES, reason)),
+        e.Notify(n.run_ended(RUN, Outcome.TOO_FEW_SITES, reason)),
         e.Send("b", m.Finished(RUN, Outcome.TOO_FEW_SITES, reason)),
         e.SetDeadline(RUN, 2, 3.0),
     ]
@@ -81,7 +81,7 @@ def test_too_few_sites_offer_in_time() -> None:
 def test_enough_sites_go_on_without_one_that_did_not_join_and_do_not_wait_for_it_again() -> None:
     machine = started()
     actions = all_of(machine, [joins("a"), joins("b"), machine.deadline])
-    assert n.GoingOnWithout(RUN, ("c",), "join in time") in told(actions)
+    assert n.going_on_without(RUN, ("c",), "join in time") in told(actions)
     assert sends(actions) == [e.Send(s, m.Proposal(RUN, 0, machine.plan)) for s in "ab"]
     all_of(machine, [offers(machine, "a"), offers(machine, "b")])
     assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "b"))
@@ -90,7 +90,7 @@ def test_enough_sites_go_on_without_one_that_did_not_join_and_do_not_wait_for_it
 def test_enough_sites_go_on_without_one_that_did_not_answer_the_plan() -> None:
     machine = planned()
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
-    assert n.GoingOnWithout(RUN, ("c",), "accept the plan in time") in told(actions)
+    assert n.going_on_without(RUN, ("c",), "accept the plan in time") in told(actions)
     assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "b"))
 
 
@@ -100,16 +100,16 @@ def test_enough_sites_go_on_without_one_that_did_not_answer_the_plan() -> None:
 def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> None:
     machine = planned()
     actions = machine.handle(approval("c"))
-    assert told(actions) == [n.ApprovalAwaited(RUN, ("c",), 0, 3)]
+    assert told(actions) == [n.approval_awaited(RUN, ("c",), 0, 3, 500.0)]
     assert waits(machine) == "waiting for a, b to check the plan and factor its data and for approval by c"
     machine.handle(offers(machine, "a"))
     actions = machine.handle(offers(machine, "b"))
-    assert told(actions)[-1] == n.ApprovalAwaited(RUN, ("c",), 2, 3)
+    assert told(actions)[-1] == n.approval_awaited(RUN, ("c",), 2, 3, 500.0)
     assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [500.0]
     assert waits(machine) == "waiting for approval by c"
     assert machine.handle(approval("c")) == [], "it comes again with a new session, and changes nothing"
     actions = machine.handle(approval("c", given=True))
-    assert told(actions) == [n.Approved(RUN, "c")]
+    assert told(actions) == [n.approved(RUN, "c")]
     assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [2.0], "it factors now"
     assert waits(machine) == "waiting for c to check the plan and factor its data"
     assert machine.handle(approval("c")) == []
@@ -144,7 +144,7 @@ def test_who_offered_alone_may_mend_its_own_list_and_who_offers_twice_counts_onc
     assert machine.handle(offers(machine, "a")) == []
     all_of(machine, [e.SiteLost("a", "stopped by its operator"), joins("a")])
     assert machine.handle(offers(machine, "a"))[0] == e.Expect(RUN, machine.plan.most_words(6))
-    assert machine.handle(offers(machine, "b")) == [e.Notify(n.PlanAcceptedBy(RUN, "b"))]
+    assert machine.handle(offers(machine, "b")) == [e.Notify(n.plan_accepted(RUN, "b"))]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_an_offer_that_cannot_be_used_excludes_the_site(plan: Plan, changes: Any
 def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_remain() -> None:
     refusal, reason = e.Received("b", m.PlanRefused(RUN, "no")), "b refused the plan: no"
     actions = planned(make_plan(min_sites=3)).handle(refusal)
-    assert told(actions)[0] == n.SiteDismissed(RUN, "b", reason, excluded=True)
+    assert told(actions)[0] == n.site_dismissed(RUN, "b", reason, excluded=True)
     assert sends(actions) == [
         e.Send("b", m.Dismissed(RUN, Outcome.REFUSED, reason)),
         *(e.Send(s, m.Finished(RUN, Outcome.REFUSED, reason)) for s in "ac"),
@@ -191,7 +191,7 @@ def test_after_a_refusal_sites_that_did_not_join_are_needed_again() -> None:
 def test_a_plan_that_waits_stalls_and_takes_the_lost_site_back_where_it_was() -> None:
     machine = begun()
     actions = all_of(machine, [e.SiteLost("b", "gone"), answers("a"), answers("c"), machine.deadline])
-    assert (machine.phase, told(actions)[-1]) == (Phase.STALLED, n.Stalled(RUN, ("b",), 4.0))
+    assert (machine.phase, told(actions)[-1]) == (Phase.STALLED, n.stalled(RUN, ("b",), 4.0))
     all_of(machine, comes_back(machine, "b"))
     assert machine.phase is Phase.STALLED
     assert steps_sent(machine.handle(answers("b"))).keys() == set("abc")
@@ -217,7 +217,7 @@ def next_attempt(machine: Machine, *sites: str) -> list[e.Action]:
 def test_a_plan_that_continues_goes_on_without_the_lost_site_in_another_attempt() -> None:
     machine = begun(CONTINUES)
     actions = all_of(machine, [e.SiteLost("b", "gone"), answers("a"), answers("c"), machine.deadline])
-    assert told(actions)[1:] == [n.GoingOnWithout(RUN, ("b",), "answer in time"), n.PlanSent(RUN, ("a", "c"))]
+    assert told(actions)[1:] == [n.going_on_without(RUN, ("b",), "answer in time"), n.plan_sent(RUN, ("a", "c"), 2.0)]
     assert sends(actions) == [e.Send(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ac"]
     assert written(next_attempt(machine, "a", "c")) == [AttemptBegan(1, ("a", "c"))]
 
@@ -287,7 +287,7 @@ def test_a_site_that_does_not_offer_for_the_next_attempt_is_dropped_where_the_pl
     assert (machine.phase, machine.attempt) == (Phase.PLANNING, 1)
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
     if goes_on:
-        assert n.GoingOnWithout(RUN, ("c",), "accept the plan in time") in told(actions)
+        assert n.going_on_without(RUN, ("c",), "accept the plan in time") in told(actions)
         assert machine.participants == ("a", "b")
     else:
         assert machine.run.ending == (Outcome.TOO_FEW_SITES, "c did not accept the plan in time")
@@ -378,8 +378,8 @@ FOUR = make_plan(sites=("a", "b", "c", "d"), min_sites=2)
 def test_a_run_that_begins_again_waits_for_its_own_sites_and_begins_from_its_beginning() -> None:
     machine = Machine(FOUR, begun=AGAIN)
     assert machine.start() == [
-        e.Notify(n.AnswersInClear(RUN)),
-        e.Notify(n.RunTakenUp(RUN, 3, ("a", "b", "c"))),
+        e.Notify(n.answers_in_clear(RUN)),
+        e.Notify(n.run_began(RUN, "", 3, ("a", "b", "c"), 1.0)),
         e.SetDeadline(RUN, 1, 1.0),
     ]
     assert machine.phase is Phase.ENROLLING
@@ -408,6 +408,6 @@ def test_a_run_that_begins_again_goes_on_without_a_site_only_where_the_plan_says
         assert machine.run.ending == (Outcome.TOO_FEW_SITES, "b did not join within 1 s")
         assert written(actions) == [], "it is not over for good"
         return
-    assert n.GoingOnWithout(RUN, ("b",), "join in time") in told(actions)
+    assert n.going_on_without(RUN, ("b",), "join in time") in told(actions)
     dismissed(machine, joins("b"), Outcome.STALLED, excluded=True)
     assert written(next_attempt(machine, "a", "c")) == [AttemptBegan(3, ("a", "c"))]

@@ -1,6 +1,7 @@
 """site_agent/machine/site.py: plans that are taken or refused, what an offer tells, how much is answered, words for faults."""
 
 import tracemalloc
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from machine.tiny import (
     make_site,
     make_sites,
     private_data,
-    restarted,
     sealed,
     site_with,
 )
@@ -29,6 +29,7 @@ from coreg_core.kernels.functions import Gaussian
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Membership, Plan, plan_fault
+from site_agent.machine import site as site_module
 from site_agent.machine.factoring import data_digest, factor, many_labels
 from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData
@@ -118,12 +119,16 @@ def test_the_digest_depends_on_shapes_and_is_salted_by_the_site_and_by_the_run()
 # --- how much is answered -----------------------------------------------------------------------------------------
 
 
-def test_no_more_questions_are_answered_than_the_operator_grants_over_restarts_too() -> None:
-    plan = sealed(make_plan(min_sites=3))
-    sites = make_sites("ac") | {"b": make_site("b", max_questions=lambda plan: 6)}
+def test_no_more_questions_are_answered_than_an_agents_limit_over_restarts_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = sealed(make_plan(min_sites=3, max_rounds=7))
+    assert site_module.max_questions(plan) == 90, "ten attempts: seven rounds and two before"
+    sites = make_sites("abc")
+    monkeypatch.setattr(site_module, "max_questions", lambda plan: 6)
     pump = Pump(plan, sites).join().steps(5).kill("b").run()
     assert pump.outcome is Outcome.REFUSED
-    assert "b refused the plan: more than 6 questions: this agent's limit" in pump.end.reason
+    assert "refused the plan: more than 6 questions: an agent's limit" in pump.end.reason
     assert sum(site._answered for site in (pump.sites["b"], sites["b"])) <= 6
 
 
@@ -176,12 +181,15 @@ def test_factors_that_do_not_fit_are_refused_with_what_would_fit(fit: int) -> No
     """A factor is 8 m² bytes for each coupling, and 8 n² for the labelled rows."""
     data = private_data("a")
     n, each = len(data.y), 8 * UNLABELLED**2 / 2**30
-    site = site_with("a", data, factor_memory=(fit + 0.5) * each + 8 * n**2 / 2**30)
-    reason = refused(site, make_plan(form="exact", coupling=(0.0, 0.1, 0.2, 0.3, 0.4)))
-    assert ("at most 2 couplings" in reason, "at most" in reason) == (fit == 2, fit == 2)
-    assert 'Use form = "semi-parametric"' in reason
-    one = make_plan(form="exact", coupling=(0.0, 0.1))
-    assert isinstance(proposed(restarted(site), one), m.Offer) == (fit == 2)
+    memory = (fit + 0.5) * each + 8 * n**2 / 2**30
+    path, two = (make_plan(form="exact", coupling=c).objective for c in ((0.0, 0.1, 0.2, 0.3, 0.4), (0.0, 0.1)))
+    assert isinstance(path, Agreement)
+    assert isinstance(two, Agreement)
+    with pytest.raises(BadData, match='Use form = "semi-parametric"') as error:
+        factor(path, data, data.y, memory)
+    assert ("at most 2 couplings" in str(error.value)) == (fit == 2)
+    with nullcontext() if fit == 2 else pytest.raises(BadData):
+        factor(two, data, data.y, memory)
 
 
 @pytest.mark.parametrize(

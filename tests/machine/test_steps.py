@@ -42,45 +42,45 @@ from coreg_core.protocol.plan import Additive
 def test_a_run_from_its_first_event_to_its_last() -> None:
     plan = make_plan(sites=("a", "b"))
     machine = Machine(plan)
-    clear = e.Notify(n.AnswersInClear(RUN))
-    assert machine.start() == [clear, e.Notify(n.RunBegan(RUN, ("a", "b"))), e.SetDeadline(RUN, 1, 1.0)]
-    assert machine.handle(joins("b")) == [e.Notify(n.Joined(RUN, "b", 1, 2))]
+    clear = e.Notify(n.answers_in_clear(RUN))
+    assert machine.start() == [clear, e.Notify(n.run_began(RUN, "", 0, ("a", "b"), 1.0)), e.SetDeadline(RUN, 1, 1.0)]
+    assert machine.handle(joins("b")) == [e.Notify(n.joined(RUN, "b", 1, 2))]
     assert machine.handle(joins("a")) == [
-        e.Notify(n.Joined(RUN, "a", 2, 2)),
-        e.Notify(n.PlanSent(RUN, ("a", "b"))),
+        e.Notify(n.joined(RUN, "a", 2, 2)),
+        e.Notify(n.plan_sent(RUN, ("a", "b"), 2.0)),
         e.SetDeadline(RUN, 2, 2.0),
         *(e.Send(s, m.Proposal(RUN, 0, plan)) for s in "ab"),
     ]
     assert machine.handle(offers(machine, "b")) == [
         e.Expect(RUN, plan.most_words(6)),
-        e.Notify(n.PlanAcceptedBy(RUN, "b")),
+        e.Notify(n.plan_accepted(RUN, "b")),
     ]
     roster = tuple(offer_of(s, plan) for s in "ab")
     assert machine.handle(offers(machine, "a")) == [
-        e.Notify(n.PlanAcceptedBy(RUN, "a")),
+        e.Notify(n.plan_accepted(RUN, "a")),
         e.Persist(RUN, AttemptBegan(0, ("a", "b"))),
-        e.Notify(n.MembersAre(RUN, 0, ("a", "b"))),
+        e.Notify(n.members_are(RUN, 0, ("a", "b"))),
         e.SetDeadline(RUN, 3, 3.0),
         *(e.Send(s, m.Step(RUN, 0, 0, roster)) for s in "ab"),
     ]
     assert machine.handle(answers("b", said=words(1, 2))) == []
     assert machine.handle(answers("a", said=words(10, 20))) == [
         e.Persist(RUN, StepDone(0, 0, 2, m.Report())),
-        e.Notify(n.StepAnswered(RUN, 0, 0, 2, m.Report())),
+        e.Notify(n.step_answered(RUN, 0, 0, 2, m.Report())),
         e.SetDeadline(RUN, 4, 3.0),
         *(e.Send(s, m.Step(RUN, 0, 1, words=words(11, 22))) for s in "ab"),
     ]
     machine.handle(answers("a", 1, report=CONVERGED))
     assert machine.handle(answers("b", 1, report=CONVERGED)) == [
         e.Persist(RUN, StepDone(1, 0, 0, CONVERGED)),
-        e.Notify(n.StepAnswered(RUN, 1, 0, 0, CONVERGED)),
+        e.Notify(n.step_answered(RUN, 1, 0, 0, CONVERGED)),
         e.Persist(RUN, Ended(Outcome.CONVERGED, "")),
-        e.Notify(n.RunEnded(RUN, Outcome.CONVERGED, "")),
+        e.Notify(n.run_ended(RUN, Outcome.CONVERGED, "")),
         *(e.Send(s, m.Finished(RUN, Outcome.CONVERGED, "")) for s in "ab"),
         e.SetDeadline(RUN, 5, 3.0),
     ]
     assert machine.handle(fetches("a")) == []
-    assert machine.handle(e.Received("a", m.Leaving("over"))) == [e.Notify(n.Left(RUN, "a", "over", lost=False))]
+    assert machine.handle(e.Received("a", m.Leaving("over"))) == [e.Notify(n.left(RUN, "a", "over", lost=False))]
     assert machine.awaited == ("b",)
     assert machine.handle(fetches("b")) == [e.Finish(RUN, Outcome.CONVERGED, "")]
     assert machine.phase is Phase.DONE
@@ -218,7 +218,7 @@ def test_a_site_in_another_process_begins_another_attempt_of_everybody() -> None
     machine = begun()
     all_of(machine, [answers("a"), e.SiteLost("b", "killed"), joins("b")])
     actions = machine.handle(offers(machine, "b", key="new"))
-    assert n.KeysChanged(RUN, 1, ("b",)) in told(actions)
+    assert n.keys_changed(RUN, 1, "b") in told(actions)
     assert sends(actions) == [e.Send(s, m.Proposal(RUN, 1, machine.plan)) for s in "abc"]
     assert machine.handle(answers("a")) == [], "of the attempt before"
     actions = all_of(machine, [offers(machine, s) for s in "abc"])
@@ -287,8 +287,8 @@ def test_a_fault_ends_a_run_whose_plan_waits() -> None:
     actions = machine.handle(FULL)
     assert written(actions) == [Ended(Outcome.SITE_FAULT, reason)]
     assert told(actions) == [
-        n.SiteDismissed(RUN, "b", reason, excluded=True),
-        n.RunEnded(RUN, Outcome.SITE_FAULT, reason),
+        n.site_dismissed(RUN, "b", reason, excluded=True),
+        n.run_ended(RUN, Outcome.SITE_FAULT, reason),
     ]
     assert sends(actions) == [
         e.Send("b", m.Dismissed(RUN, Outcome.SITE_FAULT, reason)),

@@ -4,19 +4,21 @@ import re
 import shutil
 import socket
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from machine.tiny import Pump, make_plan, make_site
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.driver import Timing
 from coordinator.machine import notices as n
 from coordinator.machine.records import StepDone
 from coordinator.observers.metrics import Metrics
 from coreg_core.errors import UsageError
 from coreg_core.protocol.messages import Report
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
 
 
@@ -28,25 +30,29 @@ def read(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
+def answered(*step: Any) -> Notice:
+    notice = n.step_answered(*step)
+    return replace(notice, fields={**notice.fields, "seconds": 0.25, "bytes_sent": 100, "bytes_received": 200})
+
+
 def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     metrics, plan = Metrics(), make_plan()
-    metrics.began(plan.run, "waits")
+    metrics.notice(n.run_began(plan.run, "waits", 0, plan.sites, 600.0))
     records = Pump(plan, {name: make_site(name) for name in plan.sites}).join().run().records
     steps = [record for record in records if isinstance(record, StepDone)]
     for step in steps:
-        told = n.StepAnswered(plan.run, step.number, step.attempt, step.answered, step.report)
-        metrics.notice(told, Timing(0.25, 100, 200))
+        metrics.notice(answered(plan.run, step.number, step.attempt, step.answered, step.report))
     last = [step.report for step in steps if step.report.verified][-1]
-    metrics.notice(n.SessionOpened("a", "0.2.0", "2027-01-01T00:00:00+00:00"), Timing())
-    metrics.notice(n.SessionOpened("b", "0.2.0", "2027-01-01T00:00:00+00:00"), Timing())
-    metrics.notice(n.SessionEnded("b", "its stream ended"), Timing())
-    metrics.notice(n.AccessDenied("z", "revoked"), Timing())
-    metrics.notice(n.Stalled(plan.run, ("b",), 600.0), Timing())
+    metrics.notice(n.session_opened("a", "0.2.0", "2027-01-01T00:00:00+00:00"))
+    metrics.notice(n.session_opened("b", "0.2.0", "2027-01-01T00:00:00+00:00"))
+    metrics.notice(n.session_ended("b", "its stream ended"))
+    metrics.notice(n.access_denied("z", "revoked"))
+    metrics.notice(n.stalled(plan.run, ("b",), 600.0))
     store = tmp_path / "runs.sqlite"
     store.write_bytes(bytes(1000))
     (tmp_path / "runs.sqlite-wal").write_bytes(bytes(24))
     metrics.stock(3, 1, store)
-    metrics.notice(n.RunEnded(plan.run, Outcome.CONVERGED, ""), Timing())
+    metrics.notice(n.run_ended(plan.run, Outcome.CONVERGED, ""))
     found = read(metrics)
     assert found["coreg_steps_total", ("waits",)] == len(steps)
     assert found["coreg_rounds_total", ("waits",)] == steps[-1].report.round
@@ -62,7 +68,7 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert found["coreg_stalls_total", ("waits",)] == 1
     assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)
     metrics.listed(("a",))
-    metrics.notice(n.SessionEnded("b", "no longer listed"), Timing())
+    metrics.notice(n.session_ended("b", "no longer listed"))
     for name in ("coreg_site_connected", "coreg_site_certificate_not_after_seconds"):
         assert (name, ("b",)) not in read(metrics), "its alert would never end"
     assert found["coreg_refused_total", ("certificate",)] == 1
@@ -77,10 +83,10 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
 
 def test_a_run_that_waits_for_an_operator_is_none_that_stands_still() -> None:
     metrics = Metrics()
-    metrics.notice(n.ApprovalAwaited("r", ("a",), 1, 2), Timing())
+    metrics.notice(n.approval_awaited("r", ("a",), 1, 2, 60.0))
     assert read(metrics)["coreg_approvals_waiting", ()] == 1
-    metrics.notice(n.Approved("r", "a"), Timing())
-    metrics.notice(n.RunEnded("r", Outcome.CANCELLED, ""), Timing())
+    metrics.notice(n.approved("r", "a"))
+    metrics.notice(n.run_ended("r", Outcome.CANCELLED, ""))
     assert read(metrics)["coreg_approvals_waiting", ()] == 0
 
 
@@ -89,7 +95,7 @@ def test_without_a_figure_there_is_no_gap_and_the_rounds_of_every_attempt_count(
     steps = ((0, 0, 1e-1), (0, 1, 1e-2), (0, 2, 1e-3), (1, 0, 1e-1), (1, 1, 1e-5))
     for number, (attempt, done, residual) in enumerate(steps):
         report = Report(done, verified=True, residual=(residual, residual / 10), gap=(-1.0,) if number == 4 else ())
-        metrics.notice(n.StepAnswered("r", number, attempt, 3, report), Timing())
+        metrics.notice(answered("r", number, attempt, 3, report))
     found = read(metrics)
     assert (found["coreg_residual", ("",)], found["coreg_rounds_total", ("",)]) == (1e-5, 3)
     assert ("coreg_gap", ("",)) not in found

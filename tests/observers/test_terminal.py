@@ -1,42 +1,44 @@
 """coordinator/observers/terminal.py: plain lines in a pipe, one progress bar on a terminal."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from machine.tiny import make_plan
 from rich.console import Console
 
-from coordinator.driver import Timing
 from coordinator.machine import notices as n
 from coordinator.machine.events import Finish
-from coordinator.observers.lines import cells, row
+from coordinator.observers.lines import cells
 from coordinator.observers.terminal import Plain, ProgressBar
 from coreg_core.protocol.messages import Report
 from coreg_core.protocol.outcomes import Outcome
 
-LAP = Timing(0.5, 100, 200)
-ANSWERED = n.StepAnswered("r1", 3, 0, 2, Report())
+
+def answered(report, number=3):
+    notice = n.step_answered("r1", number, 0, 2, report)
+    return replace(notice, fields={**notice.fields, "seconds": 0.5, "bytes_sent": 100, "bytes_received": 200})
 
 
 def test_a_heading_stands_over_its_own_rounds_alone(capsys):
     """Those of an agreement have no phase after the preliminary ones."""
     plain = Plain()
     for number, phase in enumerate(("preliminary", "preliminary", "", "")):
-        plain.notice(n.StepAnswered("r1", number, 0, 2, Report(phase=phase)), LAP)
+        plain.notice(answered(Report(phase=phase), number))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.endswith(":")]
     assert lines == ["preliminary:", "training:"]
     plain = Plain()
-    plain.notice(ANSWERED, LAP)
+    plain.notice(answered(Report()))
     assert "training:" not in capsys.readouterr().out, "nothing went before"
 
 
 def test_a_terminal_has_one_bar_with_round_residual_and_the_other_lines_above():
     console = Console(file=io.StringIO(), force_terminal=True, width=200, color_system=None)
     bar = ProgressBar(make_plan(tolerance=1e-12), console)
-    bar.notice(n.Joined("r1", "a", 1, 2), LAP)
+    bar.notice(n.joined("r1", "a", 1, 2))
     for number, gap in ((3, 1e-2), (4, 1e-5)):
         report = Report(number, "", verified=True, residual=(gap,), gap=(gap,))
-        bar.notice(n.StepAnswered("r1", number, 0, 2, report), LAP)
+        bar.notice(answered(report, number))
     [task] = bar._bar.tasks
     assert (round(task.completed, 6), round(task.total, 6)) == (3.0, 12.0), "powers of ten to the tolerance"
     assert task.fields["seen"] == "round 4, residual 1e-05"
@@ -57,4 +59,4 @@ def test_a_terminal_has_one_bar_with_round_residual_and_the_other_lines_above():
     ids=["verified", "an estimate", "none", "nothing yet"],
 )
 def test_a_row_says_what_the_sites_told_and_no_more(report, words):
-    assert list(cells(row(n.StepAnswered("r1", 3, 0, 2, report), LAP)))[1:5] == words
+    assert list(cells(answered(report).fields))[1:5] == words

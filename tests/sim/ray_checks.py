@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from coordinator.machine.events import Received, SiteJoined
-from coordinator.machine.notices import Notice, RunEnded, StepAnswered
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import Refused, Unreachable
 from coreg_core.protocol.messages import (
@@ -36,11 +35,12 @@ from coreg_core.protocol.messages import (
     Step,
     ToSite,
 )
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Additive, Agreement, Iteration, Membership, Plan, Privacy
 from coreg_core.protocol.words import Words
 from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import Hosted, Steps, closed_form, plan_for, simulate, typical_size
+from coreg_sim.federation.simulate import Hosted, closed_form, plan_for, simulate, typical_size
 from coreg_sim.over_ray import OverRay, RayActors, transport
 from coreg_sim.ray_cluster import connected
 
@@ -163,11 +163,10 @@ def the_contract(cluster):
 # --- whole runs ---------------------------------------------------------------------------------------------------
 
 
-class Killing(Steps):
+class Killing:
     """Kills one of the actors when something is told."""
 
     def __init__(self, when):
-        super().__init__()
         self.when, self.actors, self.killed = when, None, 0
 
     @contextmanager
@@ -176,20 +175,19 @@ class Killing(Steps):
             self.actors = hosted.transport
             yield hosted
 
-    def notice(self, notice: Notice, measured) -> None:
-        super().notice(notice, measured)
+    def __call__(self, notice: Notice) -> None:
         if self.when(notice) and not self.killed:
             self.killed = self.actors.processes[-1]
             os.kill(self.killed, signal.SIGKILL)
 
 
 def at_step(number):
-    return lambda notice: isinstance(notice, StepAnswered) and notice.number == number
+    return lambda notice: notice.name == "round" and notice.fields["step"] == number
 
 
-def began_again(killing):
+def began_again(run):
     """In another attempt, from its beginning."""
-    assert [killing.taken[0].attempt, killing.taken[-1].attempt] == [0, 1]
+    assert [run.taken[0].fields["attempt"], run.taken[-1].fields["attempt"]] == [0, 1]
 
 
 def same(left, right):
@@ -221,7 +219,7 @@ def masks_change_no_bit_and_an_actor_that_died_has_new_keys(cluster):
     masked = plan_for(problem, *terms, aggregation="secure")
     over = simulate(problem, masked, killing, lambda data: killing.hosting(OverRay(cluster, 3), data))
     assert killing.killed
-    began_again(killing)
+    began_again(over)
     assert over.numbers_sent > clear.numbers_sent
     same(replace(over, numbers_sent=0), replace(clear, numbers_sent=0))
 
@@ -233,7 +231,7 @@ def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_at_the_end(clu
     here, truth, killing = (
         simulate(problem, plan),
         closed_form(problem, plan),
-        Killing(lambda notice: isinstance(notice, RunEnded)),
+        Killing(lambda notice: notice.name == "run_ended"),
     )
     over = simulate(problem, plan, killing, lambda data: killing.hosting(OverRay(cluster, 32), data))
     assert killing.killed
@@ -257,7 +255,7 @@ def an_additive_training_begins_again_after_an_actor_died(cluster):
     killing = Killing(at_step(3))
     over = simulate(problem, plan, killing, lambda data: killing.hosting(OverRay(cluster, 2), data))
     assert killing.killed
-    began_again(killing)
+    began_again(over)
     np.testing.assert_allclose(predicted(over), predicted(simulate(problem, plan)), atol=1e-3)
 
 
@@ -308,9 +306,9 @@ def both_nodes_are_used_and_the_bits_are_the_same(cluster):
     nodes = set()
 
     class Looking(Killing):
-        def notice(self, notice, measured):
-            super().notice(notice, measured)
-            if isinstance(notice, RunEnded):
+        def __call__(self, notice):
+            super().__call__(notice)
+            if notice.name == "run_ended":
                 nodes.update(cluster.ray.get([a.handle.__ray_call__.remote(node_of) for a in self.actors._actors]))
 
     looking = Looking(lambda notice: False)

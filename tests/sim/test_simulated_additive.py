@@ -46,7 +46,9 @@ def test_without_noise_a_federation_ends_with_the_models_of_memory(common):
     memory = train(sites, problem.n_unlabelled, rules=terms)
     rows = [site.prepared(X) for site, X in zip(memory.sites, problem.held_out, strict=True)]
     models = [result.additive for result in run.results]
-    total = np.sum([model.parts(X) for model, X in zip(models, problem.held_out, strict=True)], axis=0)
+    present = range(len(models))
+    parts = [model.part(model.phi(X), present) for model, X in zip(models, problem.held_out, strict=True)]
+    total = np.sum(parts, axis=0)
     for v, (model, X) in enumerate(zip(models, problem.held_out, strict=True)):
         np.testing.assert_allclose(model.predict(X), memory.joined(v, rows[v]), atol=5e-4)
         np.testing.assert_allclose(model.score(total, X), memory.checked_score(rows, v), atol=5e-4)

@@ -7,7 +7,7 @@ from machine.stepwise import RUN
 
 from coordinator.machine import notices as n
 from coordinator.store import history
-from coordinator.store.history import History, NoticeRow
+from coordinator.store.history import History
 from coreg_core.protocol.messages import Report
 
 
@@ -16,26 +16,23 @@ def tables(tmp_path: Path) -> History:
     return History(tmp_path / "runs.sqlite")
 
 
-def test_notices_come_back_typed_the_last_first(tables: History) -> None:
-    stalled, joined = n.Stalled(RUN, ("b",), 600.0), n.Joined("run-2", "a", 1, 3)
-    for at, notice in ((1, stalled), (2, joined), (3, n.StepAnswered(RUN, 0, 0, 3, Report()))):
+def test_notices_come_back_as_json_the_last_first(tables: History) -> None:
+    stalled, joined = n.stalled(RUN, ("b",), 600.0), n.joined("run-2", "a", 1, 3)
+    for at, notice in ((1, stalled), (2, joined), (3, n.step_answered(RUN, 0, 0, 3, Report()))):
         tables.add(notice, f"2026-01-0{at}")
     assert tables.notices() == []
     tables.flush()
     tables.flush()  # nothing is new
-    assert tables.notices() == [NoticeRow("2026-01-02", joined), NoticeRow("2026-01-01", stalled)]
-    assert tables.notices(run=RUN) == [NoticeRow("2026-01-01", stalled)]
-    assert tables.notices(limit=1) == [NoticeRow("2026-01-02", joined)]
+    second = {"at": "2026-01-02", **joined.to_dict()}
+    first = {"at": "2026-01-01", **stalled.to_dict(), "sites": ["b"]}
+    assert tables.notices() == [second, first]
+    assert tables.notices(run=RUN) == [first]
+    assert tables.notices(limit=1) == [second]
 
 
 def test_the_oldest_notices_go(tables: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MAX_NOTICES", 3)
     for i in range(8):
-        tables.add(n.SessionEnded("a", f"{i}"), f"2026-01-0{i + 1}")
+        tables.add(n.session_ended("a", f"{i}"), f"2026-01-0{i + 1}")
         tables.flush()
-    assert [row.notice.reason for row in tables.notices()] == ["7", "6", "5"]
-
-
-def test_a_notice_of_another_kind_is_passed_over(tables: History) -> None:
-    tables._db.execute("insert into notices (run, at, kind, fields) values ('', '', 'Newer', '{}')")
-    assert tables.notices() == []
+    assert [row["reason"] for row in tables.notices()] == ["7", "6", "5"]

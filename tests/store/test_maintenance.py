@@ -72,7 +72,7 @@ def aged(path: Path) -> Path:
     receipt = Countersigned(PLAN.run, LedgerHead(7, "ab", NOW), NOW, "05", "06")
     with closing(Summaries(path)) as store, closing(History(path)) as history, closing(Queue(path)) as queue:
         store.write(PLAN.run, HeadSigned("a", "03", "04", receipt), LAP, NOW)
-        history.add(n.AnswersInClear(PLAN.run), NOW)
+        history.add(n.answers_in_clear(PLAN.run), NOW)
         history.flush()
         queue._db.execute("insert into cancellations values (?, ?, '')", (PLAN.run, NOW))
     return path

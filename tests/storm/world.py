@@ -24,6 +24,7 @@ from coreg_core.additive.features import LocalModel
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import PROTOCOL_VERSION, Hello
+from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.plan import Plan
 from coreg_wire import clock
 from site_agent.data.data_sets import DataSets
@@ -33,7 +34,6 @@ from site_agent.identity.identity import Identity, check_identity
 from site_agent.identity.peers import run_keys
 from site_agent.ledger import HeadSigner, Ledger
 from site_agent.machine.agent import Agent
-from site_agent.machine.notices import Notice
 from site_agent.models.file import load_model
 from site_agent.models.store import MANIFEST, ModelStore
 from site_agent.policy.policy import Policy
@@ -90,10 +90,6 @@ def _prepared(inputs: Inputs, salt: bytes) -> Prepared:
 
 
 def _unheard(notice: Notice) -> None: ...
-
-
-class _Unheard:
-    def notice(self, notice: Any, measured: Any) -> None: ...
 
 
 class World:
@@ -198,7 +194,7 @@ class World:
         listed = self.folder / "federation.toml"
         daemon = Daemon(
             listed, read_configuration(listed), ServiceOptions(), access,
-            store, history, status, [_Unheard()],
+            store, history, status, [_unheard],
         )  # fmt: skip
         self.reloads["coordinator"] = daemon._reload
         await daemon.drive(None)
@@ -215,7 +211,6 @@ class World:
         tables = {"patients": inputs_of(self.folder, site), "new": new}
         sets = DataSets(tables, salt_of(site), _prepared)
         policy = Policy(
-            objectives=("agreement", "additive"), members_may_learn="operators",
             scoring=True, alignment=True, openings=1000,
             rows_per_feature=5, noise=0.0, label_noise=0.0, least_labels=5, least_rows=10,
             peers=self.certificates.pins,
@@ -247,7 +242,7 @@ class World:
 
     def _noticed(self, notice: Notice) -> None:
         if notice.name == "run_over" and notice.fields["stop"] in ("CONVERGED", "MAX_ROUNDS"):
-            self.network.over.add(notice.fields["run"])
+            self.network.over.add(notice.run)
 
     def reload(self, name: str, sites: Sequence[str] = SITES, limit: int = 2) -> None:
         """Send SIGHUP to a process; to the coordinator with this list of sites and limit of concurrent runs."""

@@ -9,14 +9,15 @@ holds answers to the target 0 wherever no label opposes it.
 plaintext the operator is the Gram matrix of a site's shared rows, and discloses their distances. A member has that of all
 sites' columns together.
 
-A policy has ranges for both numbers, in units of the site's own rows. Under sums it also limits the share of one label in an
-answer at one instance, which each site measures on its own rows. A refusal names the key. `border` is the worst plan of this
-kind that the defaults accept: the defaults do not prevent what it discloses.
+An agent has ranges for both numbers, in units of the site's own rows, and a largest coupling. Under sums it also limits the
+share of one label in an answer at one instance, which each site measures on its own rows. A refusal names the number. `border` is
+the worst plan of this kind that an agent accepts: the limits do not prevent what it discloses.
 """
 
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from federation import (
@@ -38,9 +39,12 @@ from federation import (
 from scipy.spatial.distance import pdist
 
 from coreg_core.protocol.plan import Agreement, Plan
+from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy
+from site_agent.policy.units import BANDWIDTH_MIN, RIDGE_MAX, RIDGE_MIN
 
+UNLIMITED = partial(AgreementJob, label_share_max=1.0)
 PEERS = {name: f"{i:064x}" for i, name in enumerate(SITES)}
 
 
@@ -72,9 +76,10 @@ def attacked(plan: Plan, policy: Policy | None) -> Seen:
     for name in SITES:
         data, rules = among_the_shared(name), dict[str, Any]()
         if policy is not None:
-            rules = {"objection": partial(policy.objection, data=data), "label_share_max": policy.label_share_max}
+            rules = {"objection": partial(policy.objection, data=data)}
         sites[name] = site_of(name, data, **rules)
-    seen = watched(plan, sites)
+    with patch("site_agent.machine.site.AgreementJob", AgreementJob if policy else UNLIMITED):
+        seen = watched(plan, sites)
     if VICTIM in seen.refused:
         raise RefusedByASite(seen.refused[VICTIM])
     return seen
@@ -125,9 +130,7 @@ def border(answers: Any, policy: Policy) -> dict[str, Any]:
     """The narrowest kernel, the smallest ridge and the strongest coupling that every site accepts."""
     apart = max(float(np.median(pdist(data_of(name).X, "sqeuclidean"))) for name in SITES)
     for coupling in np.geomspace(100.0, 1e-6, 49).tolist():
-        found = labels(
-            chosen(answers, coupling, bandwidth=policy.bandwidth_min * apart, ridge=policy.ridge_min), policy
-        )
+        found = labels(chosen(answers, coupling, bandwidth=BANDWIDTH_MIN * apart, ridge=RIDGE_MIN), policy)
         if "off" in found:
             return {**found, "coupling": coupling}
     return found
@@ -138,16 +141,17 @@ def attack() -> dict[str, Any]:
     found: dict[str, Any] = {}
     sizes = min(float(np.sum(data_of(name).X ** 2)) for name in SITES)
     for answers in ("plaintext", "secure"):
-        policy = Policy(aggregation=answers, peers=PEERS, members_may_learn="operators", coupling_max=1e5)
+        policy = Policy(aggregation=answers, peers=PEERS)
         narrow = chosen(answers, bandwidth=1e-6, ridge=1e-6)
-        strong = chosen(answers, coupling=5e4, bandwidth=3.0, ridge=0.5)
+        strong, strongest = (chosen(answers, coupling=c, bandwidth=3.0, ridge=0.5) for c in (5e4, 100.0))
         flat = chosen(answers, form="linear", ridge=1e6)
-        widest = chosen(answers, form="linear", ridge=policy.ridge_max * sizes)
+        widest = chosen(answers, form="linear", ridge=RIDGE_MAX * sizes)
         found[answers] = {
             "narrow": labels(narrow, None),
             "narrow, policy": labels(narrow, policy),
             "strong": labels(strong, None),
             "strong, policy": labels(strong, policy),
+            "strongest, policy": labels(strongest, policy),
             "honest": labels(chosen(answers, coupling=0.01), policy),
             "border": border(answers, policy),
             "flat": distances(flat, None),

@@ -24,7 +24,6 @@ from coreg_core.masking.words import opened  # noqa: E402
 from coreg_core.protocol.messages import Answer, FromSite, PlanRefused, ToSite  # noqa: E402
 from coreg_core.protocol.plan import Aggregation, Agreement, Form, Iteration, Membership, Plan, Privacy  # noqa: E402
 from coreg_sim.federation.masks import simulated_keys  # noqa: E402
-from coreg_sim.federation.simulate import Steps  # noqa: E402
 from site_agent.machine.job import Heard, Job  # noqa: E402
 from site_agent.machine.site import Rules, Site  # noqa: E402
 from site_agent.machine.site_data import PrivateData  # noqa: E402
@@ -107,7 +106,7 @@ def watched(
 
     for name, site in held.items():
         site.handle = listening(name, site)  # type: ignore[method-assign]
-    ends = asyncio.run(drive(begin(plan, Timeouts()), InProcess(held), NullSink(), Steps()))
+    ends = asyncio.run(drive(begin(plan, Timeouts()), InProcess(held), NullSink(), lambda _: None))
     seen.reason = ends[plan.run].reason
     return seen
 

@@ -2,7 +2,8 @@
 
 Σ R_v(μ₁) and Σ R_v(μ₂) are diagonalised together, and each common eigenvector belongs to one site. In plaintext the
 coordinator has the answers and needs no attack. Under the seal its words, and their sum, look random. A member gets two
-operators from a path of couplings. For one operator, `alternative` makes other sites with the same transcript.
+operators from a path of couplings, or from two studies with other terms. The default policy accepts both. For one operator,
+`alternative` makes other sites with the same transcript.
 """
 
 from typing import Any

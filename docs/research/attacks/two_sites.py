@@ -1,6 +1,6 @@
 """In a federation of two sites each site derives the other's predictions: it has their mean and its own.
 
-With three or more sites the mean covers at least two others, and stays a mean. A strict policy refuses two sites.
+With three or more sites the mean covers at least two others, and stays a mean. A policy with min_sites = 3 refuses two sites.
 """
 
 from dataclasses import replace
@@ -32,11 +32,11 @@ def read_by_a(n_sites: int) -> float:
 
 
 def attack() -> dict[str, Any]:
-    """Relative errors, and the reply of a strict policy."""
-    strict = Policy(peers={name: f"{i:064x}" for i, name in enumerate(SITES)})
+    """Relative errors, and the reply of a policy with min_sites = 3."""
+    three = Policy(min_sites=3, peers={name: f"{i:064x}" for i, name in enumerate(SITES)})
     plan = plan_of("secure", SITES[:2])
     plan = replace(plan, membership=replace(plan.membership, min_sites=2))
-    return {"two": read_by_a(2), "three": read_by_a(3), "strict": strict.objection(plan) or ""}
+    return {"two": read_by_a(2), "three": read_by_a(3), "refused": three.objection(plan) or ""}
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import structlog
 
 from coreg_core.errors import CoregError
+from coreg_core.protocol.notice import Notice
 from coreg_wire.terminal.command_line import owner_hint
 
 
@@ -38,6 +39,13 @@ _FIRST = ["timestamp", "level", "event"]
 def _json_line(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> str:
     ordered = {name: fields.pop(name) for name in _FIRST if name in fields}
     return json.dumps({**ordered, **fields}, default=str)
+
+
+def log_notice(log: Log, notice: Notice) -> None:
+    """Log the notice as one line. The words of a list are separated by spaces."""
+    fields = {name: " ".join(map(str, x)) if isinstance(x, tuple) else x for name, x in notice.to_dict().items()}
+    write = log.warning if fields.pop("level") == "warning" else log.info
+    write(fields.pop("event"), **fields)
 
 
 @contextmanager
