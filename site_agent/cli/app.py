@@ -181,7 +181,8 @@ def score_command(
     """Score shared instances together with the other sites. Each site sends its part for the same ids and receives the sum.
 
     --data has the id column and the model's columns. If all features of a row are empty, this site has no record of that
-    instance. One number for each instance leaves this machine, and the ledger lists it. The policy must have scoring = true.
+    instance. The members learn which ones it has. Only the receivers read the sum of the parts. The ledger lists
+    both. The policy must have scoring = true.
     """
     from site_agent.config.settings import read_settings
     from site_agent.service.app import score

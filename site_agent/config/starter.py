@@ -33,7 +33,7 @@ POLICY = """\
 # The policy of this site. The agent refuses every plan against it.
 # A commented key has its default value. Each key: docs/reference/policy-toml.md; what members can compute under the defaults:
 # docs/concepts/threat-model.md.
-scoring = true  # score together; one number for each shared instance leaves
+scoring = true  # score together: members learn of whom this site has a record, receivers the sum of the parts
 alignment = true  # all sites find the ids that they share; each learns it of its own ids
 
 # objectives = ["agreement", "additive"]

@@ -1,4 +1,4 @@
-"""coordinator/machine/ending.py: how runs end, and who hears of it, whoever was killed or away meanwhile."""
+"""coordinator/machine/ending.py: every site hears how its run ended, also after a kill or an absence."""
 
 from typing import Any
 
