@@ -31,7 +31,7 @@ from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation.probability import Probability, fit_probability
 from coreg_core.masking.fixed_point import WORD
 from coreg_core.masking.words import Layout
-from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.numerics.arrays import Ints
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.secure import cross_products as cross
@@ -39,7 +39,7 @@ from site_agent.machine.factoring import data_digest
 from site_agent.machine.job import Heard, Row, Share, Telling
 from site_agent.machine.memory import Judged, SiteResult
 from site_agent.machine.row_sets import RowRules, RowSet, row_set
-from site_agent.machine.site_data import PrivateData
+from site_agent.machine.site_data import PrivateData, normals
 
 _NUMBERS = struct.Struct("<IIddd")  # width, private rows, norm, level, deviation
 # After its message has left, a lattice can be reduced to choose what the site answers to (the bits are counted for an hour).
@@ -86,7 +86,7 @@ class AdditiveJob:
         self._rules = rules or RowRules()
         names = [keys[i].encode() for i in order.tolist()]
         self._private_names = names[len(names) - (len(self._rows.X) - self.n_unlabelled) :]
-        self._label_normals = _normals([self._secret(b"label noise", name) for name in names])
+        self._label_normals = normals([self._secret(b"label noise", name) for name in names])
         self._exchange: SiteExchange | None = None
         self._judged: Judged | None = None
         self.progress: Progress | None = None
@@ -285,12 +285,6 @@ def _site_rows(data: PrivateData) -> tuple[SiteRows, Ints]:
     own: Ints = np.concatenate([at, data.n_shared + np.arange(len(private))]).astype(np.int64)
     order: Ints = np.concatenate([common, private]).astype(np.int64)
     return SiteRows(np.concatenate([data.Z, data.X[private]]), own, data.y[order]), order
-
-
-def _normals(secrets: Sequence[bytes]) -> Arr:
-    """A standard normal number of each secret."""
-    halves = b"".join(s[:8] for s in secrets) + b"".join(s[8:16] for s in secrets)
-    return cross.normal((len(secrets),), lambda _: halves)
 
 
 def _flag_bytes(n: int) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import UInt64
 
 from coreg_core.errors import Refused
+from site_agent.machine.site_data import keyed
 
 Keys = UInt64[np.ndarray, " n"]
 
@@ -54,20 +55,15 @@ def row_set(secret: bytes, names: Sequence[bytes], labels: Mapping[int, float], 
     individuals, rows = list[bytes](), list[bytes]()
     for place, (name, flags) in enumerate(zip(names, told, strict=True)):
         if flags:
-            individuals.append(_keyed(secret, b"individual", name))
-            rows.append(_keyed(secret, b"row", name, repr(labels.get(place)).encode(), flags))
-    keyed = [np.frombuffer(b"".join(each), dtype="<u8") for each in (individuals, rows)]
-    order = np.argsort(keyed[0], kind="stable")
-    return RowSet(keyed[0][order], keyed[1][order])
-
-
-def _keyed(secret: bytes, *about: bytes) -> bytes:
-    text = b"".join(len(part).to_bytes(8, "little") + part for part in about)
-    return hashlib.sha256(secret + text).digest()[:8]
+            individuals.append(keyed(secret, b"individual", name))
+            rows.append(keyed(secret, b"row", name, repr(labels.get(place)).encode(), flags))
+    both = [np.frombuffer(b"".join(each), dtype="<u8") for each in (individuals, rows)]
+    order = np.argsort(both[0], kind="stable")
+    return RowSet(both[0][order], both[1][order])
 
 
 class RowSets(Protocol):
-    """This site's record of opened sets, over all runs. Whoever reads it to add to it holds ``lock``."""
+    """This site's record of opened sets, over all runs. Hold ``lock`` from reading to adding."""
 
     @property
     def lock(self) -> AbstractContextManager[object]: ...

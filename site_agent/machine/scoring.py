@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import floor, log2
 from threading import RLock
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, UInt64
@@ -28,6 +28,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, Scoring
 from site_agent.machine.job import Heard, Share, Telling
 from site_agent.machine.memory import SiteResult
+from site_agent.machine.site_data import keyed, normals
 
 GRAIN, NOISE = 64, 0.05  # of a part, in common deviations of the labels: an exact score would be an equation of 53 bits
 MOST_POWER, STEPS = 1000, 40  # a part without noise has 40 bits
@@ -99,7 +100,7 @@ class Batch:
 
 
 class ScoredRecord(Protocol):
-    """This site's record of scored individuals. Whoever reads it to add to it holds ``lock``."""
+    """This site's record of scored individuals. Hold ``lock`` from reading to adding."""
 
     @property
     def lock(self) -> AbstractContextManager[object]: ...
@@ -185,19 +186,18 @@ class ScoringJob:
         if strangers := sorted(set(plan.sites) - set(batch.sites)):
             raise Refused(f"{', '.join(strangers)} took no part in run {terms.of_run} and has no model of it.")
         self.progress: Progress | None = None
-        self.rounds = 0
+        self.rounds, self._done = 0, False
         self._scores: Arr | None = None
 
     def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Round:  # noqa: ARG002
         """See `Job.begin`."""
-        self._sites, self.rounds, self._scores = sites, 0, None
+        self._sites, self.rounds, self._scores, self._done = sites, 0, None, False
         self._at = [self.batch.sites.index(site) for site in sites]  # positions in the model
         length = Lengths(to_all=32 + 2 + -(-self.n_unlabelled // 8))
         return self._round("records", (length,) * len(sites))
 
-    def _round(self, stage: str, lengths: tuple[Lengths, ...]) -> Round:
-        ask = Ask("records" if stage == "records" else "scores")
-        return Round(ask, Layout(0, 0, 0), (), tuple(range(len(self._sites))), lengths, phase=stage)
+    def _round(self, stage: Literal["records", "scores"], lengths: tuple[Lengths, ...]) -> Round:
+        return Round(Ask(stage), Layout(0, 0, 0), (), tuple(range(len(self._sites))), lengths, phase=stage)
 
     @property
     def _me(self) -> int:
@@ -243,7 +243,7 @@ class ScoringJob:
         self._scored = np.array([len(S) >= least for S in self._sets], dtype=bool)[self._which]
         self._mine = self._scored & self._present[self._me]
         self._receivers = [r for r, site in enumerate(self._sites) if site in named]
-        M, self._done = len(self._sites), False
+        M = len(self._sites)
         sizes = dict.fromkeys(self._receivers, 8 * self.n_unlabelled)
         to_each = [{r: size for r, size in sizes.items() if r != v} for v in range(M)]
         return self._round("scores", tuple(Lengths(to_each=each) for each in to_each))
@@ -271,12 +271,8 @@ class ScoringJob:
     def _normals(self) -> Float64[Arr, " m"]:
         """The same for an individual, the model and the present sites, so that it does not average out."""
         secret = self.batch.salt + b"score noise" + self.batch.name.encode()
-        drawn = [
-            int.from_bytes(hashlib.sha256(secret + repr((text, self._names(k))).encode()).digest()[:16], "little")
-            for text, k in zip(self._ids(), self._which.tolist(), strict=True)
-        ]
-        u = np.array([[(d >> 64) + 1, (d & (2**64 - 1)) + 1] for d in drawn], dtype=np.float64).reshape(-1, 2) / 2.0**64
-        return np.asarray(np.sqrt(-2.0 * np.log(u[:, 0])) * np.cos(2.0 * np.pi * u[:, 1]))
+        about = zip(self._ids(), self._which.tolist(), strict=True)
+        return normals([hashlib.sha256(secret + repr((text, self._names(k))).encode()).digest() for text, k in about])
 
     def _ids(self) -> Sequence[str]:
         return self.batch.ids or [str(i) for i in range(self.n_unlabelled)]
@@ -288,19 +284,20 @@ class ScoringJob:
         """Count the scores that others get with this site's part."""
         if self._receivers == [self._me]:
             return
-        secret, found = self.batch.salt + b"scored", list[bytes]()
-        names = [repr((self.batch.name, self._names(k))).encode() for k in range(len(self._sets))]
-        sets, ids = [hashlib.sha256(name).digest()[:8] for name in names], self._ids()
-        for i in np.flatnonzero(self._mine).tolist():
-            found.append(hashlib.sha256(secret + ids[i].encode()).digest()[:8] + sets[self._which[i]])
-        self._rules.open(np.frombuffer(b"".join(found), dtype=WORD).reshape(-1, 2))
+        secret, ids = self.batch.salt, self._ids()
+        sets = [
+            keyed(secret, b"model", repr((self.batch.name, self._names(k))).encode()) for k in range(len(self._sets))
+        ]
+        rows = np.flatnonzero(self._mine).tolist()
+        found = b"".join(keyed(secret, b"scored", ids[i].encode()) + sets[self._which[i]] for i in rows)
+        self._rules.open(np.frombuffer(found, dtype=WORD).reshape(-1, 2))
 
     # --- the end --------------------------------------------------------------------------------------------------
 
     @property
     def outcome(self) -> tuple[Outcome, str] | None:
         """See `Job.outcome`."""
-        if not self.rounds or not self._done:
+        if not self._done:
             return None
         return Outcome.CONVERGED, f"{self.n_unlabelled} instances scored together by {len(self._sites)} sites"
 

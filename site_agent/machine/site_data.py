@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jaxtyping import Float64, Int64
 
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.secure.cross_products import normal
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,15 @@ def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[st
         hashlib.sha256(salt + f"label {len(text)} {text} {value!r}".encode()).hexdigest()[:24]
         for text, value in zip(ids, y.tolist(), strict=True)
     )
+
+
+def keyed(secret: bytes, *about: bytes) -> bytes:
+    """8 bytes that name something in this site's records, and tell nothing without its secret."""
+    text = b"".join(len(part).to_bytes(8, "little") + part for part in about)
+    return hashlib.sha256(secret + text).digest()[:8]
+
+
+def normals(secrets: Sequence[bytes]) -> Arr:
+    """A standard normal number of each secret (16 bytes or more)."""
+    halves = b"".join(s[:8] for s in secrets) + b"".join(s[8:16] for s in secrets)
+    return normal((len(secrets),), lambda _: halves)
