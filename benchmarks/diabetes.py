@@ -17,15 +17,16 @@ import numpy as np
 from harness import arguments, keep
 from sklearn.datasets import load_diabetes
 
-from coreg_core.additive.terms import Additive
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.plan import Agreement, Iteration
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration
 from coreg_sim.benefit.partition import Partition
 from coreg_sim.benefit.trial import Federation
 from coreg_sim.federation.problems import Problem
 from coreg_sim.federation.simulate import plan_for, simulate
 from coreg_sim.tables import HELD_OUT, SITES, UNLABELLED
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 DEALS = {"60 each": (60, 60, 60), "120 / 60 / 0": (120, 60, 0)}
 CURVE = (20, 30, 40, 50, 60)

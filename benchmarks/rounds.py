@@ -20,7 +20,8 @@ from scipy.linalg import eigh, eigvals, eigvalsh, solve_triangular
 
 from benchmarks.stacked_system import textbook_view
 from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
-from coreg_core.protocol.plan import Agreement, Iteration
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import plan_for, simulate
 

@@ -21,12 +21,14 @@ from benchmarks.stacked_system import solve_stacked, textbook_view
 from coordinator.transports.in_process import InProcess
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.numerics.threads import pin_threads
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration
 from coreg_core.protocol.messages import Step
-from coreg_core.protocol.plan import Agreement, Iteration
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, SharedFold, closed_form, plan_for, simulate
 from coreg_sim.over_ray import OverRay
 from coreg_sim.ray_cluster import connected
+from site_agent.consent.objections import Consent
 from site_agent.machine.site import Site
 
 ROUNDS = 8
@@ -66,7 +68,7 @@ class TimedSite(Site):
 @contextmanager
 def here(data):
     fold = SharedFold()
-    sites = {name: TimedSite(name, private, fold=fold, token=fold.token) for name, private in data.items()}
+    sites = {name: TimedSite(name, private, Consent.simulated(), fold=fold, token=fold.token) for name, private in data.items()}
     yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
 

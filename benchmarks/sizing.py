@@ -15,12 +15,12 @@ import numpy as np
 from harness import apart, arguments, keep, memory, show
 
 from coreg_core.names import TAG_WORDS
+from coreg_core.objectives.agreement import Agreement
 from coreg_core.protocol.messages import Answer, Report, Step
-from coreg_core.protocol.plan import Agreement
 from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
 from site_agent.machine.factoring import factor
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 CASES = (
     ("exact", 200, 1_000), ("exact", 200, 4_000), ("exact", 200, 8_000), ("semi-parametric", 500, 10_000),

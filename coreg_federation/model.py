@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
-
 from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr
 from site_agent.data.drift import look
 from site_agent.data.errors import SHOWN, BadTable, Fault
-from site_agent.data.tables import Table
+from site_agent.data.tables import Table, read_table
 from site_agent.models.file import ModelFile
 from site_agent.models.file import load_model as _load
 
@@ -47,7 +44,8 @@ class Model:
         Parameters
         ----------
         frame
-            pandas or polars, with the columns of the model; others are ignored. A missing value is null, NaN or None.
+            pandas or polars, with the columns of the model; others are ignored. A missing value is null, NaN, None, or a
+            text that meant a missing value in training.
 
         Raises
         ------
@@ -71,9 +69,10 @@ class Model:
             return self._model.interval(self._looked_at(frame), level)
 
     def _looked_at(self, frame: Any) -> Table:
-        table, known = _table(frame), self._model.preprocessing
+        known = self._model.preprocessing
+        table = read_table(frame, na_values=known.na_values)
         known.transform(table)  # names the faults of all columns
-        for note in (*known.notes_on(table), *look(known, table).beyond):
+        for note in (*table.doubts(known.sources), *look(known, table).values):
             warnings.warn(note, UserWarning, stacklevel=3)
         return table
 
@@ -92,22 +91,6 @@ def load_model(path: str | Path) -> Model:
     return Model(model.site, model.run, tuple(model.preprocessing.sources), model.target, model)
 
 
-def _table(frame: Any) -> Table:
-    if not isinstance(frame, pl.DataFrame):
-        columns = getattr(frame, "columns", None)
-        if columns is None or not hasattr(frame, "to_dict"):
-            raise BadData(f"a pandas or polars DataFrame with named columns is needed, not a {type(frame).__name__}.")
-        frame = pl.DataFrame({str(name): _cells(frame[name]) for name in columns}, strict=False)
-    text = frame.select(
-        pl.when(pl.col(name).cast(pl.String).is_in(["", "NA", "NaN"]))
-        .then(None)
-        .otherwise(pl.col(name).cast(pl.String))
-        .alias(name)
-        for name in frame.columns
-    )
-    return Table(text, "the frame", np.arange(1, frame.height + 1))
-
-
 @contextmanager
 def _in_terms_of_frames() -> Iterator[None]:
     """Faults of a table by row, counted from 0, without the advice for an agent's files."""
@@ -124,8 +107,3 @@ def _fault(fault: Fault) -> str:
     more = f" and {len(fault.lines) - SHOWN} more" * (len(fault.lines) > SHOWN)
     rows = f", row{'s' * (len(fault.lines) > 1)} {listed}{more} (counted from 0)" if fault.lines else ""
     return f"{column}{rows}: {fault.what}" if column else f"the frame: {fault.what}"
-
-
-def _cells(series: Any) -> list[Any]:
-    """The values of a pandas column; what it calls missing is None."""
-    return [None if absent else value for value, absent in zip(series.tolist(), series.isna().tolist(), strict=True)]

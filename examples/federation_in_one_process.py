@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coreg_core.protocol.plan import Agreement
+from coreg_core.objectives.agreement import Agreement
 from coreg_federation import plan_for, simulate
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import closed_form

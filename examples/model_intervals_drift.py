@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from sklearn.datasets import load_diabetes
 
-from coreg_core.protocol.plan import Additive
+from coreg_core.objectives.additive import Additive
 from coreg_federation import Problem, load_model, plan_for, simulate
 from coreg_wire.terminal.svg import Plot, Series, draw
 from site_agent.data.inputs import Inputs

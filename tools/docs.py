@@ -39,14 +39,14 @@ from coordinator.store.schema import SCHEMA_VERSION
 from coreg_core import estimators
 from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code
+from coreg_core.protocol.plan import OBJECTIVES
 from coreg_wire.terminal.command_line import EXIT_CODES
 from coreg_wire.terminal.output import human_bytes
 from site_agent.config.options import OWN, TABLE
 from site_agent.config.settings import NOT_IN_FILE, AgentSettings
+from site_agent.consent.policy import Policy
 from site_agent.data.inputs import Inputs
-from site_agent.ledger import disclosures
 from site_agent.models.file import FORMAT
-from site_agent.policy.policy import Policy
 
 PROGRAMS = {
     "coreg-coordinator": typer.main.get_command(coordinator.cli.app.app),
@@ -315,11 +315,11 @@ def alignment() -> str:
 
 
 def answers() -> str:
-    """The words of the ledger for each kind of answer (site_agent/ledger/disclosures.py)."""
+    """What an answer to each kind of question discloses (coreg_core/objectives/)."""
     rows = [
-        f"| {objective} | {kind} | {words} |"
-        for objective, phrases in disclosures.PHRASES.items()
-        for kind, (words, _) in phrases.items()
+        f"| {name} | {kind} | {told.discloses} |"
+        for name, objective in OBJECTIVES.items()
+        for kind, told in objective.questions.items()
     ]
     return table("| objective | question | what an answer discloses |", rows)
 

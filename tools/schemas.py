@@ -12,11 +12,11 @@ from render import ROOT
 
 from coordinator.config.federation_toml import AgreementSection, Configuration
 from coordinator.config.study_toml import Study
-from coreg_core.protocol.plan import MOST_COLUMNS
+from coreg_core.objectives.agreement import MOST_COLUMNS
 from site_agent.config.options import TABLE
 from site_agent.config.settings import NOT_IN_FILE, AgentSettings
+from site_agent.consent.policy import Policy
 from site_agent.data.inputs import Inputs
-from site_agent.policy.policy import Policy
 
 FOLDER = ROOT / "docs" / "reference" / "schemas"
 EXPLAINED: dict[str, dict[str, str]] = tomllib.loads((ROOT / "tools" / "keys.toml").read_text(encoding="utf-8"))

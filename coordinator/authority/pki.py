@@ -32,7 +32,7 @@ from coordinator.authority.certificates import (
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
 from coreg_wire.files.files import read as read_file
-from coreg_wire.identity.keys import key_pem, load_key, mode_beyond
+from coreg_wire.identity.keys import check_private, key_pem, load_key
 from coreg_wire.identity.names import certificate_name, fingerprint, key_fingerprint, load_certificates, request_name
 
 FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
@@ -41,8 +41,7 @@ FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
 def load_private(path: Path) -> ec.EllipticCurvePrivateKey:
     """A key of the authority's folder."""
     data = read(path)
-    if mode_beyond(path, 0o600):
-        raise Refused(f"{path} is open to other users of this machine: run `chmod 600 {path}`.")
+    check_private(path)
     try:
         return load_key(data, path)
     except BadData as error:

@@ -27,19 +27,12 @@ from pydantic import (
 
 from coordinator.machine.phases import Timeouts
 from coreg_core.errors import UsageError
-from coreg_core.protocol.plan import (
-    Additive,
-    Agreement,
-    Alignment,
-    DropoutPolicy,
-    Iteration,
-    Membership,
-    Objective,
-    Plan,
-    Privacy,
-    Scoring,
-    plan_fault,
-)
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import DropoutPolicy, Iteration, Membership, Privacy
+from coreg_core.protocol.plan import Objective, Plan, plan_fault
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.names import check_site_name
 from coreg_wire.transport.service import IDLE_SECONDS

@@ -10,7 +10,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from coordinator.config.federation_toml import Computed, Configuration, FederationSection, Section, faults_of
 from coreg_core.errors import UsageError
-from coreg_core.protocol.plan import Alignment, DropoutPolicy, Iteration, Plan, Privacy, Scoring, plan_fault
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import DropoutPolicy, Iteration, Privacy
+from coreg_core.protocol.plan import Plan, plan_fault
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.names import check_study_name
 

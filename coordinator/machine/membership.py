@@ -15,9 +15,10 @@ from coordinator.machine.events import Breached, Expect, Received, SiteJoined
 from coordinator.machine.phases import InvalidTransition, Phase, Transition
 from coordinator.machine.records import AttemptBegan, Sites
 from coordinator.machine.run import RunUpdate
+from coreg_core.objectives.additive import Additive
 from coreg_core.protocol.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Additive, Plan
+from coreg_core.protocol.plan import Plan
 
 # The most attempts of a run that begin. Each attempt of an additive training opens other sums over the same rows.
 MOST_ATTEMPTS, MOST_ADDITIVE_ATTEMPTS = 10, 3

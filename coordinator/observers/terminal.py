@@ -10,9 +10,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from coordinator.machine.events import Finish
 from coordinator.observers.lines import HEADINGS, PLAIN, Phases, cells
+from coreg_core.objectives.agreement import Agreement
 from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import told
-from coreg_core.protocol.plan import Agreement, Plan
+from coreg_core.protocol.plan import Plan
 
 # `finished` shows the end with its figures. The others repeat a notice of the run.
 _UNSHOWN = ("run_ended", "session_opened", "session_ended")

@@ -28,10 +28,10 @@ from coreg_core.additive.fit import Fit, fit
 from coreg_core.additive.models import Own, ScoreWeights
 from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Sums, positive, precision, steadied
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.additive.terms import Additive
 from coreg_core.errors import Refused
 from coreg_core.masking.fixed_point import HEADROOM, WORD
 from coreg_core.numerics.arrays import Arr
+from coreg_core.objectives.additive import Additive
 from coreg_core.secure import cross_products as cross
 
 LABEL_UNIT = 8.0  # labels travel in so many common deviations

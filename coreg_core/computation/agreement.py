@@ -13,15 +13,15 @@ from typing import Any
 from coreg_core.agreement.objective import Column, largest, typical_size, weight_of
 from coreg_core.agreement.schedules import make_schedule
 from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Terms, overall_stop
-from coreg_core.computation.plausibility import SOME_SITE, norm_fault, scalar_fault
-from coreg_core.computation.rounds import Ask, Round
+from coreg_core.computation.question import SOME_SITE, Question, norm_fault, scalar_fault
 from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import exponent_for
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.sums import norms
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Agreement, Iteration
 
 SIZES = 3  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; then of each column Σ 1/(1 + μ b_v)
 
@@ -79,27 +79,30 @@ class AgreementComputation:
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
-    def round(self, state: AgreementState) -> Round:
+    def round(self, state: AgreementState) -> Question:
         """The next question to the sites."""
         all_sites = tuple(range(self.n_sites))
         columns = self._columns()
         if not state.sums:
             layout = Layout(0, 0, SIZES + len(columns))
-            return Round(Ask("sizes", columns), layout, (), all_sites, phase="preliminary")
+            return Question("sizes", layout, (), all_sites, columns=columns)
         assert state.schedule is not None
         query: Query = state.schedule.query(state.inner)
         own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
         lengths = tuple(norms(query.targets).tolist())
         bounds = [b + norm for b, norm in zip(own, lengths, strict=True)]
-        return Round(
-            Ask("respond", columns, query.targets, query.part, norms=lengths),
+        return Question(
+            f"respond {query.part}",
             Layout(self.n_unlabelled, len(columns), 0),
             tuple(exponent_for(bound, self.n_sites) for bound in bounds),
             all_sites if query.site is None else (query.site,),
+            columns=columns,
+            targets=query.targets,
+            norms=lengths,
         )
 
-    def step(self, state: AgreementState, asked: Round, values: Arr, scalars: tuple[float, ...]) -> AgreementState:
+    def step(self, state: AgreementState, asked: Question, values: Arr, scalars: tuple[float, ...]) -> AgreementState:
         """The state after the sum.
 
         Raises
@@ -107,9 +110,7 @@ class AgreementComputation:
         BadData
             honest sites cannot give this sum.
         """
-        question = asked.question
-        assert isinstance(question, Ask)
-        match question.stage:
+        match asked.kind:
             case "sizes":
                 if (wrong := scalar_fault(scalars)) is not None or scalars[2] < 1.0:
                     raise BadData(SOME_SITE.format(wrong or "counts no label"))
@@ -119,7 +120,7 @@ class AgreementComputation:
             case _:
                 assert state.schedule is not None
                 among = len(asked.answering)
-                if question.part == "linear" and (wrong := norm_fault(question.targets, values, among)) is not None:
+                if asked.part == "linear" and (wrong := norm_fault(asked.targets, values, among)) is not None:
                     raise BadData(SOME_SITE.format(wrong))
                 return replace(state, inner=state.schedule.step(state.inner, values))
 

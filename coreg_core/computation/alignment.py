@@ -16,12 +16,12 @@ from jaxtyping import Float64
 
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.alignment.tally import COLUMNS, ROWS, Counts, read, width_for
-from coreg_core.computation.rounds import Ask, Round
+from coreg_core.computation.question import Question
 from coreg_core.errors import BadData
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
+from coreg_core.objectives.alignment import Alignment
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Alignment
 
 KEY_WORDS = 6  # of 48 bits, for 32 bytes
 BLOCK = 32_768  # points of a pass
@@ -35,13 +35,6 @@ SIZES = tuple(ceil(128 * 2 ** (k / 4)) for k in range(64))
 def size_class(n_ids: int) -> int:
     """The index in `SIZES` for a list of so many ids and the canaries."""
     return next(k for k, size in enumerate(SIZES) if size >= n_ids + CANARIES)
-
-
-def most_answers(max_ids: int, n_sites: int) -> int:
-    """The most answers of one site in an alignment."""
-    size = SIZES[size_class(max_ids)]
-    blocks, cells = -(-size // BLOCK), ROWS * width_for(n_sites * size)
-    return 2 + blocks * (n_sites + 1) + -(-cells // TALLY_CELLS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,27 +86,27 @@ class AlignmentComputation:
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
-    def round(self, state: AlignmentState) -> Round:
+    def round(self, state: AlignmentState) -> Question:
         every, M = tuple(range(self.n_sites)), self.n_sites
         if state.published is None:
-            return Round(Ask("publish"), Layout(KEY_WORDS * M + len(SIZES), 1, 0), (0,), every, phase="preliminary")
+            return Question("publish", Layout(KEY_WORDS * M + len(SIZES), 1, 0), (0,), every)
         if state.step < self._passes(state):
             block, hop = divmod(state.step, M + 1)
             owner, block = divmod(block, self._blocks(state))
             count = min(BLOCK, self.size(state) - block * BLOCK)
             carried = state.published if state.passing is None else np.concatenate([state.published, state.passing])
-            ask = Ask("take" if hop == M else "pass", (), carried, place=(owner, block, hop, count, self.size(state)))
-            rows = 0 if hop == M else ceil((32 * count + 16) / 6)
-            return Round(ask, Layout(rows, 1, 0 if rows else 1), (0,), ((owner + hop) % M,), phase="lists")
+            kind, rows = ("take", 0) if hop == M else ("pass", ceil((32 * count + 16) / 6))
+            layout, place = Layout(rows, 1, 0 if rows else 1), (owner, block, hop, count, self.size(state))
+            return Question(kind, layout, (0,), ((owner + hop) % M,), targets=carried, place=place)
         if state.canaries is None:
-            return Round(Ask("canaries", (), state.published), Layout(KEY_WORDS * M, 1, 0), (0,), every, phase="tally")
+            return Question("canaries", Layout(KEY_WORDS * M, 1, 0), (0,), every, targets=state.published)
         start = (state.step - self._passes(state)) * TALLY_CELLS
         cells = min(TALLY_CELLS, ROWS * self.width(state) - start)
         known = np.concatenate([state.published, state.canaries])
-        ask = Ask("tally", (), known, place=(start, cells, self.width(state)))
-        return Round(ask, Layout(cells, COLUMNS, 0), (0,) * COLUMNS, every, phase="tally")
+        where = (start, cells, self.width(state))
+        return Question("tally", Layout(cells, COLUMNS, 0), (0,) * COLUMNS, every, targets=known, place=where)
 
-    def step(self, state: AlignmentState, asked: Round, values: Arr, scalars: tuple[float, ...]) -> AlignmentState:  # noqa: ARG002
+    def step(self, state: AlignmentState, asked: Question, values: Arr, scalars: tuple[float, ...]) -> AlignmentState:  # noqa: ARG002
         """The state after the sum.
 
         Raises
@@ -121,9 +114,7 @@ class AlignmentComputation:
         BadData
             honest sites cannot give this sum.
         """
-        question = asked.question
-        assert isinstance(question, Ask)
-        match question.stage:
+        match asked.kind:
             case "publish":
                 state = replace(state, published=values)
                 classes = self._classes(state)

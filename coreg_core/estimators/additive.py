@@ -8,13 +8,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.additive.features import SiteRows
-from coreg_core.additive.terms import IN_MEMORY
 from coreg_core.errors import BadData
 from coreg_core.estimators._parameters import COUNT, VIEWS, fit_context, generator
 from coreg_core.estimators._scores import Regressor
 from coreg_core.estimators._views import MultiView, read_mask, warn_of_hidden
 from coreg_core.estimators.additive_training import Trained, train
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.objectives.additive import IN_MEMORY
 
 
 class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

@@ -25,10 +25,10 @@ from coreg_core.additive.moments import (
     steadied,
     sums,
 )
-from coreg_core.additive.terms import IN_MEMORY, Additive
 from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import one_thread
+from coreg_core.objectives.additive import IN_MEMORY, Additive
 
 Flags = Bool[np.ndarray, "..."]
 

@@ -19,8 +19,9 @@ from typing import Annotated, TypeAlias
 
 from annotated_types import Ge, Len
 
+from coreg_core.objectives.setting import Natural, NotNegative
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Natural, NotNegative, Plan
+from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
 
 PROTOCOL_VERSION = 5

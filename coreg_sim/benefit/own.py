@@ -15,6 +15,7 @@ from coreg_sim.benefit.partition import AttributeTable, table_of
 from coreg_sim.federation.problems import TableSource
 from coreg_sim.federation.views_file import read_views
 from site_agent.data.errors import BadTable
+from site_agent.data.notation import dates_of
 from site_agent.data.preprocessing import Preprocessing
 
 MOST_COUNTS = 30  # different values of a target that looks like a count
@@ -52,10 +53,21 @@ class OwnTable(TableSource):
         if len(views.sites) < 2:
             raise UsageError(f"{path}: one site has no other to join. Add a second section [sites.NAME].")
         named = sorted(views.sites.items())
-        dates = tuple(dict.fromkeys(name for _, its in named for name in its.dates))
+        dates = tuple(dict.fromkeys(f"{name}={layout}" for _, its in named for name, layout in its.dates.items()))
         categorical = tuple(dict.fromkeys(name for _, its in named for name in its.categorical))
         sites = tuple((name, its.columns) for name, its in named)
-        return cls(str(views.data), views.target, (), dates, positive, categorical, na_values, sites)
+        return cls(
+            str(views.data),
+            views.target,
+            (),
+            dates,
+            positive,
+            categorical,
+            na_values,
+            views.separator,
+            views.decimal,
+            sites,
+        )
 
     def _leaks(self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]) -> tuple[str, ...]:
         """Sentences about a column, or all of them together, that predict the target almost exactly."""
@@ -96,11 +108,18 @@ class OwnTable(TableSource):
         todo = re.sub(r"If it is the id, .*? Otherwise: ", "", todo)
         todo = re.sub(r", or \w+ in agent\.toml|\w+ in agent\.toml, or ", "", todo)
         if not self.sites:
-            return re.sub(r"\w+ = \[[^]]*\] in agent\.toml, or ", "", todo)
+            return re.sub(r"\w+ = (\[[^]]*\]|\{[^}]*\}|\"[^\"]*\")( in agent\.toml)?, or ", "", todo)
+        todo = re.sub(
+            r"((?:decimal|separator) = \"[^\"]*\")(?: in agent\.toml)?, or --\w+ '?.'?", r"\1 in views.toml", todo
+        )
         todo = re.sub(
             r"drop = \[([^]]*)\] in agent\.toml, or --drop (\w+|'[^']*')", r"remove \1 from `columns` of its site", todo
         )
-        return re.sub(r"(\w+ = \[[^]]*\]) in agent\.toml, or --\w+ (\w+|'[^']*')", r"\1 in its [sites.NAME]", todo)
+        return re.sub(
+            r"(\w+ = (?:\[[^]]*\]|\{[^}]*\})) in agent\.toml, or --\w+ ([\w=%/.-]+\b|'[^']*')",
+            r"\1 in its [sites.NAME]",
+            todo,
+        )
 
     def _read(self) -> tuple[AttributeTable, tuple[str, ...], tuple[str, ...]]:
         features, y, without = self.labelled()
@@ -115,11 +134,13 @@ class OwnTable(TableSource):
                 f"{self.path}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features. A study needs rows "
                 "with a target, and features beside it."
             )
-        known = Preprocessing.fit_columns(features, categorical=self.categorical, dates=self.dates, scale=False)
+        dates = {name: layout for name, layout in dates_of(self.dates).items() if name in features.columns}
+        known = Preprocessing.fit(features, categorical=self.categorical, dates=dates, scale=False)
         X, names = known.transform(features), tuple(known.feature_names)
-        # The parts of a date, and the levels of a text, are at one site.
-        date = {date.called(part): date.name for date in known.dates for part in date.parts}
-        sources = [date.get(column.name, column.name) for column in known.columns for _ in column.feature_names]
+        sources = [
+            column.name for column in known.columns for _ in column.feature_names
+        ]  # a text's levels are at one site
+        date = {column.name for column in known.columns if column.kind == "date"}
         blocks = [X[:, [i for i, s in enumerate(sources) if s == name]] for name in dict.fromkeys(sources)]
         missing = (
             f"{without} of {len(y) + without} rows have no target. In a federation they would be shared rows. Here they are left "
@@ -131,7 +152,8 @@ class OwnTable(TableSource):
             if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
         )
         read = f"{len(y)} rows with a target; features from the columns {known.summary}"
-        warnings = (read, *features.doubts, *missing, *known.notes, *ids)
+        told = (*features.notes, *features.doubts(features.columns), *known.notes)
+        warnings = (read, *(text.removeprefix(f"{self.path}: ") for text in told), *missing, *ids)
         values = np.unique(y)
         if values[0] == 0.0 and 2 < len(values) <= MOST_COUNTS and (values == np.rint(values)).all():
             warnings += (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coreg_core.errors import UsageError
-from coreg_sim.cli.options import Categorical, Dates, Drop, JsonOption, NaValues, Positive, Target
+from coreg_sim.cli.options import Categorical, Dates, Decimal, Drop, JsonOption, NaValues, Positive, Separator, Target
 from coreg_wire.files.toml_file import unknown_key
 from coreg_wire.terminal import output
 
@@ -31,6 +31,8 @@ def benefit(
     dates: Dates = None,
     categorical: Categorical = None,
     na_values: NaValues = None,
+    separator: Separator = None,
+    decimal: Decimal = None,
     views: Annotated[
         Path | None,
         typer.Option("--views", help="A views.toml with your table, its target and the columns of each site."),
@@ -56,7 +58,7 @@ def benefit(
     from coreg_sim.benefit.verdict import HEADING, by_site, figures, findings
 
     if views is not None:
-        if data or target or drop or dates or categorical:
+        if data or target or drop or dates or categorical or separator or decimal:
             raise UsageError(
                 f"{views} names the table, its target and columns. Leave out --data, --target and the like."
             )
@@ -67,7 +69,7 @@ def benefit(
         )
     else:
         columns = (tuple(drop or ()), tuple(dates or ()), positive, tuple(categorical or ()), tuple(na_values or ()))
-        source = OwnTable(str(data), target, *columns)
+        source = OwnTable(str(data), target, *columns, separator, decimal)
     names, chosen = [name for name, _ in source.sites], _chosen(regimes, divided=bool(source.sites))
     chosen = [regime.with_sites(len(names) or len(regime.labels)) for regime in chosen]
     table, sentences, leaks = source.read()

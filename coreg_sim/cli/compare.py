@@ -15,7 +15,9 @@ from coreg_core.agreement.schedules.schedule import Terms
 from coreg_core.agreement.views import View
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.plan import Agreement, Iteration, Plan
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration
+from coreg_core.protocol.plan import Plan
 from coreg_sim.cli import figures
 from coreg_sim.cli import options as o
 from coreg_sim.federation.simulate import factored, plan_for, simulate, typical_size
@@ -39,6 +41,8 @@ def compare(
     dates: o.Dates = None,
     categorical: o.Categorical = None,
     na_values: o.NaValues = None,
+    separator: o.Separator = None,
+    decimal: o.Decimal = None,
     seed: o.Seed = 0,
     threads: o.Threads = 1,
     on: o.On = "process",
@@ -48,7 +52,7 @@ def compare(
 ) -> None:
     """Run each schedule of the agreement beside the closed form. All solve the same problem. Exit code 3 unless all converge."""
     problem = o.problem_of(
-        o.table_of(data, target, drop, dates, views, positive, categorical, na_values),
+        o.table_of(data, target, drop, dates, views, positive, categorical, na_values, separator, decimal),
         sites,
         labelled,
         unlabelled,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.protocol.plan import Additive
+from coreg_core.objectives.additive import Additive
 from coreg_sim.federation.problems import Problem
 from coreg_sim.federation.simulate import Simulated, held_out_errors, rmse
 from coreg_wire.terminal.output import human_bytes

@@ -10,7 +10,10 @@ import typer
 
 from coreg_core.errors import UsageError
 from coreg_core.names import ScheduleName
-from coreg_core.protocol.plan import Additive, Aggregation, Agreement, Form, Plan
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement, Form
+from coreg_core.objectives.setting import Aggregation
+from coreg_core.protocol.plan import Plan
 from coreg_sim.federation.problems import Problem, TableSource, from_table, generated
 from coreg_sim.federation.simulate import ClosedForm, Hosting, closed_form, in_process
 
@@ -58,8 +61,12 @@ Drop = Annotated[
 ]
 Dates = Annotated[
     list[str] | None,
-    typer.Option("--dates", callback=listed, help="A column of dates, made features; repeatable, or NAME,NAME."),
+    typer.Option("--dates", help="The format of a column of dates, such as 'when=%d/%m/%Y'; repeatable [found]."),
 ]
+Separator = Annotated[
+    str | None, typer.Option("--separator", help="What separates the columns: ',', ';' or tab [found].")
+]
+Decimal = Annotated[str | None, typer.Option("--decimal", help="The decimal mark: . or , [found].")]
 Categorical = Annotated[
     list[str] | None,
     typer.Option(
@@ -150,16 +157,18 @@ def table_of(
     positive: str = "",
     categorical: list[str] | None = None,
     na_values: list[str] | None = None,
+    separator: str | None = None,
+    decimal: str | None = None,
 ) -> TableSource | None:
     """The table that the options name, if they do; a UsageError if they contradict each other."""
-    given = data is not None or target or drop or dates or positive or categorical or na_values
+    given = data is not None or target or drop or dates or positive or categorical or na_values or separator or decimal
     if views and not views.isdigit() and given:
         raise UsageError(
             f"--views {views} names table, target and columns. Leave out the options of a table (--data, --target and others)."
         )
     if not given:
         return None
-    if both := sorted({*(drop or ())} & {*(dates or ())}):
+    if both := sorted({*(drop or ())} & {text.rpartition("=")[0] for text in dates or ()}):
         raise UsageError(f"--drop and --dates both name {both[0]!r}.")
     if data is None or not target:
         raise UsageError("A table needs --data FILE and --target, the column to predict.")
@@ -171,6 +180,8 @@ def table_of(
         positive,
         tuple(categorical or ()),
         tuple(na_values or ()),
+        separator,
+        decimal,
     )
 
 

@@ -5,9 +5,12 @@ import typer
 from coordinator.observers.lines import HEADINGS, PLAIN, cells
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import UsageError
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration
 from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import exit_code, told
-from coreg_core.protocol.plan import Additive, Agreement, Iteration, plan_fault
+from coreg_core.protocol.plan import plan_fault
 from coreg_sim.cli import figures
 from coreg_sim.cli import options as o
 from coreg_sim.federation.simulate import plan_for, simulate
@@ -59,6 +62,8 @@ def run(
     dates: o.Dates = None,
     categorical: o.Categorical = None,
     na_values: o.NaValues = None,
+    separator: o.Separator = None,
+    decimal: o.Decimal = None,
     seed: o.Seed = 0,
     threads: o.Threads = 1,
     objective: o.ObjectiveOption = "additive",
@@ -88,7 +93,7 @@ def run(
         for name in filter(given, OPTIONS[other]):
             raise UsageError(f"--{name.replace('_', '-')} needs --objective {other}.")
     problem = o.problem_of(
-        o.table_of(data, target, drop, dates, views, positive, categorical, na_values),
+        o.table_of(data, target, drop, dates, views, positive, categorical, na_values, separator, decimal),
         sites,
         labelled,
         unlabelled,

@@ -9,7 +9,7 @@ import numpy as np
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.numerics.arrays import Arr
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 if TYPE_CHECKING:
     from site_agent.data.tables import Table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """Each site's private data (`site_agent.machine.site_data.PrivateData`) by name.
+    """Each site's private data (`site_agent.site_data.PrivateData`) by name.
 
     ``held_out`` has rows of every view, and ``held_out_y`` their targets.
     """
@@ -39,26 +39,29 @@ class TableSource:
     path: str
     target: str
     drop: tuple[str, ...] = ()
-    dates: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()  # COLUMN=FORMAT
     positive: str = ""
     categorical: tuple[str, ...] = ()
     na_values: tuple[str, ...] = ()
+    separator: str | None = None
+    decimal: str | None = None
 
     def labelled(self) -> tuple["Table", Arr, int]:
         """Features and target of the rows that have a target, and how many rows have none.
 
         BadTable if a column is missing or no number.
         """
+        from site_agent.data.notation import dates_of, notation_of
         from site_agent.data.sources import NA_VALUES
         from site_agent.data.tables import read_table
 
-        table = read_table(Path(self.path), na_values=self.na_values or NA_VALUES)  # as the agent's
+        notation = notation_of(self.separator, self.decimal)
+        table = read_table(Path(self.path), na_values=self.na_values or NA_VALUES, notation=notation)  # as the agent's
         table.require([self.target], "the target")
         if self.target in self.drop:
             raise UsageError(f"{self.target!r} is both the target and a column to drop.")
         table.require(self.drop, "to be dropped")
-        dates = [text if text in table.columns else text.rpartition(":")[0] or text for text in self.dates]
-        table.require(dates, "to be read as dates")  # NAME:PART+PART, as the agent's
+        table.require(list(dates_of(self.dates)), "to be read as dates")
         table.require(self.categorical, "to be read as texts")
         y = table.with_classes(self.target, self.positive).numbers(self.target, target=True)
         known = np.flatnonzero(~np.isnan(y))
@@ -110,6 +113,7 @@ def from_table(
     BadData
         Fewer columns than sites, or fewer rows than asked for.
     """
+    from site_agent.data.notation import dates_of
     from site_agent.data.preprocessing import Preprocessing
 
     path = source.path
@@ -127,10 +131,10 @@ def from_table(
         )
     parts = (table.select(columns[v::n_sites]) for v in range(n_sites))
     views = (
-        Preprocessing.fit_columns(
+        Preprocessing.fit(
             part,
             categorical=[n for n in source.categorical if n in part.columns],
-            dates=[n for n in source.dates if n in part.columns],
+            dates={n: layout for n, layout in dates_of(source.dates).items() if n in part.columns},
         ).transform(part)[order]
         for part in parts
     )

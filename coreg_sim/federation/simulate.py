@@ -27,16 +27,20 @@ from coreg_core.agreement.views import Solution, View
 from coreg_core.errors import Refused
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy
 from coreg_core.protocol.messages import PlanRefused, Proposal
 from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome, told
-from coreg_core.protocol.plan import Additive, Aggregation, Agreement, Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.plan import Plan
 from coreg_sim.federation.masks import simulated_keys
 from coreg_sim.federation.problems import Problem
+from site_agent.consent.objections import Consent
 from site_agent.machine.factoring import units
 from site_agent.machine.memory import SiteResult
-from site_agent.machine.site import Rules, Site
-from site_agent.machine.site_data import PrivateData
+from site_agent.machine.site import Site
+from site_agent.site_data import PrivateData
 
 Made = TypeVar("Made")
 # Effectively no timeout: a site that factors an exact view of 10⁴ instances is slow, not lost. The hosting detects a
@@ -78,8 +82,8 @@ class SharedFold:
 
 def simulated_site(name: str, data: PrivateData, fold: SharedFold) -> Site:
     """The agent's own site."""
-    rules = Rules(pin_threads=pin_threads, keys=simulated_keys(name))
-    return Site(name, data, rules, token=fold.token, fold=fold)
+    keys, consent = simulated_keys(name), Consent.simulated()
+    return Site(name, data, consent, keys, pin_threads=pin_threads, token=fold.token, fold=fold)
 
 
 @contextmanager

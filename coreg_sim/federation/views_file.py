@@ -2,12 +2,13 @@
 
     data = "study.csv"          # CSV or Parquet, relative to this file
     target = "progression"
+    decimal = ","               # optional, as separator: where the table does not show them
     labelled_at = "who"         # optional: a column that names, row by row, the site that has the row's label
 
     [sites.clinic]
     columns = ["age", "sex", "bmi"]
     categorical = ["sex"]       # optional, as the agent's --categorical
-    dates = ["admitted"]        # optional, as the agent's --dates
+    dates = {admitted = "%d/%m/%Y"}  # optional, as the agent's --dates
 
 Without ``labelled_at`` the labelled rows of each site are drawn. With it, a row without a site is shared, and "held-out"
 marks a test row. Where no row is marked, a third of the shared rows with a target become test rows. Columns are encoded as
@@ -23,9 +24,10 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.numerics.arrays import Ints
 from coreg_sim.federation.problems import Problem
 from coreg_wire.files.toml_file import file_faults, read_toml
+from site_agent.data.notation import notation_of
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table, read_table
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 HELD_OUT = "held-out"
 
@@ -39,7 +41,7 @@ class SiteViews(_Strict):
 
     columns: tuple[str, ...] = Field(min_length=1)
     categorical: tuple[str, ...] = ()
-    dates: tuple[str, ...] = ()
+    dates: dict[str, str] = Field(default_factory=dict)
 
 
 class ViewsFile(_Strict):
@@ -48,6 +50,8 @@ class ViewsFile(_Strict):
     data: Path
     target: str
     labelled_at: str | None = None
+    separator: str | None = None
+    decimal: str | None = None
     sites: dict[str, SiteViews] = Field(min_length=1)
 
 
@@ -84,7 +88,7 @@ def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: i
     BadData
         A column is missing, or there are too few rows.
     """
-    table = read_table(views.data)
+    table = read_table(views.data, notation=notation_of(views.separator, views.decimal))
     table.require([views.target], "the target")
     for site, its in views.sites.items():
         table.require(its.columns, f"columns of {site}")
@@ -103,7 +107,7 @@ def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: i
     for name in names:
         its = views.sites[name]
         mine = table.select(its.columns)
-        encoding = Preprocessing.fit_columns(
+        encoding = Preprocessing.fit(
             mine.rows(own[name]), mine.rows(shared), categorical=its.categorical, dates=its.dates
         )
         X, Z = encoding.transform(mine.rows(own[name])), encoding.transform(mine.rows(shared))

@@ -10,7 +10,7 @@ from coreg_sim.federation.simulate import ClosedForm, Hosted
 from coreg_sim.over_ray.closed_form import closed_form
 from coreg_sim.over_ray.transport import RayActors
 from coreg_sim.ray_cluster import Cluster
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 __all__ = ["OverRay", "RayActors"]
 

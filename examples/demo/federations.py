@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from coreg_core.estimators import AdditiveRegressor, CoRLSR
-from coreg_core.protocol.plan import Additive
+from coreg_core.objectives.additive import Additive
 from coreg_sim.federation.simulate import rmse
 from coreg_sim.tables import COUPLING, ID, LABELLED, MODELS, SITES, TARGET, DemoData, federation_toml
 from examples.demo.processes import enrol, run, together

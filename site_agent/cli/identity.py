@@ -86,8 +86,8 @@ def peers(
     Answers are summed with pinned sites only. A certificate proves that the coordinator's authority signed a key. Only the other
     organisation can confirm the key: call it and compare the words.
     """
+    from site_agent.consent.policy import read_policy
     from site_agent.identity.peers import peer_of, pins, write_pins
-    from site_agent.policy.policy import read_policy
 
     if not (identity / "site.pem").exists():
         raise UsageError(

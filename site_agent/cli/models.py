@@ -13,10 +13,13 @@ import typer
 
 from coreg_core.errors import UsageError
 from coreg_wire.terminal.output import print_json
+from site_agent.config.options import TABLE_HELP
 
 if TYPE_CHECKING:
     from site_agent.models.store import ModelStore
 
+SeparatorOption = Annotated[str | None, typer.Option("--separator", help=TABLE_HELP["separator"])]
+DecimalOption = Annotated[str | None, typer.Option("--decimal", help=TABLE_HELP["decimal"])]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
@@ -51,6 +54,8 @@ def predict(
             help="Warn if more than this percentage of a column's cells is outside the range of training.",
         ),
     ] = 5.0,
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict new records with a model of this site. No coordinator and no network are used.
@@ -59,6 +64,7 @@ def predict(
     lists them by column.
     """
     from site_agent.data.drift import look
+    from site_agent.data.notation import notation_of
     from site_agent.data.sources import files_of, source_of
     from site_agent.data.tables import read_table
     from site_agent.models.file import load_model
@@ -69,7 +75,7 @@ def predict(
     loaded = load_model(model)
     column = "prediction" if loaded.probability is None else "probability"
     check_predictions(output, id_column, column)
-    table = read_table(source, na_values=loaded.preprocessing.na_values)
+    table = read_table(source, na_values=loaded.preprocessing.na_values, notation=notation_of(separator, decimal))
     predictions = loaded.predict(table)
     table = table if id_column is None else table.with_id(id_column)
     ids = None if id_column is None else table.ids(id_column)
@@ -78,8 +84,8 @@ def predict(
         ends["low"], ends["high"] = loaded.interval(table, interval / 100.0)
     write_predictions(output, predictions, ids=ids, id_column=id_column, column=column, beside=ends)
     seen = look(loaded.preprocessing, table, warn_above / 100.0, named=(loaded.target, id_column or ""))
-    notes = (*table.notes, *loaded.preprocessing.notes_on(table), *seen.notes)
-    if loaded.target in table.columns and table.frame[loaded.target].count() >= 2:  # an error needs two
+    notes = (*table.notes, *table.doubts(loaded.preprocessing.sources, id_column), *seen.notes)
+    if loaded.target in table.columns and (~table.missing(loaded.target)).sum() >= 2:  # an error needs two
         command = f"coreg-agent evaluate --model {model} --data {shlex.quote(data)}"
         notes = (
             *notes,
@@ -117,18 +123,21 @@ def evaluate(
     id_column: Annotated[
         str, typer.Option("--id", help="The column that matches the scores to the records, as for `score`.")
     ] = "",
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare models of this site on its own labelled records. No data leaves the machine.
 
     Errors are compared with the first model's row by row, so small differences are visible (s.e.: standard error).
     """
+    from site_agent.data.notation import notation_of
     from site_agent.data.sources import source_of
     from site_agent.models.evaluate import evaluate, lines
 
     if (scores is None) != (not id_column):
         raise UsageError("--scores and --id belong together: the id matches the scores to the records.")
-    found = evaluate(model, source_of(data), scores, id_column)
+    found = evaluate(model, source_of(data), scores, id_column, notation_of(separator, decimal))
     if as_json:
         rows = [
             {"model": name, "mean_absolute": found.mean_absolute[name], "rmse": error.rmse}

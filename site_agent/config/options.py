@@ -25,15 +25,16 @@ TABLE_HELP = {
         "The study whose alignment found the shared ids, or its file aligned.json. All rows with these ids are the "
         "shared unlabelled set."
     ),
+    "separator": "What separates the columns of a CSV file: ',', ';' or tab [found].",
+    "decimal": (
+        "The decimal mark: . or , [found]. The other mark before groups of three digits then separates thousands."
+    ),
+    "dates": "The format of the dates of a column: COLUMN=FORMAT, such as 'admitted=%d/%m/%Y'; repeatable [found].",
     "na_values": (
         "A cell text that means a missing value; repeatable. It replaces the default list: "
         f"{', '.join(NA_VALUES)}. An empty cell is always missing."
     ),
     "categorical": "A column to one-hot encode even if it holds numbers; repeatable.",
-    "dates": (
-        "A column of dates: NAME for days since 1970-01-01, or NAME:PART+PART of days, year, month, weekday; "
-        "repeatable."
-    ),
     "drop": "A column to leave out; repeatable.",
     "scale": "Use features as they are, not standardised.",
     "labels": "This site has no labelled rows: every row of --data is shared (additive objective only).",

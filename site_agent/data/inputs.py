@@ -1,10 +1,12 @@
 """A table of this site and how to read it: a section [data.NAME] of agent.toml, or the options of a command."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
+from site_agent.data.notation import Notation, dates_of
 from site_agent.data.sources import NA_VALUES, Query, Source, at, source_of
 
 Text = Annotated[str, Field(min_length=1)]
@@ -22,13 +24,14 @@ def a_source(value: object) -> Source | None:
 
 def _as_text(value: object) -> object:
     """`true`, `1` and text, as the cell of a table."""
-    return (
-        str(value).strip().lower()
-        if isinstance(value, bool)
-        else str(value).strip()
-        if isinstance(value, int | str)
-        else value
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).strip() if isinstance(value, int | str) else value
+
+
+def _as_dates(value: Any) -> Any:
+    """A mapping, or the values of the option: COLUMN=FORMAT."""
+    return dates_of(value) if isinstance(value, list | tuple) else value
 
 
 class Inputs(BaseModel):
@@ -44,12 +47,21 @@ class Inputs(BaseModel):
     id: Text
     unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = None
     shared: Text | None = None
+    separator: Annotated[
+        Literal[",", ";", "\t"] | None, BeforeValidator(lambda text: "\t" if text == "tab" else text)
+    ] = None
+    decimal: Literal[".", ","] | None = None
+    dates: Annotated[Mapping[Text, Text], BeforeValidator(_as_dates)] = Field(default_factory=dict)
     na_values: Words = NA_VALUES
     categorical: Words = ()
-    dates: Words = ()
     drop: Words = ()
     scale: bool = True
     labels: bool = True
+
+    @property
+    def notation(self) -> Notation:
+        """What is said about the files of the table."""
+        return Notation(self.separator, self.decimal)
 
     def at(self, base: Path) -> "Inputs":
         """The same inputs, with paths relative to ``base``."""

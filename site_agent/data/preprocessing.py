@@ -1,4 +1,4 @@
-"""Encode text columns as a float64 matrix. The encoding is fitted once and kept in the model file.
+"""Encode the columns of a table as a float64 matrix. The encoding is fitted once and kept in the model file.
 
 The fit equals SimpleImputer, StandardScaler and OneHotEncoder of scikit-learn. It is stored as plain numbers in JSON, without
 pickle. Means and scales are from the labelled rows. Levels and missing values are from the labelled and unlabelled rows.
@@ -10,21 +10,19 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import polars as pl
+from jaxtyping import Float64
 
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
-from site_agent.data.dates import DateColumn, asked, expanded, holds_dates, settle
-from site_agent.data.dialect import setting
 from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, shortened, some
-from site_agent.data.ranges import Ranges
-from site_agent.data.shared_set import SiteTable
+from site_agent.data.notation import check_layout, day_of, find_layout, holds_dates, listed, most
 from site_agent.data.sources import NA_VALUES
-from site_agent.data.standardise import mean_of_present, standard
 from site_agent.data.tables import Table
 
-Kind: TypeAlias = Literal["numeric", "boolean", "text"]
+Kind: TypeAlias = Literal["numeric", "boolean", "date", "text"]
+Range: TypeAlias = tuple[float, float, int]  # least, greatest, cells
 MOST_LEVELS = 200  # the limit of the 2006 paper for the KDD Cup data (section 5.2)
+FEW_LEVELS = 20  # a column with more, and with more than a tenth of its rows, holds no categories
 MANY_LEVELS = 10  # a column with fewer is not reported as most of the features
 LARGEST = 1e150  # above it, squares overflow, and so do variances and kernels
 TRUE, FALSE = frozenset({"true", "yes"}), frozenset({"false", "no"})
@@ -32,7 +30,10 @@ TRUE, FALSE = frozenset({"true", "yes"}), frozenset({"false", "no"})
 
 @dataclass(frozen=True)
 class Column:
-    """The encoding of one column: (x − mean)/scale for numbers, a 0/1 column per level for text, and an indicator."""
+    """The encoding of one column: (x − mean)/scale for numbers, a 0/1 column per level for text, and an indicator.
+
+    A date is the number of days since 1970-01-01; ``layout`` is its format.
+    """
 
     name: str
     kind: Kind
@@ -43,6 +44,7 @@ class Column:
     indicator: bool = False
     indicator_mean: float = 0.0
     indicator_scale: float = 1.0
+    layout: str = ""
 
     @property
     def feature_names(self) -> list[str]:
@@ -50,15 +52,63 @@ class Column:
         own = [f"{self.name}={level}" for level in self.levels] if self.kind == "text" else [self.name]
         return [*own, f"{self.name} is missing"] if self.indicator else own
 
+    def numbers(self, table: Table) -> Arr:
+        """The values of a column that is no text; NaN is missing.
+
+        Raises
+        ------
+        BadTable
+            a cell is not a number, a date of the layout, or true or false.
+        """
+        if self.kind == "numeric":
+            return table.numbers(self.name)
+        texts = table.texts(self.name)
+        read: dict[str, float | None] = {}
+        for text in {text for text in texts if text is not None}:
+            if self.kind == "date":
+                read[text] = day_of(text, self.layout)
+            else:
+                read[text] = 1.0 if text.lower() in TRUE else 0.0 if text.lower() in FALSE else None
+        bad = [i for i, text in enumerate(texts) if text is not None and read[text] is None]
+        if bad:
+            lines = tuple(int(table.lines[i]) for i in bad)
+            what, todo = (
+                f"{texts[bad[0]]!r} is neither true nor false (nor yes nor no). The column was boolean in training.",
+                "",
+            )
+            if self.kind == "date":
+                what = f"{texts[bad[0]]!r} is not a date of the format {self.layout}, which the column has."
+                todo = "Correct the cell, or leave it empty. Dates have no time zone."
+            raise BadTable(Fault(table.source, what, todo, "date" if self.kind == "date" else "text", self.name, lines))
+        return np.array([math.nan if text is None else read[text] for text in texts], dtype=np.float64)
+
+    def encoded(self, table: Table) -> Arr:
+        """Its features (n, d)."""
+        if self.kind == "text":
+            # An unknown text becomes a row of zeros, as with OneHotEncoder(handle_unknown="ignore").
+            places = {level: j for j, level in enumerate(self.levels)}
+            codes = np.array([places.get(text or "", -1) for text in table.texts(self.name)], dtype=np.int64)
+            block: Arr = (codes[:, np.newaxis] == np.arange(len(self.levels))).astype(np.float64)
+        else:
+            values = self.numbers(table)
+            filled = np.where(np.isnan(values), self.fill, values)
+            block = np.asarray((filled - self.mean) / self.scale, dtype=np.float64)[:, np.newaxis]
+        if not self.indicator:
+            return block
+        missing = table.missing(self.name).astype(np.float64)
+        return np.column_stack([block, (missing - self.indicator_mean) / self.indicator_scale])
+
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The encoding of all columns, in order, with notes for the operator."""
+    """The encoding of all columns, in order, with notes for the operator.
+
+    ``ranges`` are of the columns of numbers and dates, over labelled and shared rows.
+    """
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
-    dates: tuple[DateColumn, ...] = ()
-    ranges: Ranges | None = None
+    ranges: Mapping[str, Range] | None = None
     na_values: tuple[str, ...] = NA_VALUES
 
     @property
@@ -77,27 +127,16 @@ class Preprocessing:
     @property
     def sources(self) -> list[str]:
         """The columns that a table must have, in the order of training."""
-        made = {date.called(part): date.name for date in self.dates for part in date.parts}
-        return list(dict.fromkeys(made.get(column.name, column.name) for column in self.columns))
-
-    def expanded(self, table: Table) -> Table:
-        """The table with the features of its date columns.
-
-        Raises
-        ------
-        BadTable
-            a column is missing, or a cell is not a date.
-        """
-        table.require(self.sources, "a feature of this model")
-        return expanded(table, self.dates) if self.dates else table
+        return [column.name for column in self.columns]
 
     @classmethod
     def fit(
         cls,
-        table: SiteTable,
+        labelled: Table,
+        unlabelled: Table | None = None,
         *,
         categorical: Sequence[str] = (),
-        dates: Sequence[str] = (),
+        dates: Mapping[str, str] | None = None,
         scale: bool = True,
     ) -> "Preprocessing":
         """Fit the kind of each column on all rows, and its numbers on the labelled rows (or the shared ones if none is labelled).
@@ -107,51 +146,45 @@ class Preprocessing:
         BadTable
             a numeric column has a cell that is not a number, or a column has too many levels or no value.
         UsageError
-            ``categorical`` or ``dates`` names a column that the table does not have.
+            ``categorical`` or ``dates`` names a column that the table does not have, or a date has no usable format.
         """
-        if len(table.labelled) == 0:
-            return cls.fit_columns(table.unlabelled, categorical=categorical, dates=dates, scale=scale)
-        return cls.fit_columns(table.labelled, table.unlabelled, categorical=categorical, dates=dates, scale=scale)
-
-    @classmethod
-    def fit_columns(
-        cls,
-        labelled: Table,
-        unlabelled: Table | None = None,
-        *,
-        categorical: Sequence[str] = (),
-        dates: Sequence[str] = (),
-        scale: bool = True,
-    ) -> "Preprocessing":
-        """Fit on two tables, or on one; see `fit`."""
-        if unknown := [name for name in categorical if name not in labelled.columns]:
-            raise UsageError(
-                f"--categorical {', '.join(unknown)}: no such feature column. "
-                f"The columns are {some(labelled.columns, COLUMNS)}."
-            )
-        tables = [labelled] if unlabelled is None else [labelled, unlabelled]
-        found, columns, of_dates = Faults(), list[Column](), list[DateColumn]()
-        for date in asked(dates, labelled.columns):
-            with found.caught():
-                tables, known = _with_dates(tables, date)
-                of_dates.append(known)
-        unusable = {date.name for date in asked(dates, labelled.columns)} - {date.name for date in of_dates}
+        dates = dates or {}
+        for option, names in (("categorical", categorical), ("dates", dates)):
+            if unknown := [name for name in names if name not in labelled.columns]:
+                known = some(labelled.columns, COLUMNS)
+                raise UsageError(f"--{option} {', '.join(unknown)}: no such feature column. The columns are {known}.")
+        for name, layout in dates.items():
+            check_layout(name, layout)
+        tables = [table for table in (labelled, unlabelled) if table is not None]
+        tables = tables[1:] if len(tables) > 1 and not len(labelled) else tables
+        found, columns, notes = Faults(), list[Column](), list[str]()
         for name in tables[0].columns:
-            if name in unusable:
-                continue
             with found.caught():
                 having = [t for t in tables if name in t.columns]  # a missing column is a fault already
-                columns.append(_fit_column(name, having, name in categorical, scale))
+                columns.append(_fit_column(name, having, name in categorical, dates.get(name), scale))
         found.raise_any()
-        constant = [c.name for c in columns if c.kind != "text" and _constant(tables[0], c)]
-        notes = [f"constant among the labelled rows, so without effect: {some(constant, COLUMNS)}"] if constant else []
-        notes += _wide(
-            columns, tables[0], categorical, {date.called(part): part for date in of_dates for part in date.parts}
-        )
-        ranges = Ranges.of(
-            {c.name: [_numbers(t, c.name, c.kind) for t in tables] for c in columns if c.kind == "numeric"}
-        )
-        return cls(tuple(columns), tuple(notes), tuple(of_dates), ranges)
+        for column in columns:
+            if column.kind == "date" and column.name not in dates:
+                texts = [text for text in dict.fromkeys(tables[0].texts(column.name)) if text is not None]
+                shown = " and ".join(map(repr, texts[:2]))
+                notes.append(
+                    f"{tables[0].source}: dates of the format {column.layout}, such as {shown} in {column.name!r}"
+                )
+        constant = [c.name for c in columns if c.kind != "text" and _constant(c.numbers(tables[0]))]
+        if constant:
+            notes.append(f"constant among the labelled rows, so without effect: {some(constant, COLUMNS)}")
+        total = sum(len(column.feature_names) for column in columns)
+        notes += [
+            f"column {c.name!r} makes {len(c.feature_names)} of {total} features, one for each text. Group the texts, or leave "
+            f"the column out: {listed('drop', c.name)}"
+            for c in columns
+            if len(c.levels) >= MANY_LEVELS and 2 * len(c.feature_names) > total
+        ]
+        values = {
+            c.name: np.concatenate([c.numbers(t) for t in tables]) for c in columns if c.kind in ("numeric", "date")
+        }
+        ranges = {name: _range(v[~np.isnan(v)]) for name, v in values.items() if not np.isnan(v).all()}
+        return cls(tuple(columns), tuple(notes), ranges)
 
     def transform(self, table: Table) -> Arr:
         """The matrix (n, d), C-contiguous float64.
@@ -161,195 +194,139 @@ class Preprocessing:
         BadTable
             a column is missing, or a cell is not a number.
         """
-        table = self.expanded(table)
+        table.require(self.sources, "a feature of this model")
         X = np.empty((len(table), len(self.feature_names)))
         at, found = 0, Faults()
         for column in self.columns:
             with found.caught():
-                block = _encode(column, table)
+                block = column.encoded(table)
                 X[:, at : at + block.shape[1]] = block
                 at += block.shape[1]
         found.raise_any()
         return X
 
-    def notes_on(self, table: Table) -> tuple[str, ...]:
-        """Notes for the operator: the number of unknown texts and of newly missing cells in each column.
-
-        Raises
-        ------
-        BadTable
-            a column is missing.
-        """
-        table = self.expanded(table)
-        notes = []
-        for column in self.columns:
-            text = table.frame[column.name]
-            if column.kind == "text":
-                unseen = text.drop_nulls().filter(~text.drop_nulls().is_in(list(column.levels)))
-                if len(unseen):
-                    notes.append(
-                        f"{table.source}, column {column.name!r}: {len(unseen)} cells hold a text that training never "
-                        f"had ({unseen[0]!r} first). They count as none of its levels"
-                    )
-            if not column.indicator and (missing := text.null_count()):
-                instead = "none of its levels" if column.kind == "text" else "the mean"
-                notes.append(
-                    f"{table.source}, column {column.name!r}: {missing} cells are missing, and none was in "
-                    f"training. They count as {instead}"
-                )
-        return tuple(notes)
-
     def to_json(self) -> dict[str, Any]:
         """Plain values for the model file."""
-        plain: dict[str, Any] = {
-            "columns": [asdict(column) for column in self.columns],
-            "na_values": list(self.na_values),
-        }
-        if self.dates:
-            plain["dates"] = [asdict(date) for date in self.dates]
-        if self.ranges is not None:
-            plain["ranges"] = asdict(self.ranges)
-        return plain
+        plain: dict[str, Any] = {"columns": [asdict(c) for c in self.columns], "na_values": list(self.na_values)}
+        return plain if self.ranges is None else {**plain, "ranges": dict(self.ranges)}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":
         columns = tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"])
-        dates = tuple(DateColumn(**{**date, "parts": tuple(date["parts"])}) for date in plain.get("dates", ()))
-        ranges = Ranges.from_json(plain["ranges"]) if "ranges" in plain else None
-        return cls(columns, (), dates, ranges, tuple(plain.get("na_values", ("NA",))))  # older files knew NA alone
+        ranges = plain.get("ranges")
+        known = None if ranges is None else {name: (float(a), float(b), int(n)) for name, (a, b, n) in ranges.items()}
+        return cls(columns, (), known, tuple(plain["na_values"]))
 
 
 # --- fitting ------------------------------------------------------------------------------------------------------
 
 
-def _with_dates(tables: list[Table], date: DateColumn) -> tuple[list[Table], DateColumn]:
-    """The tables with one column of dates made features, and how it is written."""
-    known = settle(date, [t for t in tables if date.name in t.columns])
-    found, out = Faults(), list[Table]()
-    for table in tables:
-        with found.caught():
-            out.append(expanded(table, [known]) if date.name in table.columns else table)
-    found.raise_any()
-    return out, known
-
-
-def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) -> Column:
-    kind: Kind = "text" if categorical else _kind(name, tables)
-    labelled = tables[0]
-    if labelled.frame[name].null_count() == len(labelled):
+def _fit_column(name: str, tables: list[Table], categorical: bool, layout: str | None, scale: bool) -> Column:
+    kind, layout = ("text", None) if categorical else ("date", layout) if layout else _kind(name, tables)
+    labelled, column = tables[0], Column(name, kind, layout=layout or "")
+    own = labelled.missing(name).astype(np.float64)
+    if own.all():
         what = "no labelled row has a value, so the model cannot learn from it."
-        raise BadTable(Fault(labelled.source, what, f"Leave it out: {setting('drop', name)}.", "missing", name))
-    missing = np.concatenate([t.frame[name].is_null().to_numpy() for t in tables])
-    indicator = bool(missing.any())
-    own = labelled.frame[name].is_null().to_numpy().astype(np.float64)
+        raise BadTable(Fault(labelled.source, what, f"Leave it out: {listed('drop', name)}.", "missing", name))
+    indicator = any(bool(table.missing(name).any()) for table in tables)
     indicator_mean, indicator_scale = standard(own) if indicator and scale else (0.0, 1.0)
     shared: dict[str, Any] = {
+        "layout": column.layout,
         "indicator": indicator,
         "indicator_mean": indicator_mean,
         "indicator_scale": indicator_scale,
     }
     if kind == "text":
-        return Column(name, kind, levels=_levels(name, tables), **shared)
+        return Column(name, kind, levels=_levels(name, tables, categorical), **shared)
     found, read = Faults(), list[Arr]()
     for table in tables:  # check the cells of every table, not only the labelled one
         with found.caught():
-            read.append(_numbers(table, name, kind))
+            read.append(column.numbers(table))
     found.raise_any()
     values = read[0]
     largest = int(np.nanargmax(np.abs(values)))
     if abs(values[largest]) > LARGEST:
-        what = f"{labelled.frame[name][largest]!r} is outside ±{LARGEST:g}, so its square overflows."
+        what = f"{labelled.texts(name)[largest]!r} is outside ±{LARGEST:g}, so its square overflows."
         todo, line = "Correct the cell, or write the column in another unit.", int(labelled.lines[largest])
         raise BadTable(Fault(labelled.source, what, todo, "too large", name, (line,)))
-    if (one := float(values[largest])) == np.nanmin(values) == np.nanmax(values):
+    if _constant(values):
         # The floating-point mean of 0.1, 0.1 and 0.1 is not 0.1. With the value itself, a constant column becomes exact zeros.
+        one = float(values[largest])
         return Column(name, kind, one if scale else 0.0, 1.0, one, **shared)
     fill = mean_of_present(values)
     mean, deviation = standard(np.where(np.isnan(values), fill, values)) if scale else (0.0, 1.0)
     return Column(name, kind, mean, deviation, fill, **shared)
 
 
-def _kind(name: str, tables: list[Table]) -> Kind:
+def _kind(name: str, tables: list[Table]) -> tuple[Kind, str | None]:
     """Numeric if any cell is a number, so that one typing error is a fault and does not make the column one-hot."""
-    values = pl.concat([t.frame[name] for t in tables]).drop_nulls()
-    if len(values) == 0:
-        todo = f"Leave it out: {setting('drop', name)}."
-        raise BadTable(Fault(tables[0].source, "no row has a value.", todo, "missing", name))
-    if any(t.is_numeric(name) for t in tables):
-        return "numeric"
-    return "boolean" if set(values.str.to_lowercase().unique().to_list()) <= TRUE | FALSE else "text"
+    if any(table.is_numeric(name) for table in tables):
+        return "numeric", None
+    places = [
+        (table.source, int(line), text)
+        for table in tables
+        for line, text in zip(table.lines, table.texts(name), strict=True)
+        if text is not None
+    ]
+    if not places:
+        raise BadTable(
+            Fault(tables[0].source, "no row has a value.", f"Leave it out: {listed('drop', name)}.", "missing", name)
+        )
+    texts = [text for *_, text in places]
+    if holds_dates(texts):
+        return "date", find_layout(name, places)
+    return "boolean" if {text.lower() for text in texts} <= TRUE | FALSE else "text", None
 
 
-def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
-    values = pl.concat([t.frame[name] for t in tables]).drop_nulls().unique().sort()
-    if len(values) > MOST_LEVELS:
-        what = f"{len(values)} different texts. At most {MOST_LEVELS} are one-hot encoded."
-        instead = f"Make features of its dates ({setting('dates', name)})" if holds_dates(values) else "Group them"
-        todo = f"{instead}, or leave the column out ({setting('drop', name)})."
-        if len(values) == sum(len(t) for t in tables) and not holds_dates(values):
+def _levels(name: str, tables: list[Table], categorical: bool) -> tuple[str, ...]:
+    cells = [text for table in tables for text in table.texts(name) if text is not None]
+    levels, rows = sorted(set(cells)), sum(map(len, tables))
+    drop, many = f"leave the column out ({listed('drop', name)})", len(levels)
+    if many > MOST_LEVELS:
+        what = f"{many} different texts. At most {MOST_LEVELS} are one-hot encoded."
+        todo = f"Group them, or {drop}."
+        if many == rows:
             todo = f"If it is the id, give --id {name}, or id in agent.toml. Otherwise: {todo}"
-        raise BadTable(Fault(tables[0].source, what, todo, "text", name))
-    return tuple(sorted(values.to_list()))
+    elif not categorical and many > max(FEW_LEVELS, rows // 10):
+        what = f"{many} different texts in {rows} rows, such as {cells[0]!r}. Each would become a feature."
+        todo = f"If they are categories: {listed('categorical', name)}. Otherwise {drop}."
+        if most(cells, lambda text: any(c.isdigit() for c in text)):
+            todo = f"If they are numbers, write the numbers only. {todo}"
+    else:
+        return tuple(levels)
+    raise BadTable(Fault(tables[0].source, what, todo, "text", name))
 
 
-def _constant(table: Table, column: Column) -> bool:
-    values = _numbers(table, column.name, column.kind)
+def _range(values: Arr) -> Range:
+    return float(values.min()), float(values.max()), len(values)
+
+
+def _constant(values: Arr) -> bool:
     return bool(np.nanmin(values) == np.nanmax(values))
 
 
-def _wide(columns: Sequence[Column], table: Table, categorical: Sequence[str], parts: Mapping[str, str]) -> list[str]:
-    """Warnings of texts that look like dates, and of a column that makes most of the features. ``parts``: those of dates."""
-    notes, total = list[str](), sum(len(column.feature_names) for column in columns)
-    for column in columns:
-        if column.kind != "text":
-            continue
-        makes = f"column {column.name!r} makes {len(column.feature_names)} of {total} features, one for each text"
-        if column.name not in categorical and holds_dates(table.frame[column.name].drop_nulls()):
-            notes.append(
-                f"{makes}. Its texts look like dates: {setting('dates', column.name)}; or leave the column out (drop)"
-            )
-        elif len(column.levels) >= MANY_LEVELS and 2 * len(column.feature_names) > total:
-            todo = f"Group the texts, or leave the column out: {setting('drop', column.name)}"
-            if column.name in parts:
-                todo = f"If that is too many, remove {parts[column.name]!r} from the column's entry in dates"
-            notes.append(f"{makes}. {todo}")
-    return notes
+def mean_of_present(values: Float64[Arr, " n"]) -> float:
+    """The mean of the values that are not NaN, equal to the bit to scikit-learn's SimpleImputer."""
+    missing = np.isnan(values)
+    total = np.where(missing, 0.0, values)[:, None].sum(axis=0)[0]
+    return float(total / (len(values) - int(missing.sum())))
 
 
-# --- applying -----------------------------------------------------------------------------------------------------
+def standard(values: Float64[Arr, " n"]) -> tuple[float, float]:
+    r"""Mean and population deviation, equal to the bit to scikit-learn's StandardScaler.
 
+        mean = Σx/n,   variance = (Σ(x − mean)² − (Σ(x − mean))²/n)/n
 
-def _encode(column: Column, table: Table) -> Arr:
-    text = table.frame[column.name]
-    if column.kind == "text":
-        block = np.zeros((len(table), len(column.levels)))
-        places = {level: j for j, level in enumerate(column.levels)}
-        codes = np.array(
-            [places.get(value, -1) if value is not None else -1 for value in text.to_list()], dtype=np.int64
-        )
-        known = np.flatnonzero(
-            codes >= 0
-        )  # an unknown text becomes a row of zeros, as with OneHotEncoder(handle_unknown="ignore")
-        block[known, codes[known]] = 1.0
-    else:
-        values = _numbers(table, column.name, column.kind)
-        values = np.where(np.isnan(values), column.fill, values)
-        block = ((values - column.mean) / column.scale)[:, None]
-    if not column.indicator:
-        return block
-    missing = text.is_null().to_numpy().astype(np.float64)
-    return np.column_stack([block, (missing - column.indicator_mean) / column.indicator_scale])
-
-
-def _numbers(table: Table, name: str, kind: Kind) -> Arr:
-    if kind == "numeric":
-        return table.numbers(name)
-    text = table.frame[name].str.to_lowercase()
-    bad = ~text.is_in(list(TRUE | FALSE)) & text.is_not_null()
-    if bad.any():
-        rows = bad.arg_true().to_list()
-        what = f"{table.frame[name][rows[0]]!r} is neither true nor false (nor yes nor no)"
-        lines = tuple(int(table.lines[row]) for row in rows)
-        raise BadTable(Fault(table.source, f"{what}. The column was boolean in training.", "", "text", name, lines))
-    values = text.is_in(list(TRUE)).cast(pl.Float64)
-    return np.where(text.is_null().to_numpy(), math.nan, values.fill_null(0.0).to_numpy())
+    The deviation is 1 if the column is constant up to rounding. The agent does not import scikit-learn for these sums: that takes
+    65 MB and one second. The second term corrects the rounding of the first sum. Source: Chan, Golub and LeVeque (1983).
+    """
+    column, n = values[:, None], len(values)
+    mean = column.sum(axis=0) / n
+    apart = column - mean
+    left = apart.sum(axis=0)
+    apart *= apart
+    variance = (apart.sum(axis=0) - left**2 / n) / n
+    eps = np.finfo(np.float64).eps
+    rounding = n * eps * variance + (n * mean * eps) ** 2
+    scale = 1.0 if variance[0] <= rounding[0] or variance[0] == 0.0 else float(np.sqrt(variance[0]))
+    return float(mean[0]), scale

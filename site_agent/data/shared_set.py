@@ -1,26 +1,155 @@
-"""Split a site's table into its own labelled rows and the shared unlabelled instances, in the same order at every site.
+"""The rows of a site by id: its own labelled rows, and the shared instances in the same order at every site.
 
 Ids are text: stripped, NFC-normalised, and sorted by their UTF-8 bytes. So the order of the file and a guessed type cannot
-change them.
+change them. The shared ids are those of rows without a label, of a table of their own, or those that an alignment found.
 """
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_core.protocol.plan import IdRule
-from site_agent.data.aligned import SharedIds, normalised
+from coreg_core.objectives.alignment import Alignment, IdRule
+from coreg_core.protocol.plan import Plan
 from site_agent.data.errors import SHOWN, BadTable, Fault, Faults, some
 from site_agent.data.inputs import Inputs
+from site_agent.data.notation import Notation
 from site_agent.data.sources import NA_VALUES, Source
 from site_agent.data.tables import Table, read_table
+from site_agent.machine.memory import SiteResult
 
 UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
+FILE = "aligned.json"
+_YEAR, _MONTH, _DAY = r"(19|20)\d\d", "(0?[1-9]|1[0-2])", r"(0?[1-9]|[12]\d|3[01])"
+_COMPACT = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"
+_DATE = re.compile(f"{_YEAR}[-./]{_MONTH}[-./]{_DAY}|{_COMPACT}|{_DAY}[-./]{_MONTH}[-./]{_YEAR}")
+_FEW_IDS, _LONG = 10**7, 20
+
+
+# --- ids of an alignment --------------------------------------------------------------------------------------------
+
+
+def normalised(text: str, rule: IdRule) -> str:
+    """An id by the rule. "exact": NFC and no space around it; "folded": NFKC, case and inner spaces ignored; "numbers": also
+    zeros before a digit."""
+    if rule == "exact":
+        return unicodedata.normalize("NFC", text).strip()
+    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return re.sub(r"(?<![0-9])0+(?=[0-9])", "", folded) if rule == "numbers" else folded
+
+
+@dataclass(frozen=True)
+class SharedIds:
+    """The result of an alignment: this site's shared ids, normalised by ``rule``; ``own``: how many ids it had then."""
+
+    rule: IdRule
+    ids: tuple[str, ...]
+    run: str = ""
+    own: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> "SharedIds":
+        """`FILE` of a run's folder.
+
+        Raises
+        ------
+        BadData
+            it cannot be read, or is no such file.
+        """
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"))
+            return cls(plain["rule"], tuple(map(str, plain["ids"])), str(plain["run"]), int(plain["own"]))
+        except FileNotFoundError:
+            known = ", ".join(sorted(each.parts[-3] for each in Path(*path.parts[:-3]).glob(f"*/current/{FILE}")))
+            there = f"The alignments here: {known}. " if known else ""
+            raise BadData(
+                f"{path}: no such file. {there}Correct `shared` (or --shared), or run the alignment first."
+            ) from None
+        except OSError as error:
+            raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
+        except (ValueError, KeyError, TypeError):
+            raise BadData(
+                f"{path}: not the result of an alignment. `shared` takes the name of the study that aligned the ids, or the file "
+                "that `coreg-agent align` wrote. A table of shared rows is `unlabelled` (--unlabelled)."
+            ) from None
+
+    @classmethod
+    def of(cls, plan: Plan, result: SiteResult) -> "SharedIds | None":
+        """Of a finished alignment; None if no id is shared."""
+        terms = plan.objective
+        if result.aligned is None or not isinstance(terms, Alignment):
+            return None
+        return cls(terms.ids, result.aligned.ids, plan.run, result.aligned.own)
+
+    def text(self) -> str:
+        """The file's contents."""
+        plain: dict[str, Any] = {"run": self.run, "rule": self.rule, "own": self.own, "ids": self.ids}
+        return json.dumps(plain, ensure_ascii=False, indent=0)
+
+    def outdated(self, ids: Iterable[str]) -> str:
+        """A note where the site has more ids than at the alignment; "" otherwise."""
+        more = len(set(ids)) - self.own
+        what = "id" if more == 1 else "ids"
+        return "" if more <= 0 else f"{more} {what} more than at alignment {self.run}; align again to share them too"
+
+
+def guessable(ids: Sequence[str]) -> str:
+    """A warning where a member can list all ids that are possible, and test them; "" where there are too many."""
+    possible = max((10 if text.isdigit() else 36) ** min(len(text), _LONG) for text in ids)
+    if all(_DATE.fullmatch(text) for text in ids):
+        what = "dates"
+    elif possible <= _FEW_IDS:
+        what = f"texts with at most {possible:,} possible values"
+    else:
+        return ""
+    return (
+        f"WARNING: these ids are {what}. A member can align a list of all of them, and learns which ones every site has. "
+        "Use ids with more possible values, such as pseudonyms."
+    )
+
+
+def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
+    """The distinct ids of a data set's tables, normalised and sorted.
+
+    Raises
+    ------
+    BadTable
+        a row without an id, or two ids of one table that are equal after normalisation, with their lines.
+    """
+    found, known = Faults(), set[str]()
+    for source in (inputs.table, inputs.unlabelled):
+        if source is None:
+            continue
+        table = read_table(source, na_values=inputs.na_values, notation=inputs.notation).with_id(inputs.id)
+        lines: dict[str, list[int]] = {}
+        for text, line in zip(table.ids(inputs.id), table.lines.tolist(), strict=True):
+            lines.setdefault(normalised(text, rule), []).append(line)
+        if "" in lines:
+            what = f"no id in {inputs.id!r}."
+            found.add(Fault(table.source, what, kind="missing", lines=tuple(lines.pop("")), about=inputs.id))
+        for text, where in lines.items():
+            if len(where) > 1:
+                what = f"the id {text!r} (normalised by the rule {rule!r}) occurs {len(where)} times."
+                advice = "Keep one row of each individual."
+                found.add(Fault(table.source, what, advice, "duplicate", inputs.id, tuple(where)))
+        known |= set(lines)
+    found.raise_any()
+    if not known:
+        raise BadTable(Fault(str(inputs.table), "no id to align.", kind="missing"))
+    return tuple(sorted(known, key=str.encode))
+
+
+# --- labelled and shared rows ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,7 +196,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
     data, target, id_column, unlabelled = inputs.table, inputs.target or "", inputs.id, inputs.unlabelled
     drop, labels, positive, na_values = inputs.drop, inputs.labels, inputs.positive, inputs.na_values
     own = Faults()
-    table = read_table(data, own, na_values)
+    table = read_table(data, own, na_values, inputs.notation)
     if positive in na_values:
         own.add(Fault(str(data), f"the positive value {positive!r} means a missing value (na_values).", about=target))
     with own.caught():
@@ -85,7 +214,10 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
     y, unread = _labels(table, target, positive, own)
     # The column that a misspelt name means is not a feature either; otherwise one mistake would be two faults.
     meant = {name if name in table.columns else table.like(name) for name in apart}
-    features = [name for name in table.columns if name not in meant]
+    features = list[str]()
+    for name in dict.fromkeys(name for name in table.columns if name not in meant):
+        with own.caught():
+            features.append(table.cells(name).name)
     if not features:
         own.add(Fault(table.source, f"no feature column is left besides {target!r} and {id_column!r}."))
     labelled, empty = np.flatnonzero(~np.isnan(y) | unread), np.flatnonzero(np.isnan(y) & ~unread)
@@ -99,7 +231,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
     shared = table.rows(empty)
     if unlabelled is not None:
         with own.caught():
-            shared = read_table(unlabelled, own, na_values).with_id(id_column)
+            shared = read_table(unlabelled, own, na_values, inputs.notation).with_id(id_column)
             notes += shared.notes
             shared.require([id_column], "the id column")
             shared.require(features, f"features of {data}")
@@ -125,6 +257,9 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
                 notes.append(f"{source.source}: {more}")
     own_ids: tuple[str, ...] = ()
     doubts = list[str]()
+    with own.caught():
+        for each in (table,) if unlabelled is None else (table, shared):
+            doubts += each.doubts([name for name in features if name in each.columns], id_column)
     ids: list[str] = [""] * len(shared)
     with own.caught():
         if id_column in table.columns and id_column in shared.columns:
@@ -162,7 +297,9 @@ def _labels(table: Table, target: str, positive: str, found: Faults) -> tuple[Ar
         y = table.with_classes(target, positive).numbers(target, target=True)
     except BadTable as error:
         found.add(*error.faults)
-        return nothing, table.frame[target].is_not_null().to_numpy()
+        with found.caught():
+            return nothing, ~table.missing(target)
+        return nothing, np.ones(len(table), dtype=np.bool_)
     return y, np.zeros(len(table), dtype=np.bool_)
 
 
@@ -196,7 +333,11 @@ def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty
 
 
 def load_batch(
-    path: Source, id_column: str, na_values: Sequence[str] = NA_VALUES, aligned: SharedIds | None = None
+    path: Source,
+    id_column: str,
+    na_values: Sequence[str] = NA_VALUES,
+    aligned: SharedIds | None = None,
+    notation: Notation = Notation(),  # noqa: B008 - it is frozen
 ) -> tuple[Table, tuple[str, ...], tuple[str, ...]]:
     """Read a table of instances to score together.
 
@@ -208,7 +349,7 @@ def load_batch(
     BadTable
         see `read_table`; a row has no id, an id occurs twice, or a shared id is not in the table.
     """
-    table = read_table(path, na_values=na_values).with_id(id_column)
+    table = read_table(path, na_values=na_values, notation=notation).with_id(id_column)
     table.require([id_column], "the id column")
     if aligned is not None:
         table = _with_shared_ids(table, id_column, aligned, complete=True)
@@ -268,7 +409,7 @@ def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]
     often = max(len(repeated), *map(len, repeated.values()), 0)
     if often > SHOWN and 4 * sum(map(len, repeated.values())) > len(ids):
         what = f"{column!r} is no id of these rows: {len(ids)} shared instances have {len(set(ids))} different values."
-        columns = {name: table.ids(name) for name in table.columns if name != column}
+        columns = {name: table.ids(name) for name in _readable(table) if name != column}
         unique = [n for n, v in columns.items() if len(set(v)) == len(v) and not any("." in text for text in v)]
         todo = (
             f"All values of {some(unique, 3)} are different: give that column as the id."
@@ -284,6 +425,14 @@ def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]
         found.add(Fault(table.source, what, "Keep each instance once.", kind="duplicate", lines=lines, about=column))
     found.raise_any()
     return ids
+
+
+def _readable(table: Table) -> list[str]:
+    found = list[str]()
+    for name in dict.fromkeys(table.columns):
+        with Faults().caught():
+            found.append(table.cells(name).name)
+    return found
 
 
 def ids_digest(ids: Sequence[str]) -> str:

@@ -1,14 +1,21 @@
-"""The source of a table: a file, or a query to an SQLite database (`sqlite:clinic.db?SELECT …`)."""
+"""The source of a table: a file, or a query to an SQLite database (`sqlite:clinic.db?SELECT …`), opened read-only."""
 
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from coreg_core.errors import UsageError
+from site_agent.data.errors import BadTable, Fault
 
 SQLITE = "sqlite:"
 # Texts that mean a missing value, unless the operator gives a list. An empty cell is always missing.
 NA_VALUES = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
+SECONDS = 600.0  # timeout of a query
+BUSY_SECONDS = 10.0  # timeout for a lock of another program
 
 
 @dataclass(frozen=True)
@@ -59,3 +66,40 @@ def files_of(source: Source) -> tuple[Path, ...]:
         return (source,)
     beside = [source.database.with_name(source.database.name + end) for end in ("-wal", "-journal")]
     return (source.database, *(path for path in beside if path.exists() and path.stat().st_size))
+
+
+def ask(query: Query) -> tuple[list[str], Sequence[Sequence[Any]]]:
+    """The names and the columns of a query.
+
+    Raises
+    ------
+    BadTable
+        the file is missing or no database, or the statement fails or returns no rows.
+    """
+    source = str(query)
+    if not query.database.is_file():
+        raise BadTable(Fault(source, "no such file.", kind="file"))
+    try:
+        uri = f"{query.database.resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:
+            last = time.monotonic() + SECONDS
+            connection.set_progress_handler(lambda: int(time.monotonic() > last), 100_000)
+            cursor = connection.execute(query.sql or _only_table(connection, source))
+            if cursor.description is None:
+                raise BadTable(Fault(source, "the statement returns no rows.", "Use a SELECT.", kind="query"))
+            names = [str(column[0]) for column in cursor.description]
+            rows = cursor.fetchall()
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        raise BadTable(Fault(source, f"the query failed ({error}).", "Try it with sqlite3.", kind="query")) from None
+    return names, list(zip(*rows, strict=True)) if rows else [()] * len(names)
+
+
+def _only_table(connection: sqlite3.Connection, source: str) -> str:
+    tables = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+    names = [str(name) for (name,) in connection.execute(tables)]
+    if len(names) != 1:
+        there = ", ".join(names) or "none"
+        todo = f"Name the rows: {source}?SELECT …"
+        raise BadTable(Fault(source, f"has {len(names)} tables ({there}).", todo, kind="query"))
+    quoted = names[0].replace('"', '""')
+    return f'SELECT * FROM "{quoted}"'  # noqa: S608 - the name is from the database, and quoted

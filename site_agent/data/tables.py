@@ -1,49 +1,233 @@
-"""Read files into columns of text: CSV and Parquet with polars, each cell as text first.
+"""Read a table as columns of cells: a CSV or Parquet file, a query, or a pandas or polars frame.
 
-White space around a cell is removed. An empty cell and the texts of ``na_values`` are missing (null). All faults are listed,
-with file, line (the header is line 1), column and value.
+A cell is a text without white space around it. An empty cell and the texts of ``na_values`` are missing; in an id only an empty
+cell is. A column is looked at when it is used, so the faults of other columns do not matter.
 """
 
+import csv
+import io
 import math
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from polars.exceptions import PanicException, PolarsError
 
+from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
-from site_agent.data.csv_text import check_names, read_csv
-from site_agent.data.dialect import Dialect, advice, dialect_of, kind_of, looks_numeric, numbers
 from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, some
-from site_agent.data.formulas import unguarded
-from site_agent.data.sources import NA_VALUES, Source
-from site_agent.data.sqlite_rows import ask
+from site_agent.data.notation import (
+    ROUNDED,
+    SEPARATORS,
+    Decimals,
+    Notation,
+    advice,
+    find_decimals,
+    kind_of,
+    looks_numeric,
+    read_numbers,
+    separator_of,
+)
+from site_agent.data.sources import NA_VALUES, Query, Source, ask
 
-PLAIN = Dialect()
+BOM = b"\xef\xbb\xbf"
+BROKEN = "Quote a cell that holds a quote, and double the inner quote. End lines with LF or CRLF."
+T = TypeVar("T")
+EXACT = 1e15  # a larger id that was a number may have lost digits
+FRAME = "the frame"
+_RUNS = re.compile(r"'*[=+\-@\t\r]")
+_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def guarded(text: str) -> str:
+    """An id for a CSV file: an apostrophe before what a spreadsheet would run as a formula. Numbers stay."""
+    return f"'{text}" if _RUNS.match(text) and not _PLAIN.fullmatch(text) else text
+
+
+def unguarded(text: str) -> str:
+    """The id without that apostrophe."""
+    return text[1:] if text.startswith("'") and _RUNS.match(text) else text
+
+
+# --- columns ------------------------------------------------------------------------------------------------------
+
+
+class Cells:
+    """One column of a source. Texts and numbers are made when they are asked for.
+
+    Parameters
+    ----------
+    raw
+        a polars or pandas column, or the values of one.
+    floats
+        of a column of a CSV file: its numbers under ``decimals``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        raw: Any,
+        source: str,
+        na_values: Sequence[str] = (),
+        decimals: Decimals = Decimals(),  # noqa: B008 - it is frozen
+        floats: pl.Series | None = None,
+    ):
+        self.name, self.decimals = name, decimals
+        self._raw, self._source, self._na, self._floats = raw, source, frozenset(na_values), floats
+
+    @cached_property
+    def series(self) -> pl.Series:
+        """The column as texts or numbers.
+
+        Raises
+        ------
+        BadTable
+            it holds lists, bytes or the like.
+        """
+        raw = self._raw
+        if isinstance(raw, pl.Series):
+            if raw.dtype.is_numeric() or raw.dtype == pl.String:
+                return raw
+            if not (raw.dtype.is_nested() or raw.dtype in (pl.Binary, pl.Object, pl.Duration)):
+                return raw.cast(pl.String)
+            raise self._holds(str(raw.dtype), str(raw.dtype.base_type()))
+        if isinstance(dtype := getattr(raw, "dtype", None), np.dtype) and dtype.kind in "iuf":
+            return pl.Series(self.name, raw.to_numpy())
+        values = raw
+        if hasattr(raw, "isna"):
+            values = [
+                None if absent else value for value, absent in zip(raw.tolist(), raw.isna().tolist(), strict=True)
+            ]
+        try:
+            return pl.Series(self.name, [_text(value) for value in values], dtype=pl.String)
+        except TypeError as error:
+            lines = tuple(i for i, value in enumerate(values, 2) if isinstance(value, bytes))
+            raise self._holds(str(error), str(error), lines) from None
+
+    def _holds(self, what: str, kind: str, lines: tuple[int, ...] = ()) -> BadTable:
+        todo = "Leave the column out, or write it with numbers or text."
+        return BadTable(Fault(self._source, f"holds {what}, not numbers or text.", todo, kind, self.name, lines))
+
+    @property
+    def _typed(self) -> bool:
+        return self.series.dtype != pl.String
+
+    @cached_property
+    def codes(self) -> list[str]:
+        """The numbers that mean a missing value."""
+        return [text for text in self._na if _PLAIN.fullmatch(text)]
+
+    @cached_property
+    def own(self) -> list[str]:
+        """The texts as they are; a missing one is empty."""
+        return [_text(value) or "" if self._typed else (value or "").strip() for value in self.series.to_list()]
+
+    @cached_property
+    def texts(self) -> list[str | None]:
+        """The texts. None: missing."""
+        return [None if not text or text in self._na else text for text in self.own]
+
+    @cached_property
+    def numbers(self) -> Arr:
+        """The numbers. NaN: missing, or no finite number."""
+        if self._plain is not None:
+            return self._plain
+        texts, decimals = pl.DataFrame({"": self.texts}, schema={"": pl.String}), self.decimals
+        values = read_numbers(texts, Decimals() if self._typed else decimals)[:, 0].to_numpy()
+        return np.where(np.isfinite(values), values, math.nan)
+
+    @cached_property
+    def missing(self) -> NDArray[np.bool_]:
+        if self._plain is not None:
+            return np.isnan(self._plain)
+        return np.array([text is None for text in self.texts], dtype=np.bool_)
+
+    @cached_property
+    def _plain(self) -> Arr | None:
+        """The numbers, if each cell is one or is empty, and none is a code for a missing value."""
+        series, floats = self.series, self._floats
+        if floats is None:
+            if not self._typed and self.decimals != Decimals():
+                return None
+            floats = series.cast(pl.Float64, strict=False)
+        empty = floats.null_count()
+        if empty != series.null_count():
+            return None
+        values = np.array(floats.to_numpy(), dtype=np.float64)
+        if any((values == float(code)).any() for code in self.codes) or np.isinf(values).any():
+            return None
+        if not self._typed and int(np.isnan(values).sum()) != empty:  # the text NaN
+            return None
+        return values
+
+    @property
+    def all_numbers(self) -> bool:
+        """Whether each cell is a number or empty."""
+        return self._plain is not None
+
+    @property
+    def rounded(self) -> str:
+        """A cell that shows that long ids became rounded numbers; "" without one."""
+        if self._typed and self.series.dtype.is_float():
+            values = self.series.cast(pl.Float64).to_numpy()
+            large = np.flatnonzero(np.abs(values) >= EXACT)
+            return self.own[large[0]] if len(large) else ""
+        return next((text for text in self.own if ROUNDED.fullmatch(text)), "")
+
+
+def _text(value: Any) -> str | None:
+    """A value as the text of a CSV file. A whole number has no decimals, so 2.0 is the level 2."""
+    match value:
+        case None:
+            return None
+        case str():
+            return value
+        case bool() | np.bool_():
+            return "true" if value else "false"
+        case float() | np.floating():
+            number = float(value)
+            whole = number.is_integer() and abs(number) < 10 * EXACT
+            return None if math.isnan(number) else str(int(number)) if whole else repr(number)
+        case int() | np.integer() | Decimal():
+            return str(value)
+        case date() | datetime():
+            return value.isoformat()
+        case _:
+            pass
+    raise TypeError("bytes" if isinstance(value, bytes) else type(value).__name__)
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Table:
-    """Text columns (null: missing) with their file, the line of each row, and the notation of numbers."""
+    """Rows of a source: its columns, which of their cells are in the table, and the line of each row."""
 
-    frame: pl.DataFrame
     source: str
     lines: Ints
-    dialect: Dialect = PLAIN
-    doubts: tuple[str, ...] = ()
+    held: tuple[Cells, ...] = field(repr=False)
+    kept: Ints | None = field(repr=False)  # None: all rows
+    notation: Notation = Notation()  # noqa: RUF009 - frozen
+    found: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
-        return self.frame.columns
+        return [cells.name for cells in self.held]
 
     def __len__(self) -> int:
-        return self.frame.height
+        return len(self.lines)
 
     def require(self, names: Sequence[str], what: str) -> None:
         """Check that the table has these columns.
@@ -53,7 +237,7 @@ class Table:
         BadTable
             a column is missing. The text names it, columns with similar names, and the columns of the table.
         """
-        missing = [name for name in names if name not in self.frame.columns]
+        missing = [name for name in names if name not in self.columns]
         if not missing:
             return
         hints = ", ".join(f"{found!r} for {name!r}?" for name in missing if (found := self.like(name)) is not None)
@@ -61,7 +245,7 @@ class Table:
             Fault(
                 self.source,
                 f"no column {', '.join(map(repr, missing))} ({what})." + (f" Did you mean {hints}" if hints else ""),
-                f"The columns are {some(self.frame.columns, COLUMNS)}.",
+                f"The columns are {some(self.columns, COLUMNS)}.",
                 kind="missing column",
                 about=", ".join(missing),
             )
@@ -70,21 +254,132 @@ class Table:
     def like(self, name: str) -> str | None:
         """The column with the most similar name, or None."""
         # difflib counts upper and lower case as different letters, and that is the most frequent mistake.
-        folded = {column.casefold(): column for column in reversed(self.frame.columns)}
+        folded = {column.casefold(): column for column in reversed(self.columns)}
         return next((folded[match] for match in get_close_matches(name.casefold(), list(folded), n=1)), None)
+
+    def cells(self, name: str) -> Cells:
+        """A column.
+
+        Raises
+        ------
+        BadTable
+            there is none, two have the name, or its cells are no numbers or texts.
+        """
+        having = [cells for cells in self.held if cells.name == name]
+        if not having:
+            self.require([name], "asked for")
+        if not name:
+            at = ", ".join(str(i) for i, cells in enumerate(self.held, 1) if not cells.name)
+            raise BadTable(Fault(self.source, f"column {at} has no name in the header.", kind="header"))
+        if len(having) > 1:
+            raise BadTable(Fault(self.source, f"the header has column {name!r} twice. Rename one.", kind="header"))
+        having[0].series  # noqa: B018 - raises here
+        return having[0]
+
+    def texts(self, name: str) -> list[str | None]:
+        return self._of_rows(self.cells(name).texts)
+
+    def _of_rows(self, every: list[T]) -> list[T]:
+        return every if self.kept is None else [every[i] for i in self.kept.tolist()]
+
+    def missing(self, name: str) -> NDArray[np.bool_]:
+        missing = self.cells(name).missing
+        return missing if self.kept is None else np.asarray(missing[self.kept], dtype=np.bool_)
+
+    def is_numeric(self, name: str) -> bool:
+        """Whether any cell is a number, or half of them look like numbers, so that an unreadable number is a fault."""
+        return not bool(np.isnan(self._read(name)).all()) or looks_numeric(self.texts(name))
+
+    def _read(self, name: str) -> Arr:
+        values = self.cells(name).numbers
+        return values if self.kept is None else values[self.kept]
+
+    def numbers(self, name: str, *, target: bool = False) -> Arr:
+        """A column as float64, NaN where missing. ``target``: the advice about a fault is about a target.
+
+        Raises
+        ------
+        BadTable
+            cells that are not finite numbers, with their lines.
+        """
+        values = self._read(name)
+        if not self.cells(name).all_numbers and (bad := np.isnan(values) & ~self.missing(name)).any():
+            raise BadTable(*self._no_numbers(name, np.flatnonzero(bad), target))
+        return values
+
+    def _no_numbers(self, name: str, bad: Ints, target: bool) -> list[Fault]:
+        """One fault for each kind of cell."""
+        decimals, texts = self.cells(name).decimals, self.texts(name)
+        cells = [texts[i] or "" for i in bad.tolist()]
+        kinds = [kind_of(cell, decimals.mark) for cell in cells]
+        known = {text for text in texts if text is not None}
+        whole = target and len(bad) == sum(text is not None for text in texts)
+        if whole and len(known) == 2:
+            first, second = sorted(known)
+            what = f"the column has two values, {first!r} and {second!r}."
+            either = f"--positive {shlex.quote(first)} or --positive {shlex.quote(second)}"
+            todo = f"If it is a yes/no target, name the event whose probability you want: {either}, or positive in agent.toml."
+            return [Fault(self.source, what, todo, "text", name)]
+        if whole and "text" in kinds:
+            what = f"the column has {len(known)} different texts, such as {cells[0]!r}, and no number."
+            return [Fault(self.source, what, "Name another target: a number, or two values.", "text", name)]
+        found = []
+        for kind in dict.fromkeys(kinds):
+            lines = [int(self.lines[i]) for i, k in zip(bad, kinds, strict=True) if k == kind]
+            cell = cells[kinds.index(kind)]
+            one, several = (
+                ("is a detection limit, not a number", "and similar cells are detection limits, not numbers")
+                if kind == "detection limit"
+                else ("is not a finite number", "and similar cells are not finite numbers")
+            )
+            if kind == "thousands or decimals":
+                one, several = "is a thousand or a decimal", "and similar cells are thousands or decimals"
+            what = f"{cell!r} {one if len(lines) == 1 else several}"
+            if kind.startswith(("decimal", "thousands or")) and decimals.why:
+                what += f": {decimals.why}"
+            todo = advice(kind, cell, name, decimals, target=target)
+            found.append(Fault(self.source, f"{what}.", todo, kind, name, tuple(lines)))
+        return found
+
+    def ids(self, name: str) -> list[str]:
+        """An id column as NFC text, without the apostrophe against formulas. A missing id is empty."""
+        self.require([name], "the id column")
+        own = self.cells(name).own
+        return [unguarded(unicodedata.normalize("NFC", text)) for text in self._of_rows(own)]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notation of the file, if it is not commas and decimal points, and cells that may mean a missing value."""
-        told = (*(() if self.dialect.said is None else (self.dialect.said,)), *self.doubts)
-        return tuple(f"{self.source}: {text}" for text in told)
+        """The notation that the file shows, if it is not commas and decimal points."""
+        return tuple(f"{self.source}: {text}" for text in self.found)
+
+    def doubts(self, names: Sequence[str], id_column: str | None = None) -> tuple[str, ...]:
+        """Notes that need an answer: rounded ids, and cells of columns such as -99.0 where -99 means a missing value."""
+        told = []
+        if id_column in self.columns and (cell := self.cells(str(id_column)).rounded):
+            told.append(
+                f"{self.source}: {cell!r} in {id_column!r} is a rounded number: a spreadsheet or a program read long ids as "
+                "numbers, and their last digits are lost. Export the ids as text"
+            )
+        columns = [self.cells(name) for name in names]
+        codes = sorted({code for cells in columns for code in cells.codes if re.fullmatch(r"[+-]?\d+", code)})
+        for code in codes:
+            found = dict[str, list[str]]()
+            for cells in columns:
+                if (cells.numbers == float(code)).any():
+                    found[cells.name] = [text for text in cells.texts if text is not None and _is(text, code)]
+            if found:
+                form = next(iter(found.values()))[0]
+                where = ", ".join(f"{name!r} ({len(forms)})" for name, forms in found.items())
+                what = f"cells with {form} are not {code}, which means a missing value: in {where}"
+                told.append(f"{self.source}: {what}. Add {form} to na_values")
+        return tuple(told)
 
     def select(self, names: Sequence[str]) -> "Table":
-        return replace(self, frame=self.frame.select(names))
+        return replace(self, held=tuple(self.cells(name) for name in names))
 
     def rows(self, keep: Ints) -> "Table":
         """Rows by index, in the given order."""
-        return replace(self, frame=self.frame[keep], lines=self.lines[keep])
+        return replace(self, lines=self.lines[keep], kept=keep if self.kept is None else self.kept[keep])
 
     def with_id(self, column: str) -> "Table":
         """With the columns of an id in several, written ``last_name+birth_date``, joined into one of that name. If a part is
@@ -99,9 +394,9 @@ class Table:
         if column in self.columns or len(parts) < 2:
             return self
         self.require(parts, "a part of the id")
-        return replace(
-            self, frame=self.frame.with_columns(pl.concat_str(parts, separator="+").alias(column)).drop(parts)
-        )
+        every = zip(*(self.cells(part).own for part in parts), strict=True)
+        joined = Cells(column, ["+".join(texts) if all(texts) else "" for texts in every], self.source)
+        return replace(self, held=(*(cells for cells in self.held if cells.name not in parts), joined))
 
     def with_classes(self, column: str, positive: str) -> "Table":
         """With 1 for the positive value of a yes/no column, and 0 for the other one.
@@ -113,76 +408,37 @@ class Table:
         """
         if not positive or column not in self.columns:
             return self
-        cells = self.frame[column]
-        others = sorted(set(cells.drop_nulls().to_list()) - {positive})
+        texts = self.texts(column)
+        others = sorted({text for text in texts if text is not None} - {positive})
         if len(others) > 1 or any(text.casefold() == positive.casefold() for text in others):
             what = f"{column!r} has the values {some(others)} besides the positive one, {positive!r}."
             todo = "A yes/no target has two values. Correct the cells, or name another positive value."
-            often = max(others, key=lambda text: int((cells == text).sum()))
-            rare = cells.is_in([text for text in others if text != often] or others).fill_null(False).to_numpy()
-            lines = tuple(int(line) for line in self.lines[rare])
+            often = max(others, key=texts.count)
+            rare = {text for text in others if text != often} or set(others)
+            lines = tuple(int(line) for line, text in zip(self.lines, texts, strict=True) if text in rare)
             raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
-        coded = pl.when(cells.is_null()).then(None).when(cells == positive).then(pl.lit("1")).otherwise(pl.lit("0"))
-        return replace(self, frame=self.frame.with_columns(coded.alias(column)))
-
-    def ids(self, column: str) -> list[str]:
-        """An id column as NFC text, without the apostrophe against formulas. A missing id is empty."""
-        self.require([column], "the id column")
-        normal = (unicodedata.normalize("NFC", text or "").strip() for text in self.frame[column].to_list())
-        return [unguarded(text) for text in normal]
-
-    def is_numeric(self, column: str) -> bool:
-        """Whether any cell is a number, or half of the cells look like numbers, so that an unreadable number is a fault."""
-        cells = self.frame[column].drop_nulls()
-        return bool(numbers(cells, self.dialect).is_not_null().any()) or looks_numeric(cells)
-
-    def numbers(self, column: str, *, target: bool = False) -> Arr:
-        """A column as float64, NaN where missing. ``target``: the advice about a fault is about a target.
-
-        Raises
-        ------
-        BadTable
-            cells that are not finite numbers, with their lines.
-        """
-        text = self.frame[column]
-        values = numbers(text, self.dialect)
-        bad = (values.is_null() | ~values.is_finite()) & text.is_not_null()
-        if bad.any():
-            raise BadTable(*self._no_numbers(column, bad.arg_true().to_numpy(), target))
-        return values.fill_null(math.nan).to_numpy().astype(np.float64, copy=False)
-
-    def _no_numbers(self, column: str, bad: Ints, target: bool) -> list[Fault]:
-        """One fault for each kind of cell."""
-        cells = self.frame[column].gather(bad).to_list()
-        kinds = [kind_of(cell, self.dialect) for cell in cells]
-        found = []
-        known = self.frame[column].drop_nulls()
-        if target and len(bad) == len(known) and known.n_unique() == 2:
-            first, second = sorted(known.unique())
-            what = f"the column has two values, {first!r} and {second!r}."
-            either = f"--positive {shlex.quote(first)} or --positive {shlex.quote(second)}"
-            todo = f"If it is a yes/no target, name the event whose probability you want: {either}, or positive in agent.toml."
-            return [Fault(self.source, what, todo, "text", column)]
-        if target and len(bad) == len(known) and "text" in kinds:
-            what = f"the column has {known.n_unique()} different texts, such as {cells[0]!r}, and no number."
-            return [Fault(self.source, what, "Name another target: a number, or two values.", "text", column)]
-        for kind in dict.fromkeys(kinds):
-            lines = [int(self.lines[i]) for i, k in zip(bad, kinds, strict=True) if k == kind]
-            one, several = (
-                ("is a detection limit, not a number", "and similar cells are detection limits, not numbers")
-                if kind == "detection limit"
-                else ("is not a finite number", "and similar cells are not finite numbers")
-            )
-            what = f"{cells[kinds.index(kind)]!r} {one if len(lines) == 1 else several}"
-            if kind.startswith("decimal") and self.dialect.why:
-                what += f": {self.dialect.why}"
-            todo = advice(kind, column, self.dialect, target=target)
-            found.append(Fault(self.source, f"{what}.", todo, kind, column, tuple(lines)))
-        return found
+        coded = [None if text is None else str(int(text == positive)) for text in self.cells(column).texts]
+        new = Cells(column, coded, self.source)
+        return replace(self, held=tuple(new if cells.name == column else cells for cells in self.held))
 
 
-def read_table(path: Source, found: Faults | None = None, na_values: Sequence[str] = NA_VALUES) -> Table:
-    """Read a CSV or Parquet file, or the rows of a query, as text columns.
+def _is(text: str, code: str) -> bool:
+    try:
+        return float(text.replace(",", ".")) == float(code)
+    except ValueError:
+        return False
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def read_table(
+    source: Source | Any,
+    found: Faults | None = None,
+    na_values: Sequence[str] = NA_VALUES,
+    notation: Notation = Notation(),  # noqa: B008 - it is frozen
+) -> Table:
+    """Read a CSV or Parquet file, the rows of a query, or a pandas or polars frame.
 
     Parameters
     ----------
@@ -190,85 +446,177 @@ def read_table(path: Source, found: Faults | None = None, na_values: Sequence[st
         collects faults that leave the rest of the table readable; without it they are raised.
     na_values
         texts of cells that mean a missing value, compared after white space is stripped.
+    notation
+        of a CSV file, and the decimal mark of texts elsewhere; what it leaves open is found.
 
     Raises
     ------
     BadTable
-        the file is missing, unreadable, neither CSV nor Parquet, or without rows; a column has no name, or two have the same.
+        the file is missing, unreadable, neither CSV nor Parquet, or without rows.
+    BadData
+        the source is not a frame either.
     """
-    source = str(path)
-    here = Faults()
+    name, here = str(source) if isinstance(source, Path | Query) else FRAME, Faults()
     try:
-        frame, lines, separator = _read(path, source, here)
+        table = _read(source, name, na_values, notation, here)
     except FileNotFoundError:
-        raise BadTable(Fault(source, f"no such file in {Path(source).resolve().parent}.", kind="file")) from None
+        raise BadTable(Fault(name, f"no such file in {Path(name).resolve().parent}.", kind="file")) from None
     except (PolarsError, PanicException, OSError, UnicodeDecodeError) as error:  # polars panics at some damage
         what = f"cannot be read as a table: {str(error).splitlines()[0]}"
-        raise BadTable(Fault(source, what, kind="file")) from None
-    if frame.height == 0:
+        raise BadTable(Fault(name, what, kind="file")) from None
+    if not len(table) and name != FRAME:
         if not len(here):  # rows that cannot be read are told already
-            here.add(Fault(source, "no rows below the header."))
+            here.add(Fault(name, "no rows below the header."))
         here.raise_any()
     if found is None:
         here.raise_any()
     else:
         found.add(*here)
-    text = pl.all().str.strip_chars()
-    frame = frame.select(pl.when(text.is_in(["", *na_values])).then(None).otherwise(text).name.keep())
-    dialect = PLAIN if separator is None else dialect_of(frame, separator)
-    return Table(frame, source, lines, dialect, tuple(_other_forms(frame, na_values)))
+    return table
 
 
-def _other_forms(frame: pl.DataFrame, na_values: Sequence[str]) -> Iterator[str]:
-    """Notes on cells such as -99.0 where -99 means a missing value: a text is compared as it is written."""
-    codes = [value for value in na_values if re.fullmatch(r"[+-]?\d+", value)]
-    for code in codes:
-        for cell in (f"{code}.0", f"{code},0"):
-            found = {column.name: int((column == cell).sum()) for column in frame.iter_columns()}
-            if where := [f"{name!r} ({count})" for name, count in found.items() if count]:
-                what = f"cells with {cell} are not {code}, which means a missing value: in {', '.join(where)}"
-                yield f"{what}. Add {cell} to na_values"
-
-
-def _read(path: Source, source: str, found: Faults) -> tuple[pl.DataFrame, Ints, str | None]:
-    """The rows, the line of each, and the separator (None for Parquet and queries)."""
-    if not isinstance(path, Path):
-        frame = ask(path)
-        return frame, np.arange(2, frame.height + 2), None
-    match path.suffix.lower():
-        case ".csv":
-            return read_csv(path, found)
-        case ".parquet" | ".pq":  # polars would take t[1].parquet as a pattern
-            frame = _parquet_as_text(pl.read_parquet(path, glob=False), source)
-            return frame, np.arange(2, frame.height + 2), None
-        case suffix:
-            instead = " In Excel, save it as 'CSV UTF-8'." if suffix.startswith(".xls") else ""
-            what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet.{instead}"
-            raise BadTable(Fault(source, what, kind="file"))
-
-
-def _parquet_as_text(frame: pl.DataFrame, source: str) -> pl.DataFrame:
-    check_names([name.strip() for name in frame.columns], source)
-    columns, found = [], Faults()
-    for series in frame.rename({name: name.strip() for name in frame.columns}).iter_columns():
-        if series.dtype.is_float():
-            # repr is the shortest text that reads back to the same number. 1.0 becomes 1, as an id in a CSV file.
-            values = [
-                None if v is None or math.isnan(v) else repr(v).removesuffix(".0")
-                for v in series.cast(pl.Float64).to_list()
-            ]
-            columns.append(pl.Series(series.name, values, dtype=pl.String))
-        elif series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object, pl.Duration):
-            found.add(
-                Fault(
-                    source,
-                    f"holds {series.dtype}, not numbers or text.",
-                    "Write the file again without the column, or with numbers or text.",
-                    str(series.dtype.base_type()),
-                    series.name,
-                )
-            )
+def _read(source: Any, name: str, na_values: Sequence[str], notation: Notation, found: Faults) -> Table:
+    if isinstance(source, Path) and source.suffix.lower() == ".csv":
+        return _csv(source, na_values, notation, found)
+    columns: Sequence[Any]
+    decimals, first = Decimals(notation.decimal or ".", notation.decimal is not None), 2
+    if isinstance(source, Query):
+        names, columns = ask(source)
+    elif isinstance(source, Path):
+        if source.suffix.lower() not in (".parquet", ".pq"):
+            instead = " In Excel, save it as 'CSV UTF-8'." if source.suffix.lower().startswith(".xls") else ""
+            kind = source.suffix.lower() or "a file without a suffix"
+            raise BadTable(Fault(name, f"{kind} is neither .csv nor .parquet.{instead}", kind="file"))
+        frame = pl.read_parquet(source, glob=False)  # polars would take t[1].parquet as a pattern
+        names, columns = frame.columns, frame.get_columns()
+    else:
+        first = 1
+        if isinstance(source, pl.DataFrame):
+            names, columns = source.columns, source.get_columns()
+        elif hasattr(source, "columns") and hasattr(source, "iloc"):
+            names, columns = [str(each) for each in source.columns], [source.iloc[:, i] for i in range(source.shape[1])]
         else:
-            columns.append(series.cast(pl.String))
-    found.raise_any()
-    return pl.DataFrame(columns)
+            what = type(source).__name__
+            raise BadData(f"a pandas or polars DataFrame with named columns is needed, not a {what}.")
+    held = tuple(Cells(n.strip(), raw, name, na_values, decimals) for n, raw in zip(names, columns, strict=True))
+    rows = len(columns[0]) if len(columns) else 0
+    return Table(name, np.arange(first, first + rows), held, None, notation)
+
+
+def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults) -> Table:
+    source, data = str(path), path.read_bytes()
+    try:
+        if not data.isascii():  # a decoded copy takes longer than the rest of the checks
+            data.decode()
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        fault = Fault(source, "not UTF-8 text.", "Save the table as UTF-8.", kind="encoding", lines=(line,))
+        raise BadTable(fault) from None
+    if b"\0" in data:
+        line = data[: data.index(b"\0")].count(b"\n") + 1
+        raise BadTable(Fault(source, "a NUL byte. This is not a CSV file.", kind="encoding", lines=(line,)))
+    # Excel writes a byte order mark before the first name; polars counts columns in the first line, even if it is blank.
+    body = data.removeprefix(BOM).lstrip(b"\r\n \v\f")
+    if not body:
+        raise BadTable(Fault(source, "empty."))
+    above = data[: len(data) - len(body)].count(b"\n")
+    if body.endswith((b"\n\n", b"\n\r\n")):
+        body = body.rstrip(b"\r\n")
+    separator = notation.separator or separator_of(body, source)
+    frame, lines = _even(body, separator), None
+    if frame is None:
+        frame, lines = _by_row(body.decode().rstrip("\r\n"), above, separator, source, found)
+    names = [(name or "").strip() for name in frame.row(0)]
+    frame = frame.slice(1)
+    floats, decimals = (
+        read_numbers(frame, Decimals()),
+        Decimals(notation.decimal or ".", thousands=notation.decimal is not None),
+    )
+    if notation.decimal is None:
+        marks = _marks(frame, floats, ".")
+        if separator != "," and (others := [name for name, mark in marks.items() if not mark]):
+            marks |= _marks(frame.select(others), read_numbers(frame.select(others), Decimals(",")), ",")
+        known = zip(names, frame.iter_columns(), marks.values(), strict=True)
+        decimals = find_decimals(list(known), separator)
+    if decimals != Decimals():
+        floats = read_numbers(frame, decimals)
+    told = [f"columns separated by {SEPARATORS[separator]}"] * (separator != "," and notation.separator is None)
+    told += [decimals.note] * bool(decimals.note)
+    columns = zip(names, frame.iter_columns(), floats.iter_columns(), strict=True)
+    held = tuple(Cells(name, texts, source, na_values, decimals, numbers) for name, texts, numbers in columns)
+    found_notation = Notation(separator, None if decimals.mark == "?" else decimals.mark)
+    lines = np.arange(frame.height) + above + 2 if lines is None else lines
+    return Table(source, lines, held, None, found_notation, tuple(told))
+
+
+def _marks(texts: pl.DataFrame, floats: pl.DataFrame, mark: str) -> dict[str, str]:
+    """The mark for each column in which all cells are numbers under it; "" for another column."""
+    every = zip(texts.iter_columns(), floats.iter_columns(), strict=True)
+    return {t.name: mark if t.null_count() == f.null_count() else "" for t, f in every}
+
+
+def _even(body: bytes, separator: str) -> pl.DataFrame | None:
+    """The cells, if each line is one row; polars pads short rows, so these are looked for. None: read row by row."""
+    if b"\r" in body and body.count(b"\r") != body.count(b"\r\n"):
+        return None
+    try:
+        frame = pl.read_csv(
+            body,
+            has_header=False,
+            infer_schema=False,
+            raise_if_empty=False,
+            separator=separator,
+            quote_char='"',
+        )
+    except PolarsError:
+        return None
+    if frame.width < 2 or frame.height != body.count(b"\n") + (not body.endswith(b"\n")):
+        return None
+    if b'"' in body and any(frame.select(pl.all().str.contains('"', literal=True).any()).row(0)):
+        return None  # a doubled quote, or a stray one
+    ends = frame[:, -1].is_null()
+    if ends.any():
+        lines, quoted = body.decode().split("\n"), _quoted(separator)
+        if any(quoted.sub("", lines[i]).count(separator) != frame.width - 1 for i in ends.arg_true().to_list()):
+            return None
+    return frame
+
+
+def _quoted(separator: str) -> re.Pattern[str]:
+    """A quoted cell."""
+    return re.compile(rf'(?:(?<=[{separator}\r\n])|\A)"[^"]*(?:""[^"]*)*"(?=[{separator}\r\n]|\Z)')
+
+
+def _by_row(body: str, above: int, separator: str, source: str, found: Faults) -> tuple[pl.DataFrame, Ints]:
+    """The cells by the standard reader, and the first line of each row below the header, counted as in an editor.
+
+    A row with another number of cells than the header becomes a fault in ``found`` and is left out. A blank line is not a row.
+    In a table with one column it is a missing cell.
+    """
+    rows, begins, ragged, line = list[list[str]](), list[int](), dict[int, int](), above + 1
+    reader = csv.reader(io.StringIO(body, newline=""), strict=True, delimiter=separator)
+    try:
+        for row in reader:
+            width = len(rows[0]) if rows else len(row)
+            blank = not row or (len(row) == 1 and width > 1 and not row[0].strip())
+            if len(row) == width or (blank and width == 1):
+                rows.append(row or [""])
+                begins.append(line)
+            elif not blank:
+                ragged[line] = len(row)
+            line = above + reader.line_num + 1
+    except csv.Error as error:
+        todo = "Look for a quote that is not closed or not doubled."
+        raise BadTable(Fault(source, f"not a CSV row ({error}).", todo, lines=(line,))) from None
+    if (at := (plain := _quoted(separator).sub("", body)).find('"')) >= 0:
+        cell = re.split(rf"[{separator}\r\n]", plain[:at])[-1] + re.split(rf"[{separator}\r\n]", plain[at:])[0]
+        raise BadTable(Fault(source, f"not a CSV table (a quote inside the cell {cell!r}).", BROKEN))
+    if ragged:
+        first, width = next(iter(ragged.values())), len(rows[0])
+        counted = f"{first} cells" if len(ragged) == 1 else f"{first} cells in the first of them"
+        todo = "remove what follows the last column." if first > width else "add the missing cells."
+        todo = f"Quote cells that hold {SEPARATORS[separator]}, or {todo}"
+        found.add(Fault(source, f"{counted}, the header has {width}.", todo, kind="ragged", lines=tuple(ragged)))
+    columns = {str(i): cells for i, cells in enumerate(zip(*rows, strict=True))}
+    frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
+    return frame, np.array(begins[1:], dtype=np.int64)

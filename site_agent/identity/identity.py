@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
 from coreg_wire.files.files import read, write_whole
-from coreg_wire.identity.keys import key_pem, load_key, mode_beyond
+from coreg_wire.identity.keys import check_private, key_pem, load_key
 from coreg_wire.identity.names import (
     certificate_name,
     check_site_name,
@@ -283,11 +283,7 @@ def _who(certificate: x509.Certificate, *, issuer: bool = False) -> str:
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     data = _read(path)
-    if mode_beyond(path, 0o600):
-        raise Refused(
-            f"{path} has mode {path.stat().st_mode & 0o777:04o}, so other users of this machine can read the site's key: run "
-            f"`chmod 600 {path}`. If someone has read it, delete it and enrol again."
-        )
+    check_private(path, " If someone has read it, delete it and enrol again.")
     try:
         return load_key(data, path)
     except BadData as error:

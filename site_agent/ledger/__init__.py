@@ -3,14 +3,11 @@
 Each line carries the hash of the line before it, so a line that is changed, removed or inserted later breaks the chain.
 At each run's end the site signs the hash of the last line, its head, and the coordinator countersigns it. A rewritten
 file with a new chain cannot have these two signatures (`audit`). An entry is synced to disk before its message is sent.
-The ledger is also the site's memory of its answers over restarts (`replay`).
+The ledger is also the site's memory of its answers over restarts (`site_agent.consent.memory`).
 """
 
-from site_agent.ledger.entries import Disclosed
-from site_agent.ledger.files import GENESIS, read_ledger
-from site_agent.ledger.replay import remember
-from site_agent.ledger.signing import HeadSigner
-from site_agent.ledger.writer import Ledger
+from site_agent.ledger.entries import GENESIS, Disclosed, read_ledger
+from site_agent.ledger.ledger import HeadSigner, Ledger
 
 __all__ = [
     "GENESIS",
@@ -18,5 +15,4 @@ __all__ = [
     "HeadSigner",
     "Ledger",
     "read_ledger",
-    "remember",
 ]

@@ -21,7 +21,7 @@ from coreg_core.protocol.messages import Countersigned, LedgerHead
 from coreg_wire.identity.checkpoints import coordinator_fault, site_fault
 from coreg_wire.identity.names import certificate_name
 from coreg_wire.identity.signatures import from_hex
-from site_agent.ledger.files import Line, read_lines
+from site_agent.ledger.entries import Line, read_lines
 
 
 @dataclass(frozen=True)

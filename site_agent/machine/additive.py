@@ -17,41 +17,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
-from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool
 
 from coreg_core.additive.exchange import SiteExchange, SiteSummary, Terms, Words
 from coreg_core.additive.features import MOST_OWN, SiteRows
-from coreg_core.additive.terms import Additive
 from coreg_core.agreement.schedules.schedule import Progress
-from coreg_core.computation.rounds import Ask, Lengths, Round
+from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation.probability import Probability, fit_probability
 from coreg_core.masking.fixed_point import WORD
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Ints
+from coreg_core.objectives.additive import Additive
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.secure import cross_products as cross
+from site_agent.consent.objections import Consent, Counts
+from site_agent.consent.row_sets import RowSet, row_set
 from site_agent.machine.factoring import data_digest
 from site_agent.machine.job import Heard, Row, Share, Telling
 from site_agent.machine.memory import Judged, SiteResult
-from site_agent.machine.row_sets import RowRules, RowSet, row_set
-from site_agent.machine.site_data import PrivateData, normals
+from site_agent.site_data import PrivateData, keyed, normals
 
 _NUMBERS = struct.Struct("<IIddd")  # width, private rows, norm, level, deviation
 # After its message has left, a lattice can be reduced to choose what the site answers to (the bits are counted for an hour).
 HOUR = 3600.0
-ExchangeStage: TypeAlias = Literal["summary", "announce", "sums", "private", "parts"]
-_PHASES: Mapping[ExchangeStage, str] = {
-    "summary": "labelled individuals",
-    "announce": "cross products",
-    "sums": "second moments",
-    "private": "private rows",
-    "parts": "verdicts",
-}
 
 
 class AdditiveJob:
@@ -70,7 +62,7 @@ class AdditiveJob:
         name: str,
         data: PrivateData,
         pin_threads: Callable[[int], int],
-        rules: RowRules | None = None,
+        consent: Consent,
         random_bytes: cross.RandomBytes = os.urandom,
     ):
         pin_threads(plan.iteration.threads)
@@ -83,7 +75,7 @@ class AdditiveJob:
         if not (np.isfinite(self._rows.X).all() and np.isfinite(self._rows.y).all()):
             raise BadData("features or label column are too large for float64. Scale them.")
         keys = data.row_keys or tuple(f"{i} {y!r}" for i, y in enumerate(data.y.tolist()))
-        self._rules = rules or RowRules()
+        self._consent = consent
         names = [keys[i].encode() for i in order.tolist()]
         self._private_names = names[len(names) - (len(self._rows.X) - self.n_unlabelled) :]
         self._label_normals = normals([self._secret(b"label noise", name) for name in names])
@@ -97,7 +89,7 @@ class AdditiveJob:
         text = b"".join(len(part).to_bytes(8, "little") + part for part in (use, *about))
         return hmac.new(self.data.salt, text, hashlib.sha256).digest()
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Round:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Question:  # noqa: ARG002
         """The features, and fresh secrets, of a new attempt. The same rows have the same features."""
         seed = self._secret(b"features", self._rows.X.tobytes(), self._rows.own.tobytes(), self._rows.y.tobytes())
         with _as_bad_data(self.n_unlabelled):
@@ -115,9 +107,9 @@ class AdditiveJob:
         length = Lengths(to_all=_flag_bytes(self.n_unlabelled) + _NUMBERS.size)
         return self._round("summary", 0, (length,) * len(sites))
 
-    def _round(self, stage: ExchangeStage, added: int, lengths: tuple[Lengths, ...]) -> Round:
+    def _round(self, kind: str, added: int, lengths: tuple[Lengths, ...]) -> Question:
         every = tuple(range(self._n_sites))
-        return Round(Ask(stage), Layout(added, min(added, 1), 0), (), every, lengths, _PHASES[stage])
+        return Question(kind, Layout(added, min(added, 1), 0), (), every, lengths)
 
     def _row_set(self, flags: Bool[np.ndarray, "m s"]) -> RowSet:
         """Labelled common rows with each site's statement, and this site's private ones."""
@@ -134,36 +126,46 @@ class AdditiveJob:
 
     # --- stages ---------------------------------------------------------------------------------------------------
 
-    def tell(self, asked: Round, chain: bytes) -> Telling:
+    def tell(self, asked: Question, chain: bytes) -> Telling:
         """See `Job.tell`."""
         made = self.exchange
         with _as_bad_data(self.n_unlabelled):
-            match asked.question.stage:
+            match asked.kind:
                 case "summary":
-                    self._since = self._rules.clock()
+                    self._since = self._consent.clock()
                     return Telling(to_all=_packed(made.summary()))
                 case "announce":
                     message = made.announce(self._summaries, hashlib.sha256(b"coreg A" + chain).digest())
                     return Telling(shown=np.concatenate([message.encrypted.ravel(), message.projected.ravel()]))
                 case "sums":
-                    if self._rules.clock() - self._since > HOUR:
+                    if self._consent.clock() - self._since > HOUR:
                         raise Refused(
                             "more than an hour since this site's summary. The next attempt has fresh secrets."
                         )
-                    self._rules.open(self._opened_rows, self.plan.run, *self._budget)
+                    self._consent.open_moments(self.plan, self.ids_digest, self._counts)
                     words, shares = made.add(self._messages)
                     return Telling(_flat(words), to_each={u: _low(share) for u, share in shares.items()})
                 case "private":
                     assert self._private is not None
                     return Telling(_flat(self._private))
                 case _:
+                    self._note_scores(chain)
                     return Telling(to_each={u: part.tobytes() for u, part in self._parts.items()}, blinded=True)
 
-    def hear(self, asked: Round, heard: Heard, chain: bytes) -> Round | None:
+    def _note_scores(self, chain: bytes) -> None:
+        """A part of a verdict is a score of that individual: it counts with later ones (`models_per_individual`)."""
+        others = np.flatnonzero(np.delete(self.exchange.terms.flags, self.exchange.site, axis=0).any(axis=0))
+        at = np.flatnonzero(self.exchange.terms.used)[others].tolist() if self._parts else []
+        ids, secret = self.data.ids or [str(i) for i in range(self.n_unlabelled)], self.data.salt
+        model = keyed(secret, b"model", chain)
+        found = b"".join(keyed(secret, b"scored", ids[i].encode()) + model for i in at)
+        self._consent.note_scores(self.plan, np.frombuffer(found, dtype=WORD).reshape(-1, 2))
+
+    def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:
         """See `Job.hear`."""
         self.rounds += 1
         with _as_bad_data(self.n_unlabelled):
-            match asked.question.stage:
+            match asked.kind:
                 case "summary":
                     return self._summed_up(heard.to_all)
                 case "announce":
@@ -180,18 +182,18 @@ class AdditiveJob:
                     self._judged = Judged(self.exchange.finish(total), self._rows.y)
                     return None
 
-    def _summed_up(self, texts: Sequence[bytes]) -> Round:
+    def _summed_up(self, texts: Sequence[bytes]) -> Question:
         self._summaries = [_unpacked(text, self.n_unlabelled) for text in texts]
         T = Terms(self.terms, self._summaries)
         flags = np.zeros((self.n_unlabelled, len(texts)), dtype=bool)
         flags[T.used] = T.flags.T
-        self._opened_rows = replace(self._row_set(flags), features=max(T.d))
-        self._budget = self.terms.rows_per_feature, T.n_labelled or int(T.private.sum())
-        self._rules.require(self._opened_rows, *self._budget)
+        rows = replace(self._row_set(flags), features=max(T.d))
+        self._counts = Counts(rows=rows, labelled=T.n_labelled or int(T.private.sum()))
+        self._consent.require(self.plan, self.ids_digest, self._counts)
         shapes = [_message_shapes(T, self._summaries, v) for v in range(len(texts))]
         return self._round("announce", 0, tuple(Lengths(a[0] * a[1] + b[0] * b[1]) for a, b in shapes))
 
-    def _announced(self, rows: Sequence[Row]) -> Round:
+    def _announced(self, rows: Sequence[Row]) -> Question:
         T, self._messages = self.exchange.terms, []
         for v, row in enumerate(rows):
             encrypted, projected = _message_shapes(T, self._summaries, v)
@@ -202,7 +204,7 @@ class AdditiveJob:
         added = _size(_sum_shapes(D, M))
         return self._round("sums", added, tuple(Lengths(to_each=each) for each in shares))
 
-    def _opened(self, heard: Heard, chain: bytes) -> Round:
+    def _opened(self, heard: Heard, chain: bytes) -> Question:
         made, M = self.exchange, len(self._summaries)
         T, D = made.terms, sum(made.terms.d)
         further = self._summaries[made.site].width - T.d[made.site]
@@ -215,7 +217,7 @@ class AdditiveJob:
             return self._fitted(None, chain)
         return self._round("private", _size(_private_shapes(D, M)), (Lengths(),) * M)
 
-    def _fitted(self, total: Words | None, chain: bytes) -> Round:
+    def _fitted(self, total: Words | None, chain: bytes) -> Question:
         """The models; ``chain`` is that of their sums: the same sums have the same noise on scores."""
         T, M = self.exchange.terms, len(self._summaries)
         secret = self._secret(b"score noise", chain, self.ids_digest.encode())

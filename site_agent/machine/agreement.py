@@ -4,26 +4,39 @@ from collections.abc import Callable
 
 import numpy as np
 
-from coreg_core.agreement.objective import powered, stays, sweep_weight
+from coreg_core.agreement.objective import powered, stays, sweep_weight, weight_of
 from coreg_core.agreement.schedules.schedule import FinalTargets
 from coreg_core.agreement.views import Solution, View
 from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_on
 from coreg_core.computation.agreement import AgreementComputation, AgreementState
-from coreg_core.computation.rounds import Round
+from coreg_core.computation.question import Question
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.kernels.leave_one_out import some_rows
 from coreg_core.numerics.arrays import Arr
+from coreg_core.objectives.agreement import Agreement
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Agreement, Plan
+from coreg_core.protocol.plan import Plan
 from site_agent.machine.factoring import data_digest, factor, many_labels, units
 from site_agent.machine.leverage import LABEL_SHARE_MAX, share_of_one_label
 from site_agent.machine.memory import SiteResult
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 # Leave-one-out needs as many labels; with fewer, all members of the path are kept and none is chosen.
 LEAST_TO_CHOOSE = 3
 SMALLEST_LABEL = 2.0**-400  # squares of larger labels, and of their rounding, are normal numbers
 _NONE = np.zeros((0, 0))
+
+
+class TooMuchOfOneLabel(Refused):
+    """Masks cannot hide a label. The text leaves the site; ``here`` is for its operator alone, because it depends on the rows."""
+
+    def __init__(self, share: float, most: float):
+        super().__init__(
+            f"at some shared instance, one label of this site would make up more than {most:g} of the variance of the "
+            "sum, which masks cannot hide. Use a smaller coupling, a wider kernel, a larger ridge, or shared instances other "
+            "than this site's labelled rows."
+        )
+        self.here = f"here the largest share of one label would be {share:.2g}"
 
 
 class AgreementJob:
@@ -41,6 +54,7 @@ class AgreementJob:
         objective: Agreement,
         data: PrivateData,
         pin_threads: Callable[[int], int],
+        *,
         label_share_max: float = LABEL_SHARE_MAX,
     ):
         pin_threads(plan.iteration.threads)
@@ -51,7 +65,7 @@ class AgreementJob:
                 "this site declares a yes/no target (positive). Use the additive objective with task = classification."
             )
         self.n_unlabelled = m = data.n_shared
-        self._label_share_max, self._n_sites = label_share_max, len(plan.sites)
+        self._n_sites = len(plan.sites)
         if len(data.y) == 0:
             raise BadData(
                 "the agreement objective needs labelled rows, and this site has none. Use the additive objective."
@@ -76,23 +90,22 @@ class AgreementJob:
             raise BadData(f'these rows cannot be factored under kernel = "{objective.kernel}" ({error}).') from None
         if not (np.isfinite([self._bound, self._norm]).all() and np.isfinite(alone).all()):
             raise BadData(f'kernel = "{objective.kernel}" overflows on these rows. Scale the features.')
+        self._require_hidden_labels(label_share_max)
 
     def begin(self, sites: tuple[str, ...], key: bytes) -> None:  # noqa: ARG002
         self._n_sites = len(sites)
 
-    def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
+    def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
         """See `Summand.answer`."""
-        question = asked.question
-        weights = np.array([column.weight for column in question.columns])
-        match question.stage:
+        weights = np.array([column.weight for column in asked.columns])
+        match asked.kind:
             case "sizes":
-                self._require_hidden_labels(weights)
                 kept = stays(self._bound, weights.tolist())
                 return _NONE, (powered(self._bound), self._norm, float(len(self._y)), *kept)
             case _:
                 try:
                     with np.errstate(all="ignore"):
-                        values: Arr = self.view.respond(question.targets, weights, question.part)
+                        values: Arr = self.view.respond(asked.targets, weights, asked.part)
                 except np.linalg.LinAlgError as error:
                     raise BadData(f"cannot be computed ({error}).") from None
                 except MemoryError:
@@ -103,12 +116,13 @@ class AgreementJob:
                     )
                 return values, ()
 
-    def _require_hidden_labels(self, weights: Arr) -> None:
-        """Check the share before the first answer that depends on a label."""
+    def _require_hidden_labels(self, most: float) -> None:
+        """Check the share of one label in the smallest sums that the plan allows."""
         if self.plan.masked:
-            share = share_of_one_label(self.view, self.data, weights.tolist(), self._n_sites)
-            if share > self._label_share_max:
-                raise Refused(too_much_of_one_label(self._label_share_max))
+            weights = [weight_of(self.plan.iteration.name, c, self._n_sites) for c in self.objective.coupling]
+            share = share_of_one_label(self.view, self.data, weights, self.plan.membership.min_sites)
+            if share > most:
+                raise TooMuchOfOneLabel(share, most)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -162,12 +176,3 @@ class AgreementJob:
                 fits.append(LabelledFit(r, G, self._y[rows], centred))
             choice = choose_on(fits)
         return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None
-
-
-def too_much_of_one_label(most: float) -> str:
-    """The refusal without the site's own share, because that depends on its rows."""
-    return (
-        f"at some shared instance, one label of this site would make up more than {most:g} of the variance of the sum, which "
-        "masks cannot hide. Use a smaller coupling, a wider kernel, a larger ridge, or shared instances other than this site's "
-        "labelled rows."
-    )

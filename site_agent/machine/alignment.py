@@ -17,11 +17,12 @@ from coreg_core.computation.alignment import (
     AlignmentState,
     size_class,
 )
-from coreg_core.computation.rounds import Ask, Round
+from coreg_core.computation.question import Question
 from coreg_core.errors import BadData, Refused
 from coreg_core.numerics.arrays import Arr
+from coreg_core.objectives.alignment import Alignment
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Alignment, Plan
+from coreg_core.protocol.plan import Plan
 from site_agent.alignment.curve import Points, exponents, multiplied, points_of
 from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
 from site_agent.machine.memory import Aligned, SiteResult
@@ -83,27 +84,24 @@ class AlignmentJob:
 
     # --- answers --------------------------------------------------------------------------------------------------
 
-    def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
+    def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
         """See `Summand.answer`."""
-        question = asked.question
-        if not isinstance(question, Ask):
-            raise Refused("a question of a training.")
-        if question.stage != "publish":
-            self._require_published(question.targets)
-        match question.stage:
+        if asked.kind != "publish":
+            self._require_published(asked.targets)
+        match asked.kind:
             case "publish":
                 return self._published(), ()
             case "pass":
-                return self._passed(question), ()
+                return self._passed(asked), ()
             case "take":
-                self._final[question.place[1]] = multiplied(self._received(question), self._exponents.end)
+                self._final[asked.place[1]] = multiplied(self._received(asked), self._exponents.end)
                 return np.zeros((0, 1)), (0.0,)
             case "canaries":
                 self._require_distinct()
                 return self._slot(packed(self._canaries())), ()
             case "tally":
-                start, cells, width = question.place
-                self._require_canaries(question.targets)
+                start, cells, width = asked.place
+                self._require_canaries(asked.targets)
                 return self._tallied(width)[start : start + cells], ()
             case _:
                 raise Refused("a question of another objective.")
@@ -131,22 +129,22 @@ class AlignmentJob:
         keys = published[: KEY_WORDS * len(self._sites)].reshape(-1, KEY_WORDS, 1)
         return Pairs(self._secret(b"key"), [unpacked(key, 32) for key in keys], self._about)
 
-    def _received(self, question: Ask) -> Points:
-        owner, block, hop, count, _ = question.place
+    def _received(self, asked: Question) -> Points:
+        owner, block, hop, count, _ = asked.place
         M, published = len(self._sites), KEY_WORDS * len(self._sites) + len(SIZES)
         sender = (owner + hop - 1) % M
-        pairs = self._pairs(question.targets)
-        return pairs.open(question.targets[published:], count, (owner, block, hop), sender, self._position)
+        pairs = self._pairs(asked.targets)
+        return pairs.open(asked.targets[published:], count, (owner, block, hop), sender, self._position)
 
-    def _passed(self, question: Ask) -> Arr:
-        owner, block, hop, count, size = question.place
+    def _passed(self, asked: Question) -> Arr:
+        owner, block, hop, count, size = asked.place
         if hop == 0:
             texts = self._padded(size)[block * BLOCK : block * BLOCK + count]
             points = multiplied(points_of(texts, self.plan.run), self._exponents.start)
         else:
-            points = multiplied(self._received(question), self._exponents.passing)
+            points = multiplied(self._received(asked), self._exponents.passing)
         receiver = (self._position + 1) % len(self._sites)
-        return self._pairs(question.targets).seal(points, (owner, block, hop + 1), self._position, receiver)
+        return self._pairs(asked.targets).seal(points, (owner, block, hop + 1), self._position, receiver)
 
     def _padded(self, size: int) -> Sequence[str]:
         """Canaries, ids and padding in a secret order. A prefix keeps the three apart."""

@@ -11,8 +11,8 @@ from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Landmarks, Line
 from coreg_core.kernels.functions import Linear, make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.plan import Agreement, LabelUnits
-from site_agent.machine.site_data import PrivateData
+from coreg_core.objectives.agreement import Agreement, LabelUnits
+from site_agent.site_data import PrivateData
 
 
 def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:

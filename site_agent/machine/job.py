@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import UInt64
 
 from coreg_core.agreement.schedules.schedule import Progress
-from coreg_core.computation.rounds import Round
+from coreg_core.computation.question import Question
 from coreg_core.protocol.outcomes import Outcome
 from site_agent.machine.memory import SiteResult
 
@@ -62,11 +62,11 @@ class Job(Protocol):
         """Digest of all data that the answers depend on."""
         ...
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Round:
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Question:
         """The first question of a new attempt among these sites. ``key`` is known to its members only."""
         ...
 
-    def tell(self, asked: Round, chain: bytes) -> Telling:
+    def tell(self, asked: Question, chain: bytes) -> Telling:
         """This site's answer; ``chain`` is the digest of everything that all sites heard before.
 
         Raises
@@ -76,7 +76,7 @@ class Job(Protocol):
         """
         ...
 
-    def hear(self, asked: Round, heard: Heard, chain: bytes) -> Round | None:
+    def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:
         """The next question, after all answers to this one; None at the end.
 
         Raises

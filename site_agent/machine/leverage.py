@@ -15,7 +15,7 @@ import numpy as np
 
 from coreg_core.agreement.views import View
 from coreg_core.numerics.arrays import Arr, Ints
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 # The most entries of H that are computed in full. A larger H is reduced to instances equal to a labelled row and OTHERS more.
 MOST_ENTRIES = 4_000_000

@@ -7,7 +7,7 @@ from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import Solution
 from coreg_core.agreement.views.left_out import PathChoice
-from coreg_core.computation.rounds import Round
+from coreg_core.computation.question import Question
 from coreg_core.evaluation.probability import Probability
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
@@ -15,21 +15,10 @@ from coreg_core.protocol.plan import Plan
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """The ledger's record of a plan's answers, over all its runs on these instances.
-
-    ``rows``: digest of the rows that this run's answers were computed from; empty before the first.
-    """
-
-    answered: int = 0
-    rows: str = ""
-
-
-@dataclass(frozen=True)
 class Told:
     """The disclosure of an answer, for the ledger: the question, the sites of its sum, and whether these can change."""
 
-    asked: Round
+    asked: Question
     sites: tuple[str, ...]
     may_change: bool
     sealed: bool

@@ -6,9 +6,8 @@ from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.protocol.messages import Proposal, Step, ToSite
 from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome, told
-from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
-
-IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"
+from coreg_core.protocol.plan import Plan
+from site_agent.consent.request import IN_THE_CLEAR
 
 
 def plan_received(plan: Plan) -> Notice:
@@ -121,34 +120,14 @@ def not_countersigned(run: str, reason: str) -> Notice:
 def describe_plan(plan: Plan) -> str:
     """The plan in one sentence: disclosure to the coordinator, method, sites."""
     gets = "sums that it cannot read" if plan.masked else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
-    return f"plan of run {plan.run}: the coordinator gets {gets}; {_objective(plan)}, sites {', '.join(plan.sites)}"
-
-
-def _objective(plan: Plan) -> str:
-    match plan.objective:
-        case Agreement() as terms:
-            couplings = ", ".join(f"{c:g}" for c in plan.couplings)
-            rounds = f"{plan.iteration.name}, at most {plan.iteration.max_rounds} rounds"
-            return f"{terms.form}, {terms.kernel} kernel, coupling {couplings}, {rounds}"
-        case Additive() as terms:
-            return (
-                f"additive, {terms.kernel} features, {terms.rows_per_feature} labelled rows for each, noise {terms.noise:g}, "
-                f"noise on labels {terms.label_noise:g}"
-            )
-        case Alignment() as terms:
-            return f"alignment of ids (rule {terms.ids!r}, at most {terms.max_ids} at each site); nothing is trained"
-        case Scoring() as terms:
-            receivers = ", ".join(terms.receivers) or "every site"
-            return f"scoring together with the models of run {terms.of_run} ({terms.trained}), scores to {receivers}"
+    return f"plan of run {plan.run}: the coordinator gets {gets}; {plan.objective.method(plan)}; sites {', '.join(plan.sites)}"
 
 
 def describe_work(message: ToSite | Plan) -> str:
     """A phrase for the work on a message, for the progress line."""
     match message:
-        case Proposal(plan=Plan(objective=Scoring() | Alignment())) | Plan(objective=Scoring() | Alignment()):
-            return "checking the plan"
-        case Proposal() | Plan():
-            return "checking the plan and factoring the data"
+        case Proposal(plan=plan) | (Plan() as plan):
+            return "checking the plan and factoring the data" if plan.objective.needs == "rows" else "checking the plan"
         case Step(step=step):
             return f"answering step {step}"
         case _:

@@ -9,14 +9,16 @@ step gets the same answer again. Nothing of an attempt is kept beyond it: the ne
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite, log10
 
 import numpy as np
 
-from coreg_core.computation.reports import report_of
-from coreg_core.computation.rounds import Lengths, Round
+from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, Refused
 from coreg_core.masking.fixed_point import WORD
 from coreg_core.protocol.messages import Answer, Offer, Part, Report, Step
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
 from site_agent.machine.job import Fold, Heard, Job, Made, Row, Telling, each_by_itself
@@ -58,14 +60,14 @@ class Replica:
         keys: Keys | None,
         *,
         accept: Callable[[tuple[str, ...]], str | None] = lambda sites: None,  # noqa: ARG005
-        may_answer: Callable[[Round], None] = lambda asked: None,  # noqa: ARG005
+        may_answer: Callable[[Question], None] = lambda asked: None,  # noqa: ARG005
         release: str = "",
         token: str = "",
         fold: Fold = each_by_itself,
     ):
         self.name, self.plan, self.job = name, plan, job
         self.attempt, self.sites = -1, tuple[str, ...]()
-        self.asked: Round | None = None  # the open question
+        self.asked: Question | None = None  # the open question
         self.ended = False  # the job has its result
         self._keys, self._accept, self._may_answer = keys, accept, may_answer
         self._release, self._token, self._fold = release, token, fold
@@ -173,7 +175,7 @@ class Replica:
         """``make()`` through the cache that members in one process share."""
         return self._fold((self.plan.run, self.attempt, self._step, name), make)
 
-    def _answering(self, asked: Round) -> tuple[str, ...]:
+    def _answering(self, asked: Question) -> tuple[str, ...]:
         every = len(asked.answering) == len(self.sites)
         return self.sites if every else tuple(self.sites[i] for i in asked.answering)
 
@@ -193,7 +195,7 @@ class Replica:
                 words, passed = self._told(asked, seal)
         return self._said(report, words=words, passed=passed)
 
-    def _told(self, asked: Round, seal: Seal) -> tuple[Words, int]:
+    def _told(self, asked: Question, seal: Seal) -> tuple[Words, int]:
         """The words of this site's answer, and how many of the last ones are passed on."""
         self._may_answer(asked)
         told, context = self.job.tell(asked, self._chain), self._context
@@ -308,3 +310,23 @@ def roster_fault(plan: Plan, own: Offer, roster: Sequence[Offer]) -> str | None:
                 "same ids. Compare them with `coreg-agent check` at both sites."
             )
     return None
+
+
+def power_of_ten(value: float) -> float:
+    """The nearest power of ten; 0 stays 0, and -1 stands for a value that is not finite."""
+    if not isfinite(value) or value < 0.0:
+        return -1.0
+    return float(f"1e{round(log10(value))}") if value else 0.0
+
+
+def report_of(rounds: int, phase: str, progress: Progress | None, over: tuple[Outcome, str] | None) -> Report:
+    """The report beside an answer; ``phase`` is that of the open question, ``over`` the outcome at the end."""
+    return Report(
+        round=rounds,
+        phase=phase,
+        verified=progress is not None and progress.verified,
+        residual=() if progress is None else tuple(map(power_of_ten, progress.residual.tolist())),
+        gap=() if progress is None else tuple(map(power_of_ten, progress.gap.tolist())),
+        outcome="" if over is None else over[0].name,
+        reason="" if over is None else over[1],
+    )

@@ -8,31 +8,29 @@ No model is trained and no label is used. Only a receiver opens the sum of the o
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import floor, log2
-from threading import RLock
-from typing import Literal, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64, UInt64
+from jaxtyping import Bool, Float64, Int64
 
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.schedules.schedule import Progress
-from coreg_core.computation.rounds import Ask, Lengths, Round
+from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, Refused
 from coreg_core.masking.fixed_point import WORD, power_above
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan, Scoring
+from coreg_core.protocol.plan import Plan
+from site_agent.consent.objections import Consent
 from site_agent.machine.job import Heard, Share, Telling
 from site_agent.machine.memory import SiteResult
-from site_agent.machine.site_data import keyed, normals
+from site_agent.site_data import keyed, normals
 
 GRAIN, NOISE = 64, 0.05  # of a part, in common deviations of the labels: an exact score would be an equation of 53 bits
 MOST_POWER, STEPS = 1000, 40  # a part without noise has 40 bits
-Pairs = UInt64[np.ndarray, "n 2"]  # an individual, and a (model, S), by keyed digests
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,61 +97,6 @@ class Batch:
         return float("nan") if self.model is None else float(np.sqrt(self.model.weights.missing_variance(present)))
 
 
-class ScoredRecord(Protocol):
-    """This site's record of scored individuals. Hold ``lock`` from reading to adding."""
-
-    @property
-    def lock(self) -> AbstractContextManager[object]: ...
-
-    def pairs(self) -> Pairs: ...
-
-    def add(self, pairs: Pairs) -> None:
-        """Record scores before the answer leaves."""
-        ...
-
-
-class InMemory:
-    """Of a simulation."""
-
-    def __init__(self) -> None:
-        self._pairs: Pairs = np.zeros((0, 2), dtype=WORD)
-        self.lock = RLock()
-
-    def pairs(self) -> Pairs:
-        return self._pairs
-
-    def add(self, pairs: Pairs) -> None:
-        self._pairs = np.concatenate([self._pairs, pairs])
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreRules:
-    """The limit of the policy on (model, S) in an individual's life, with this site's record."""
-
-    record: ScoredRecord = field(default_factory=InMemory)
-    models_per_individual: int = 5
-
-    def open(self, now: Pairs) -> None:
-        """Record these scores.
-
-        Raises
-        ------
-        Refused
-            some individual has as many already.
-        """
-        with self.record.lock:
-            known = self.record.pairs()
-            all_pairs = np.unique(np.concatenate([known, now]), axis=0)
-            _, counts = np.unique(all_pairs[np.isin(all_pairs[:, 0], now[:, 0]), 0], return_counts=True)
-            if counts.max(initial=0) > self.models_per_individual:
-                raise Refused(
-                    f"some of these individuals were scored by {self.models_per_individual} models or sets of sites "
-                    "(models_per_individual in this site's policy): more would tell their features. Their earlier scores stay. "
-                    "Leave them out, or this site raises models_per_individual."
-                )
-            self.record.add(now)
-
-
 class ScoringJob:
     """`site_agent.machine.job.Job`: checks the plan against the model and the individuals.
 
@@ -170,10 +113,10 @@ class ScoringJob:
         name: str,
         batch: Batch,
         pin_threads: Callable[[int], int],
-        rules: ScoreRules | None = None,
+        consent: Consent,
     ):
         pin_threads(plan.iteration.threads)
-        self.plan, self.terms, self.name, self.batch, self._rules = plan, terms, name, batch, rules or ScoreRules()
+        self.plan, self.terms, self.name, self.batch, self._consent = plan, terms, name, batch, consent
         self.n_unlabelled, self.ids_digest = len(batch.features), batch.ids_digest
         known = np.where(batch.missing[:, None], np.inf, batch.features)
         about = batch.salt + plan.run.encode() + batch.name.encode()
@@ -189,15 +132,15 @@ class ScoringJob:
         self.rounds, self._done = 0, False
         self._scores: Arr | None = None
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Round:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Question:  # noqa: ARG002
         """See `Job.begin`."""
         self._sites, self.rounds, self._scores, self._done = sites, 0, None, False
         self._at = [self.batch.sites.index(site) for site in sites]  # positions in the model
         length = Lengths(to_all=32 + 2 + -(-self.n_unlabelled // 8))
         return self._round("records", (length,) * len(sites))
 
-    def _round(self, stage: Literal["records", "scores"], lengths: tuple[Lengths, ...]) -> Round:
-        return Round(Ask(stage), Layout(0, 0, 0), (), tuple(range(len(self._sites))), lengths, phase=stage)
+    def _round(self, kind: str, lengths: tuple[Lengths, ...]) -> Question:
+        return Question(kind, Layout(0, 0, 0), (), tuple(range(len(self._sites))), lengths)
 
     @property
     def _me(self) -> int:
@@ -205,9 +148,9 @@ class ScoringJob:
 
     # --- stages ---------------------------------------------------------------------------------------------------
 
-    def tell(self, asked: Round, chain: bytes) -> Telling:  # noqa: ARG002
+    def tell(self, asked: Question, chain: bytes) -> Telling:  # noqa: ARG002
         """See `Job.tell`."""
-        if asked.question.stage == "records":
+        if asked.kind == "records":
             model = hashlib.sha256(self.batch.name.encode()).digest()
             power = self.batch.power.to_bytes(2, "little", signed=True)
             return Telling(to_all=model + power + np.packbits(~self.batch.missing).tobytes())
@@ -215,10 +158,10 @@ class ScoringJob:
         words = np.where(self._mine, self._steps(), 0).tobytes()
         return Telling(to_each={r: words for r in self._receivers if r != self._me}, blinded=True)
 
-    def hear(self, asked: Round, heard: Heard, chain: bytes) -> Round | None:  # noqa: ARG002
+    def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:  # noqa: ARG002
         """See `Job.hear`."""
         self.rounds += 1
-        if asked.question.stage == "records":
+        if asked.kind == "records":
             return self._met(heard.to_all)
         if self._me in self._receivers:
             parts = [np.frombuffer(text, WORD) for text in heard.to_me.values()]
@@ -228,7 +171,7 @@ class ScoringJob:
         self._done = True
         return None
 
-    def _met(self, texts: Sequence[bytes]) -> Round:
+    def _met(self, texts: Sequence[bytes]) -> Question:
         if len({text[:32] for text in texts}) > 1:
             raise BadData(
                 f"the sites have models of different attempts at run {self.terms.of_run}. Train again, then score with that run."
@@ -290,7 +233,8 @@ class ScoringJob:
         ]
         rows = np.flatnonzero(self._mine).tolist()
         found = b"".join(keyed(secret, b"scored", ids[i].encode()) + sets[self._which[i]] for i in rows)
-        self._rules.open(np.frombuffer(found, dtype=WORD).reshape(-1, 2))
+        scores = np.frombuffer(found, dtype=WORD).reshape(-1, 2)
+        self._consent.open_scores(self.plan, self.ids_digest, scores)
 
     # --- the end --------------------------------------------------------------------------------------------------
 

@@ -6,13 +6,16 @@ caller ends the connection with that sentence.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import View
-from coreg_core.computation.alignment import most_answers
-from coreg_core.computation.rounds import Round
+from coreg_core.computation.question import Question
 from coreg_core.errors import CoregError, Refused
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Countersigned,
@@ -29,71 +32,19 @@ from coreg_core.protocol.messages import (
     Step,
     ToSite,
 )
-from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring, plan_fault
+from coreg_core.protocol.plan import Plan
+from site_agent.consent.memory import Remembered
+from site_agent.consent.objections import Consent, Objection, objections, refusal
 from site_agent.machine.additive import AdditiveJob
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.alignment import AlignmentJob, IdList
-from site_agent.machine.differencing import Promises, SummedWith
 from site_agent.machine.job import Fold, Job, each_by_itself
-from site_agent.machine.memory import Remembered, SiteResult, Told
+from site_agent.machine.memory import SiteResult, Told
 from site_agent.machine.replica import Behind, Breach, Replica
-from site_agent.machine.row_sets import RowRules
 from site_agent.machine.run_keys import Keys
-from site_agent.machine.scoring import Batch, ScoreRules, ScoringJob
-from site_agent.machine.site_data import PrivateData
+from site_agent.machine.scoring import Batch, ScoringJob
 from site_agent.machine.sums import Sums
-
-ATTEMPTS = 100  # at a plan on one data set, over all runs
-
-
-def max_questions(plan: Plan) -> int:
-    """The maximum number of a site's answers to one plan on one set of instances, over all its runs."""
-    match plan.objective:
-        case Agreement():
-            return 10 * (plan.iteration.max_rounds + 2)  # one a round and two before; a run has at most 10 attempts
-        case Additive():
-            return ATTEMPTS * 5  # stages
-        case Scoring():
-            return ATTEMPTS * 2
-        case Alignment(max_ids=most):
-            return ATTEMPTS * most_answers(most, len(plan.sites))
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The site's policy and the memory of its ledger, as functions.
-
-    Parameters
-    ----------
-    objection
-        the reason against a plan, or None.
-    pin_threads
-        limits BLAS, and returns the number of threads in force.
-    recall
-        the ledger's record of this plan on the instances of that digest.
-    keys
-        for sealed sums; without them the site accepts only plans in plaintext.
-    summed_with
-        the recorded sets of sites that answers on the instances of that digest were summed with.
-    membership_changes
-        whether the policy allows sums over other sets of sites, if the plans allow them.
-    promises
-        the sets of sites reserved by open runs; one object for all runs of a process.
-    row_rules
-        on labelled rows whose second moments are opened, with their record.
-    score_rules
-        on individuals that are scored, with their record.
-    """
-
-    objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
-    pin_threads: Callable[[int], int] = lambda threads: threads
-    recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
-    keys: Keys | None = None
-    summed_with: Callable[[str], frozenset[SummedWith]] = lambda ids_digest: frozenset()  # noqa: ARG005
-    membership_changes: bool = False
-    promises: Promises = field(default_factory=Promises)
-    row_rules: RowRules = field(default_factory=RowRules)
-    score_rules: ScoreRules = field(default_factory=ScoreRules)
+from site_agent.site_data import PrivateData
 
 
 class ChangedRows(Refused):
@@ -107,7 +58,10 @@ class Site:
         self,
         name: str,
         data: PrivateData | Batch | IdList,
-        rules: Rules | None = None,
+        consent: Consent,
+        keys: Keys | None = None,
+        *,
+        pin_threads: Callable[[int], int] = lambda threads: threads,
         release: str = "",
         token: str = "",
         fold: Fold = each_by_itself,
@@ -117,8 +71,8 @@ class Site:
         self.breach: str | None = None
         self.told: Told | None = None
         self.plan: Plan | None = None
-        self._data, self._rules = data, rules or Rules()
-        self._fold = fold
+        self._data, self._consent, self._keys = data, consent, keys
+        self._pin_threads, self._fold = pin_threads, fold
         self._job: Job | None = None
         self._replica: Replica | None = None
         self._remembered = Remembered()
@@ -140,7 +94,7 @@ class Site:
         return self._data.n_shared if isinstance(self._data, PrivateData) else len(self._data.Z)
 
     @property
-    def asked(self) -> Round | None:
+    def asked(self) -> Question | None:
         """The open question."""
         return None if self._replica is None else self._replica.asked
 
@@ -179,7 +133,10 @@ class Site:
             return PlanRefused(plan.run, "the plan changed in the middle of the run.")
         try:
             if self._replica is None:
-                if reason := self._objection(plan):
+                if plan.masked and self._keys is None:
+                    why = "the plan has sealed sums, which need a certificate. This site has none (--insecure)."
+                    return PlanRefused(plan.run, why)
+                if reason := refusal(self._objections(plan), self._consent.policy):
                     return PlanRefused(plan.run, reason)
                 self._replica = self._begun(plan)
             if proposal.attempt > self._replica.attempt:
@@ -188,18 +145,24 @@ class Site:
         except CoregError as error:
             return PlanRefused(plan.run, str(error), for_now=isinstance(error, ChangedRows))
 
-    def _objection(self, plan: Plan) -> str | None:
+    def objections(self, plan: Plan) -> list[Objection]:
+        """Every reason why this site would not take part, also those that only its data show."""
+        found = self._objections(plan)
+        try:
+            self._job_of(plan)
+        except CoregError as error:
+            found.append(Objection(str(error), here=getattr(error, "here", "")))
+        return found
+
+    def _objections(self, plan: Plan) -> list[Objection]:
+        rows = self._data if isinstance(self._data, PrivateData) else None
+        found = objections(plan, self._consent.policy, rows, self._consent.memory, self._data.ids_digest)
         if self.name not in plan.sites:
-            return f"the plan does not list {self.name}."
-        if fault := plan_fault(plan):
-            return f"the plan is not valid: {fault}"
-        if plan.masked and self._rules.keys is None:
-            return "the plan has sealed sums, which need a certificate. This site has none (--insecure)."
-        return self._rules.objection(plan)
+            found.append(Objection(f"the plan does not list {self.name} among its sites, {', '.join(plan.sites)}"))
+        return found
 
     def _begun(self, plan: Plan) -> Replica:
-        rules = self._rules
-        self._remembered = rules.recall(plan, self._data.ids_digest)
+        self._remembered = self._consent.memory.recall(plan, self._data.ids_digest)
         job = self._job_of(plan)
         if self._remembered.rows not in ("", job.data_digest):
             raise ChangedRows(
@@ -211,7 +174,7 @@ class Site:
             self.name,
             plan,
             job,
-            rules.keys if plan.masked else None,
+            self._keys if plan.masked else None,
             accept=self._accepted,
             may_answer=self._may_answer,
             release=self.release,
@@ -220,20 +183,18 @@ class Site:
         )
 
     def _job_of(self, plan: Plan) -> Job:
-        rules = self._rules
+        pin, consent = self._pin_threads, self._consent
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
-                return Sums(plan, self.name, terms, AgreementJob(plan, terms, data, rules.pin_threads))
+                return Sums(plan, self.name, terms, AgreementJob(plan, terms, data, pin))
             case Additive() as terms, PrivateData() as data:
-                may_change = rules.membership_changes and plan.privacy.membership_changes
-                row_rules = replace(rules.row_rules, may_change=may_change)
-                return AdditiveJob(plan, terms, self.name, data, rules.pin_threads, row_rules)
+                return AdditiveJob(plan, terms, self.name, data, pin, consent)
             case Alignment() as terms, IdList() as ids:
                 return Sums(plan, self.name, terms, AlignmentJob(plan, terms, self.name, ids))
             case Alignment(), _:
                 raise Refused("this site was not started with ids to align.")
             case Scoring() as terms, Batch() as batch:
-                return ScoringJob(plan, terms, self.name, batch, rules.pin_threads, rules.score_rules)
+                return ScoringJob(plan, terms, self.name, batch, pin, consent)
             case Scoring(), _:
                 raise Refused("this site has no model for scoring together.")
             case _:
@@ -243,20 +204,16 @@ class Site:
 
     def _accepted(self, sites: tuple[str, ...]) -> str | None:
         assert self.plan is not None
-        if not self.plan.masked or isinstance(
-            self.plan.objective, Scoring
-        ):  # of a scoring each individual has its sites
-            return None
-        may_change = self.plan.privacy.membership_changes
-        now, consents = SummedWith(frozenset(sites), may_change), self._rules.membership_changes and may_change
-        about = (self.plan.run, self._data.ids_digest, now)
-        summed = self._rules.summed_with
-        return self._rules.promises.judge(*about, lambda: summed(self._data.ids_digest), consents=consents)
+        try:
+            self._consent.sum_with(self.plan, self._data.ids_digest, sites)
+        except Refused as error:
+            return str(error)
+        return None
 
-    def _may_answer(self, asked: Round) -> None:
+    def _may_answer(self, asked: Question) -> None:
         assert self.plan is not None
         assert self._replica is not None
-        most = max_questions(self.plan)
+        most = self.plan.objective.most_answers(self.plan)
         if self._remembered.answered + self._answered >= most:
             raise Refused(
                 f"more than {most} questions: an agent's limit for such a plan on these instances, over all runs in its ledger. "
@@ -293,5 +250,5 @@ class Site:
             if finished.outcome.good and self._replica is not None and self._replica.took_part:
                 raise Breach(f"ended run {finished.run} with a result before this site received the last step.")
             self.result = SiteResult(finished.outcome, finished.reason, self.plan)
-        self._rules.promises.release(finished.run)
+        self._consent.memory.release(finished.run)
         return [Fetched(finished.run)]

@@ -6,12 +6,14 @@ from typing import Any, Protocol, TypeAlias
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.computation.alignment import AlignmentComputation
-from coreg_core.computation.rounds import Round
+from coreg_core.computation.question import Question
 from coreg_core.errors import BadData
 from coreg_core.masking.words import opened, summand
 from coreg_core.numerics.arrays import Arr
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.alignment import Alignment
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Agreement, Alignment, Plan
+from coreg_core.protocol.plan import Plan
 from site_agent.machine.job import Heard, Share, Telling
 from site_agent.machine.memory import SiteResult
 
@@ -27,7 +29,7 @@ class Summand(Protocol):
 
     def begin(self, sites: tuple[str, ...], key: bytes) -> None: ...
 
-    def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
+    def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
         """Vectors and scalars.
 
         Raises
@@ -59,7 +61,7 @@ class Sums:
         assert self._computation is not None, "begun"
         return self._computation
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Round:
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Question:
         """See `Job.begin`."""
         self.own.begin(sites, key)
         self._sites, self._share, self._fault, self.progress = sites, share, "", None
@@ -73,22 +75,22 @@ class Sums:
         assert first is not None, "no computation ends without a question"
         return first
 
-    def tell(self, asked: Round, chain: bytes) -> Telling:  # noqa: ARG002
+    def tell(self, asked: Question, chain: bytes) -> Telling:  # noqa: ARG002
         """See `Job.tell`."""
         values, scalars = self.own.answer(asked)
         return Telling(summand(asked.layout, values, scalars, asked.exponents, len(self._sites)))
 
-    def hear(self, asked: Round, heard: Heard, chain: bytes) -> Round | None:  # noqa: ARG002
+    def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:  # noqa: ARG002
         """See `Job.hear`."""
         total, computation, state = heard.total, self.computation, self.state
         assert total is not None
         values, scalars = self._share("sum", lambda: opened(asked.layout, total, asked.exponents))
         return self._stepped("step", lambda: computation.step(state, asked, values, scalars))
 
-    def _stepped(self, name: str, step: Callable[[], Any]) -> Round | None:
+    def _stepped(self, name: str, step: Callable[[], Any]) -> Question | None:
         computation = self.computation
 
-        def made() -> tuple[Any, Round | None, Progress | None, str]:
+        def made() -> tuple[Any, Question | None, Progress | None, str]:
             try:
                 state = step()
                 asked = None if computation.outcome(state) is not None else computation.round(state)

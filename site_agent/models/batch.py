@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from jaxtyping import Bool
 
 from coreg_core.additive.check import Correction
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.evaluation.probability import Probability
 from coreg_core.numerics.arrays import Arr
-from site_agent.data.aligned import SharedIds
 from site_agent.data.drift import look
 from site_agent.data.inputs import Inputs
-from site_agent.data.shared_set import ids_digest, load_batch, own_name
+from site_agent.data.shared_set import SharedIds, ids_digest, load_batch, own_name
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import ModelFile
@@ -109,19 +107,23 @@ def _of_table(
 ) -> tuple[Arr, Arr, Bool[np.ndarray, " m"], tuple[str, ...], tuple[str, ...], list[str]]:
     """Features of the score, local predictions (NaN without), which are missing, ids as written and as compared, notes."""
     aligned = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
-    table, ids, keys = load_batch(inputs.table, inputs.id, model.preprocessing.na_values, aligned)
+    table, ids, keys = load_batch(inputs.table, inputs.id, model.preprocessing.na_values, aligned, inputs.notation)
     names = model.preprocessing.sources
     table.require(names, "a feature of this model")
-    absent = np.asarray(table.frame.select(pl.all_horizontal(pl.col(names).is_null()))[:, 0].to_numpy(), dtype=np.bool_)
+    absent = np.all([table.missing(name) for name in names], axis=0)
     known = np.flatnonzero(~absent)
     own = table.rows(known)
     some = model.phi(own) if len(known) else model.phi(table.rows(np.arange(1)))[:0]
-    phi, local, notes = np.zeros((len(ids), some.shape[1])), np.full(len(ids), np.nan), list(table.notes)
+    phi, local, notes = (
+        np.zeros((len(ids), some.shape[1])),
+        np.full(len(ids), np.nan),
+        [*table.notes, *table.doubts(names, inputs.id)],
+    )
     if len(known):
         phi[known] = some
         if model.local is not None:
             local[known] = model.local_predictions(own)
-        notes += [*model.preprocessing.notes_on(own), *look(model.preprocessing, own).beyond]
+        notes += look(model.preprocessing, own).values
     if absent.any():
         first = ", ".join(ids[i] for i in np.flatnonzero(absent)[:5])
         notes.append(

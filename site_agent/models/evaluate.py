@@ -13,6 +13,7 @@ from coreg_core.evaluation.probability import quality
 from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.drift import look
 from site_agent.data.errors import some
+from site_agent.data.notation import Notation
 from site_agent.data.sources import Source
 from site_agent.data.tables import Table, read_table
 from site_agent.models.file import load_model
@@ -77,7 +78,13 @@ def scores_of(path: Path, id_column: str, table: Table) -> tuple[Arr, bool]:
     return scores, column == "probability"
 
 
-def evaluate(models: Sequence[Path], data: Source, scores: Path | None = None, id_column: str = "") -> Evaluated:
+def evaluate(
+    models: Sequence[Path],
+    data: Source,
+    scores: Path | None = None,
+    id_column: str = "",
+    notation: Notation = Notation(),  # noqa: B008 - it is frozen
+) -> Evaluated:
     """Errors of each model on the labelled rows of ``data``, with standard errors, each paired with the first model's.
 
     ``scores`` are scores that the sites made together, matched to the rows by ``id_column``. Rows without one are left out.
@@ -103,16 +110,17 @@ def evaluate(models: Sequence[Path], data: Source, scores: Path | None = None, i
     if len(positives) > 1:
         raise UsageError(f"the models have different positive values ({', '.join(map(repr, sorted(positives)))}).")
     [positive] = positives
-    whole = read_table(data, na_values=tuple(na_values)).with_classes(target, positive)
+    whole = read_table(data, na_values=tuple(na_values), notation=notation).with_classes(target, positive)
     rows = labelled_rows(whole, target)
     table = whole.rows(rows)
     y = table.numbers(target, target=True)
-    notes = [*whole.notes]
+    used = dict.fromkeys(name for model in loaded.values() for name in model.preprocessing.sources)
+    whole.require(list(used), "a feature of these models")
+    notes = [*whole.notes, *whole.doubts(list(used), id_column)]
     if positive and not y.any():
         notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}")
     if len(rows) < len(whole):
         notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
-    used = {name for model in loaded.values() for name in model.preprocessing.sources}
     if odd := [name for name in whole.columns if name not in used and name not in (target, *id_column.split("+"))]:
         notes.append(f"{data}: ignored, because no model uses them: {some(odd)}")
     scored, probable = (None, False) if scores is None else scores_of(scores, id_column, table)
@@ -121,8 +129,7 @@ def evaluate(models: Sequence[Path], data: Source, scores: Path | None = None, i
         kept = np.flatnonzero(~np.isnan(scored))
         table, y, scored = table.rows(kept), y[kept], scored[kept]
     for model in loaded.values():
-        texts = (*model.preprocessing.notes_on(table), *look(model.preprocessing, table).beyond)
-        notes += [text for text in texts if text not in notes]
+        notes += [text for text in look(model.preprocessing, table).values if text not in notes]
     predictions = {name: model.predict(table) for name, model in loaded.items()}
     classes = {name for name, model in loaded.items() if model.probability is not None}
     if scored is not None:

@@ -32,7 +32,7 @@ from site_agent.data.errors import BadTable
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
-FORMAT = "coreg-model/8"
+FORMAT = "coreg-model/9"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernels). Keep it as private as the site's table: mode 0600, "
     "never on a shared volume."

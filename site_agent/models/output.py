@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 from coreg_core.errors import Refused
 from coreg_core.protocol.plan import Plan
 from coreg_wire.files.files import write_whole
-from site_agent.data.aligned import SharedIds
 from site_agent.data.prepare import Prepared
+from site_agent.data.shared_set import SharedIds
 from site_agent.machine.memory import SiteResult
 from site_agent.models.batch import Scored
 from site_agent.models.file import ModelFile

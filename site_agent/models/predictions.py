@@ -10,7 +10,7 @@ import polars as pl
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.numerics.arrays import Arr
 from coreg_wire.files.files import write_whole
-from site_agent.data.formulas import guarded
+from site_agent.data.tables import guarded
 
 TABLES = (".csv", ".parquet", ".pq")
 

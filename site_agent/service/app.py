@@ -15,9 +15,9 @@ from coreg_wire.identity.names import check_site_name
 from coreg_wire.terminal.command_line import OperatorInterrupt, owner_hint
 from coreg_wire.terminal.signals import on_signals
 from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings, read_settings
-from site_agent.data.aligned import SharedIds, read_ids
-from site_agent.data.data_sets import DataSets
-from site_agent.data.prepare import site_salt
+from site_agent.consent.policy import Policy, read_policy
+from site_agent.data.prepare import DataSets, site_salt
+from site_agent.data.shared_set import SharedIds, read_ids
 from site_agent.data.sources import files_of
 from site_agent.identity.identity import Identity, check_identity
 from site_agent.identity.peers import own_fingerprint, run_keys
@@ -31,7 +31,6 @@ from site_agent.models.output import OneRun, Results
 from site_agent.models.predictions import check_predictions
 from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
-from site_agent.policy.policy import Policy, read_policy
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.reload import ReloadingIdentity
 from site_agent.service.state_dir import StateDir

@@ -4,6 +4,7 @@ import asyncio
 import os
 import platform
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,22 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
+from coreg_core.protocol.plan import Plan
 from coreg_wire.files.plan_file import read_plan
 from coreg_wire.files.toml_file import toml
 from coreg_wire.terminal.command_line import owner_hint
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.transport.release import release
 from site_agent.config.settings import ONLY, AgentSettings
-from site_agent.data.aligned import SharedIds, guessable, read_ids
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import Consent, objections
+from site_agent.consent.policy import Policy, read_policy
 from site_agent.data.errors import BadTable, some
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare, site_salt
-from site_agent.data.shared_set import UNSHARED
-from site_agent.ledger.files import read_lines
+from site_agent.data.shared_set import UNSHARED, SharedIds, guessable, read_ids
+from site_agent.ledger.entries import read_lines, remember
+from site_agent.machine.site import Site
 from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
-from site_agent.policy.guards import rehearse
-from site_agent.policy.policy import Policy, read_policy
 from site_agent.service.app import host_and_port, who_am_i, with_own_key
 from site_agent.session.grpc_mtls import check_connection
 
@@ -209,14 +212,27 @@ def check(
         """One line for each reason against the plan."""
         nonlocal code
         fields, planned = {"check": "plan"}, read_plan(path)
-        if planned.data in untrained:
-            against = with_own_key(read_policy(settings.policy), who_am_i(settings)[1]).objections(planned)
-            for reason in against:
-                note(f"plan: {reason}", False, fields)
-            code = code or (Refused.exit_code if against else 0)
-            if not against:
-                note("plan: the policy allows it", True, fields)
-            return
+        name, checked = who_am_i(settings)
+        allowed = with_own_key(read_policy(settings.policy), checked)
+        memory = Memory()
+        remember(settings.ledger_path, memory)
+        if planned.objective.needs != "rows" or planned.data in untrained:
+            given, against = 0, objections(planned, allowed, None, memory, "")
+        else:
+            data = _data_for(planned).data
+            memory.know_as(data.ids_digest, data.instances)
+            given = memory.recall(planned, data.ids_digest).answered
+            against = Site(name, data, Consent(allowed, memory, time.monotonic)).objections(planned)
+        for each in against:
+            here, allow = f" ({each.here})" * bool(each.here), f". To allow it: {each.allow}" * bool(each.allow)
+            note(f"plan: {each.reason.removesuffix('.')}{here}{allow}", False, fields | {"allow": each.allow})
+        if against:
+            code = code or Refused.exit_code
+        else:
+            so_far = f"; {given} of at most {planned.objective.most_answers(planned)} answers are given"
+            note(f"plan: this site would take part in it{so_far}", True, fields)
+
+    def _data_for(planned: Plan) -> Prepared:
         if sections and planned.data and planned.data not in settings.data:
             listed = ", ".join(f"[data.{name}]" for name in settings.data)
             raise UsageError(
@@ -228,18 +244,7 @@ def check(
             raise BadData(
                 f"not checked, because no table could be read{f' for {planned.data!r}' * bool(planned.data)}."
             )
-        name, checked = who_am_i(settings)
-        judged = rehearse(
-            planned, name, with_own_key(read_policy(settings.policy), checked), prepared.data, settings.ledger_path
-        )
-        for text in judged.told:
-            note(f"plan: {text}", True, fields)
-        for reason in judged.reasons:
-            note(f"plan: {reason}", False, fields)
-        if judged.reasons:
-            code = code or Refused.exit_code
-        else:
-            note("plan: this site would take part in it", True, fields)
+        return prepared
 
     def ledger() -> str:
         nonlocal salt

@@ -9,23 +9,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from coreg_core.errors import CoregError, UsageError
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.plan import Alignment, Plan, Scoring
+from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import owner_hint
-from site_agent.data.aligned import guessable, read_ids
-from site_agent.data.data_sets import DataSets
+from site_agent.consent.policy import Policy
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import Prepared
-from site_agent.data.shared_set import UNSHARED, keyed
+from site_agent.data.prepare import DataSets, Prepared
+from site_agent.data.shared_set import UNSHARED, guessable, keyed, read_ids
 from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
 from site_agent.machine.scoring import Batch
-from site_agent.machine.site_data import PrivateData
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.output import Results
-from site_agent.policy.policy import Policy
+from site_agent.site_data import PrivateData
 
 
 class Unusable(Exception):

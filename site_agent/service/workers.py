@@ -5,36 +5,40 @@ Every method blocks: the daemon calls them in threads, one message of a run at a
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import CoregError
+from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.messages import Finished, FromSite, PlanRefused, Proposal, Step
 from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Alignment, Plan
+from coreg_core.protocol.plan import Plan
 from coreg_wire.identity.names import check_study_name
 from coreg_wire.transport.codec import site_message_to_frames
 from coreg_wire.transport.release import release
-from site_agent.data.data_sets import DataSets
-from site_agent.data.prepare import Prepared
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import Consent, objections, refusal
+from site_agent.consent.policy import Policy
+from site_agent.consent.request import describe_request
+from site_agent.data.prepare import DataSets, Prepared
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent_events import Judged, RunMessage, Worked
-from site_agent.machine.approval import Request, describe_request
+from site_agent.machine.alignment import IdList
 from site_agent.machine.memory import SiteResult, Told
 from site_agent.machine.run_keys import Keys
-from site_agent.machine.site import Site, max_questions
-from site_agent.machine.site_data import PrivateData
+from site_agent.machine.scoring import Batch
+from site_agent.machine.site import Site
 from site_agent.models import findings
 from site_agent.models.batch import Scored
 from site_agent.models.output import Results
-from site_agent.policy.guards import rules_of
-from site_agent.policy.policy import Policy
 from site_agent.service.run_tables import RunTables, Unusable
 from site_agent.session.counters import Counters
+from site_agent.site_data import PrivateData
 
 
 @dataclass
@@ -107,12 +111,11 @@ class RunWorkers:
         try:
             _check_names(plan)
             prepared, data, _ = self.tables.read(plan, self.policy, self.results)
-            reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
-            labelled, shared = (len(data.X), data.n_shared) if isinstance(data, PrivateData) else (0, len(data.Z))
+            memory, rows = self._memory_of(data), data if isinstance(data, PrivateData) else None
+            found = objections(plan, self.policy, rows, memory, data.ids_digest)
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
-            given = self.ledger.recall(plan, data.ids_digest).answered
-            request = Request(plan, shared, labelled, max_questions(plan), both, given)
-            return Judged(plan.run, reason, about=describe_request(request))
+            about = describe_request(plan, len(data.Z), both, memory.recall(plan, data.ids_digest).answered)
+            return Judged(plan.run, refusal(found, self.policy), about=about)
         except (CoregError, Unusable) as error:
             return Judged(plan.run, str(error))
 
@@ -131,15 +134,22 @@ class RunWorkers:
         try:
             _check_names(plan)
             prepared, data, scored = self.tables.read(plan, self.policy, self.results)
-            rules = rules_of(self.policy, self.ledger, self.keys, data)
+            consent = Consent(self.policy, self._memory_of(data), time.monotonic)
         except (CoregError, Unusable) as error:
             return PlanRefused(plan.run, str(error))
         target = "" if prepared is None else self.tables.inputs(plan).target or ""
-        site = Site(self.name, data, rules, release(), os.urandom(16).hex())
+        token = os.urandom(16).hex()
+        site = Site(self.name, data, consent, self.keys, pin_threads=pin_threads, release=release(), token=token)
         worker = _Worker(site, prepared, scored, target)
         with self._lock:
             self._workers[plan.run] = worker
         return None
+
+    def _memory_of(self, data: PrivateData | Batch | IdList) -> Memory:
+        """The ledger's memory, which knows these instances by the site's own name."""
+        if data.instances:
+            self.ledger.memory.know_as(data.ids_digest, data.instances)
+        return self.ledger.memory
 
     def history_of(self, over: Notice) -> dict[str, Any]:
         """The entry of an ended run in this site's own files: with its models, and the fault behind a refusal."""
@@ -217,7 +227,7 @@ class RunWorkers:
             for finding in result.findings:
                 note(finding)
             return self.results.put_scores(plan, result, worker.scored)
-        if isinstance(plan.objective, Alignment):
+        if plan.objective.needs == "ids":
             for sentence in findings.aligned(result):
                 note(sentence)
             written = self.results.put_aligned(plan, result)

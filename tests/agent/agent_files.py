@@ -35,7 +35,7 @@ def site_table(folder, content, **options):
 def fitted(folder, content, *, drop=(), **options):
     """The preprocessing of a table, and its rows."""
     found = site_table(folder, content, drop=drop)
-    return Preprocessing.fit(found, **options), found
+    return Preprocessing.fit(found.labelled, found.unlabelled, **options), found
 
 
 def agent(*words):

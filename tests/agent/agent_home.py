@@ -9,11 +9,11 @@ from test_data_sets import TABLE
 
 from coreg_core.protocol.messages import Hello, Proposal
 from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames
-from site_agent.data.data_sets import DataSets
+from site_agent.consent.policy import Policy
+from site_agent.data.prepare import DataSets
 from site_agent.ledger import Ledger
 from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore
-from site_agent.policy.policy import Policy
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers

@@ -9,7 +9,7 @@ import numpy as np
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coordinator.service.access import Notary
 from coreg_core.agreement.objective import Column
-from coreg_core.computation.rounds import Ask, Round
+from coreg_core.computation.question import Question
 from coreg_core.masking.words import Layout
 from coreg_core.protocol.messages import Answer, Fetched, Hello, Leaving, Offer, Report
 from coreg_core.protocol.words import Words
@@ -22,8 +22,8 @@ from site_agent.machine.memory import Told
 
 def told(sites=("a", "b"), *, part="affine", rows=3, sealed=True, may_change=False):
     """What an answer with words tells: a site's predictions for the shared instances."""
-    question = Ask("respond", (Column(0.1, 0.6),), np.zeros((rows, 1)), part)
-    asked = Round(question, Layout(rows, 1, 0), (0,), tuple(range(len(sites))))
+    columns, everyone = (Column(0.1, 0.6),), tuple(range(len(sites)))
+    asked = Question(f"respond {part}", Layout(rows, 1, 0), (0,), everyone, columns=columns, targets=np.zeros((rows, 1)))
     return Told(asked, tuple(sites), may_change, sealed)
 
 

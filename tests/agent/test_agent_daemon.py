@@ -25,8 +25,8 @@ from coreg_core.protocol.messages import (
 from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
 from site_agent.config.settings import AgentSettings
+from site_agent.consent.policy import Policy
 from site_agent.ledger import read_ledger
-from site_agent.policy.policy import Policy
 from site_agent.service import daemon as daemons
 from site_agent.service.app import _Running
 from site_agent.service.state_dir import Decision, StateDir

@@ -14,8 +14,9 @@ from coordinator.driver import Timing
 from coordinator.machine.records import Begun
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import BadData, StorageError
+from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.messages import Countersigned, Fetched, LedgerHead
-from coreg_core.protocol.plan import Membership, Plan
+from coreg_core.protocol.plan import Plan
 from coreg_wire.identity.checkpoints import said_by_coordinator, said_by_site
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import private_key, sign, to_hex

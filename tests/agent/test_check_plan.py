@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from coordinator.cli.app import app as coordinator_app
 from coreg_core.errors import StorageError, UsageError
+from coreg_core.objectives.agreement import Agreement
 from coreg_core.protocol.plan import plan_from_dict
 from coreg_wire.files.plan_file import read_plan
 from site_agent.data.prepare import prepare, site_salt
@@ -51,14 +52,12 @@ def judged(folder, plan):
 def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     code, good, wrong = judged(folder, planned(folder, '"paper"', '"paper"'))
     assert (code, wrong) == (0, [])
-    assert good[0].startswith("plan: 0 of at most 10020 answers to this plan on these instances are given")
-    assert "the largest share of one label of this site" in good[1]
-    assert good[-1] == "plan: this site would take part in it"
-    code, figures, wrong = judged(folder, planned(folder, 1e-6, 1e-6))
+    assert good == ["plan: this site would take part in it; 0 of at most 10020 answers are given"]
+    code, _, wrong = judged(folder, planned(folder, 1e-6, 1e-6))
     assert (code, len(wrong)) == (4, 2)
     assert ("is below 0.5 times" in wrong[0], "is below 0.01 times" in wrong[1]) == (True, True)
-    assert figures[1].startswith("plan: its bandwidth is ")
-    assert figures[2].startswith("plan: its ridge is 1e-06 times")
+    assert "(here it is " in wrong[0] and "e-07 times that distance)" in wrong[0]
+    assert "(here it is 1e-06 times that mean)" in wrong[1]
 
 
 def test_a_plan_for_a_data_set_of_another_name_says_so(folder):
@@ -76,10 +75,10 @@ def test_all_reasons_against_a_plan_are_given_at_once(folder):
     plan["membership"]["sites"] = ["east", "south"]
     _, _, wrong = judged(folder, {"asked": "today", "plan": plan})  # as `pending --json` has it
     words = (
+        '(aggregation = "secure"). To allow it: aggregation = "plaintext"',
+        'To allow it: solvers = ["block-coordinate-descent", "conjugate-gradients"]',
+        "max_rounds = 7. To allow it: max_rounds = 1000",
         "does not list north",
-        "max_rounds = 7",
-        'aggregation = "plaintext"',
-        'solvers = ["block-coordinate-descent"]',
     )
     assert [word in text for word, text in zip(words, wrong, strict=True)] == [True] * 4
 
@@ -118,7 +117,7 @@ def answered(folder):
     (folder / "identity").mkdir()
     data = prepare(inputs(folder / "north.csv"), site_salt(folder / "identity" / "salt", folder / "no-ledger")).data
     ledger = Ledger(folder / "identity" / "ledger.jsonl")
-    ledger.know_as(data.ids_digest, data.instances)
+    ledger.memory.know_as(data.ids_digest, data.instances)
     ledger.record(offer(plan=plan_from_dict(plan).digest, ids=data.ids_digest))
     ledger.record(answer(), told(("east", "north", "west")))
     ledger.close()
@@ -128,13 +127,15 @@ def answered(folder):
 def test_the_plan_that_was_answered_is_accepted_again(folder, answered, monkeypatch):
     code, _, wrong = judged(folder, answered)
     assert (code, wrong) == (0, [])
-    monkeypatch.setattr("site_agent.policy.guards.max_questions", lambda plan: 1)
+    monkeypatch.setattr(Agreement, "most_answers", lambda self, plan: 1)
     code, _, wrong = judged(folder, answered)
     assert (code, len(wrong)) == (4, 1)
-    assert "1 of at most 1 answers to this plan on these instances are given, over all runs" in wrong[0]
+    assert "1 answers to this plan on these instances are given, over all runs, of at most 1" in wrong[0]
 
 
 def test_a_plan_with_other_sites_on_the_same_instances_is_refused_by_the_ledger(folder, answered):
+    policy = (folder / "policy.toml").read_text()
+    write(folder, policy.replace("west =", "south ="), "policy.toml")
     answered["membership"]["sites"] = ["east", "north", "south"]
     code, _, wrong = judged(folder, answered)
     assert code == 4

@@ -8,7 +8,7 @@ from agent_files import inputs, write
 from test_sources import ROWS, VISITS, database
 
 from coreg_core.errors import BadData, UsageError
-from site_agent.data.data_sets import DataSets
+from site_agent.data.prepare import DataSets
 from site_agent.data.sources import Query, files_of
 
 TABLE = "id,a,b,y\n" + "".join(f"p{i},{i % 3},{i * 0.5},{i + 0.25}\n" for i in range(6)) + "q1,1,2,\nq2,2,0.5,\n"

@@ -40,12 +40,12 @@ def preprocessing(folder):
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=30))
 def test_the_share_beyond_training(folder, values):
     preprocessing = load_model(folder / "m").preprocessing
-    assert preprocessing.ranges.columns == {"a": (0.0, 59.0, ROWS)}
+    assert preprocessing.ranges == {"a": (0.0, 59.0, ROWS)}
     seen = look(preprocessing, table(folder, "\n".join(["a,c", *(f"{v!r},x" for v in values)])), 0.05)
     numeric = seen.drifts[0]
     outside = sum(v < 0 or v > 59 for v in values)
     assert (numeric.outside, numeric.cells, numeric.share) == (outside, len(values), outside / len(values))
-    assert bool(seen.beyond) == (outside / len(values) > max(0.05, 2 * 2 / 61))
+    assert bool(seen.values) == (outside / len(values) > max(0.05, 2 * 2 / 61))
 
 
 def test_columns_that_are_new_reordered_or_of_another_kind_are_noted(folder, preprocessing):

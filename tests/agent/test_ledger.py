@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ledger_home import answer, chained, offer, told
 
 from coreg_core.errors import StorageError
+from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.messages import (
     Answer,
     Approval,
@@ -28,9 +29,11 @@ from coreg_core.protocol.messages import (
     PlanRefused,
     Report,
 )
-from coreg_core.protocol.plan import Membership, Plan
+from coreg_core.protocol.plan import Plan
 from coreg_wire.files.locks import is_held
-from site_agent.ledger import GENESIS, Ledger, read_ledger, remember
+from site_agent.consent.memory import Memory
+from site_agent.ledger import GENESIS, Ledger, read_ledger
+from site_agent.ledger.entries import remember
 
 PLAN = Plan("r", "clinics", Membership(("a", "b", "c"), 3))
 PROOF = dataclasses.replace(answer(step=1, words=None), report=Report(3, verified=True, gap=(1e-5,)))
@@ -62,7 +65,7 @@ def opened(path):
     """What a starting agent learns from its ledger."""
     ledger = Ledger(path)
     try:
-        return ledger.recall(PLAN, "digest of the ids"), ledger.summed_with("digest of the ids")
+        return ledger.memory.recall(PLAN, "digest of the ids"), ledger.memory.summed_with("digest of the ids")
     finally:
         ledger.close()
 
@@ -139,7 +142,8 @@ def test_the_answers_to_a_plan_are_counted_over_its_runs(tmp_path, run):
     ledger.record(offer("earlier", plan.digest))
     ledger.record(answer("earlier"), told())
     ledger.close()
-    memory, _ = remember(tmp_path / "l")
+    memory = Memory()
+    remember(tmp_path / "l", memory)
     assert [memory.recall(plan, ids).answered for ids in ("ids", "other ids")] == [4, 0]
 
 
@@ -313,7 +317,9 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
         ledger.record(Leaving("over"))
     assert ledger.sent == sent
     ledger.close()
-    assert len(remember(path)[0].summed_with("digest of the ids")) == 1
+    memory = Memory()
+    remember(path, memory)
+    assert len(memory.summed_with("digest of the ids")) == 1
 
 
 def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_head(tmp_path):

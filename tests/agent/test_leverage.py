@@ -6,10 +6,11 @@ import pytest
 from coreg_core.agreement.views import make_view
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints
 from coreg_core.kernels.functions import Gaussian
-from coreg_core.protocol.plan import Membership, Plan
+from coreg_core.objectives.setting import Membership
+from coreg_core.protocol.plan import Plan
 from site_agent.machine import leverage
 from site_agent.machine.leverage import share_of_one_label
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 
 def problem(span, *, among, n=12, m=60):

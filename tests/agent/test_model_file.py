@@ -182,8 +182,8 @@ def test_a_change_of_any_byte_is_refused_or_changes_no_prediction(tmp_path, fede
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadData):
         load_model(path)
-    path.write_bytes(whole.replace(FORMAT.encode(), b"coreg-model/9"))
-    with pytest.raises(BadData, match=rf"coreg-model/9', but this version reads {FORMAT}"):
+    path.write_bytes(whole.replace(FORMAT.encode(), b"coreg-model/0"))
+    with pytest.raises(BadData, match=rf"coreg-model/0', but this version reads {FORMAT}"):
         load_model(path)
 
 

@@ -9,10 +9,13 @@ from agent_files import agent, inputs, write
 from test_data_sets import TABLE
 
 from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.protocol.messages import Proposal
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
-from site_agent.data.data_sets import DataSets
+from coreg_core.protocol.plan import Plan
+from site_agent.consent.objections import Consent
+from site_agent.data.prepare import DataSets
 from site_agent.data.tables import read_table
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.site import Site
@@ -33,7 +36,7 @@ class Stored(ModelStore):
     def put(self, run, outcome=Outcome.CONVERGED, name="these sums"):
         table = write(self.folder.parent, TABLE, "local.csv")
         prepared, _ = DataSets({"patients": inputs(table)}, b"salt").get("patients")
-        site = Site("north", prepared.data)
+        site = Site("north", prepared.data, Consent.simulated())
         assert site.handle(Proposal(run, 0, plan(run)))
         alone = site.view.solve(np.zeros(2), 0.0)
         result = SiteResult(outcome, "", plan(run), (alone,), name=name, sites=("north", "south"))

@@ -13,8 +13,10 @@ from coreg_core.agreement.views import KernelExpansion, Solution
 from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels.functions import Linear
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Agreement, Membership, Plan
+from coreg_core.protocol.plan import Plan
 from site_agent.data.tables import read_table
 from site_agent.machine.memory import SiteResult
 from site_agent.models import findings

@@ -17,8 +17,8 @@ from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.names import site_uri
 from coreg_wire.identity.spoken import words
 from site_agent.cli.app import app
+from site_agent.consent.policy import read_policy
 from site_agent.identity.peers import peer_of
-from site_agent.policy.policy import read_policy
 
 FINGERPRINTS = st.text("0123456789abcdef", min_size=64, max_size=64)
 

@@ -1,17 +1,22 @@
 """policy.toml: every key decides something, the border itself is allowed, and a mistake in the file is never a default."""
 
+import tomllib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from agent_files import write
-from machine.tiny import make_plan, sealed
+from machine.tiny import against, make_plan, sealed
 
 from coreg_core.errors import UsageError
-from coreg_core.protocol.plan import Additive, Agreement, Scoring
-from site_agent.machine.site_data import PrivateData
-from site_agent.policy.policy import Policy, read_policy
-from site_agent.policy.units import scaled
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.scoring import Scoring
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import objections
+from site_agent.consent.own_rows import faults_of_scale
+from site_agent.consent.policy import Policy, read_policy
+from site_agent.site_data import PrivateData
 
 
 def plain(**keys):
@@ -39,11 +44,6 @@ ELSEWHERE = {
 # What no operator chooses: the plan that just fits, the plan that does not, the refusal.
 LIMITS = {
     "coupling": ({"coupling": (0.0, 100.0)}, {"coupling": (0.0, 100.1)}, "coupling = [0.0, 100.1] is above 100"),
-    "couplings": (
-        {"coupling": tuple(map(float, range(64)))},
-        {"coupling": tuple(map(float, range(65)))},
-        "65 couplings are more than 64",
-    ),
     "threads": ({"threads": 64}, {"threads": 65}, "threads = 65 is above 64"),
     "narrow": ({"bandwidth": 1.0}, {"bandwidth": 0.999}, "bandwidth = 0.999 is below 0.5 times the median distance"),
     "wide": ({"bandwidth": 20.0}, {"bandwidth": 20.1}, "bandwidth = 20.1 is above 10 times the median distance"),
@@ -75,24 +75,31 @@ def test_the_border_is_allowed_and_one_step_beyond_is_refused_by_name(key):
     value, fits, beyond = BORDERS[key]
     terms = {"min_sites": 3, "coupling": (1.0,), "max_rounds": 10, "threads": 1, "label_units": "standardised"}
     policy = plain(**{key: value})
-    assert policy.objection(make_plan(**(terms | fits)), DATA) is None
-    objection = policy.objection(make_plan(**(terms | beyond)), DATA)
+    assert against(policy, make_plan(**(terms | fits)), DATA) is None
+    objection = against(policy, make_plan(**(terms | beyond)), DATA)
     assert objection is not None
     assert key in objection
-    assert "this site's policy" in objection
 
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_the_limits_of_every_agent_hold_under_any_policy(limit):
     fits, beyond, words = LIMITS[limit]
     terms = {"min_sites": 3, "coupling": (1.0,), "max_rounds": 10, "label_units": "standardised"}
-    assert plain().objection(make_plan(**(terms | fits)), DATA) is None
-    assert words in plain().objection(make_plan(**(terms | beyond)), DATA)
+    assert against(plain(), make_plan(**(terms | fits)), DATA) is None
+    assert words in against(plain(), make_plan(**(terms | beyond)), DATA)
+
+
+def test_an_objection_has_the_line_that_would_allow_it():
+    """And the policy with that line allows the plan."""
+    for key, (value, _, beyond) in BORDERS.items():
+        plan = make_plan(**({"min_sites": 3, "coupling": (1.0,), "max_rounds": 10} | beyond))
+        [found] = objections(plan, plain(**{key: value}), None, Memory(), "ids")
+        assert against(plain(**tomllib.loads(found.allow)), plan) is None
 
 
 def test_every_broken_limit_is_named_at_once():
-    assert plain().objection(make_plan()) is None
-    objection = plain().objection(make_plan(max_rounds=10**6, threads=65, coupling=(1e9,), min_sites=1)) or ""
+    assert against(plain(), make_plan()) is None
+    objection = against(plain(), make_plan(max_rounds=10**6, threads=65, coupling=(1e9,), min_sites=1)) or ""
     assert all(key in objection for key in ("max_rounds", "threads = 65", "coupling = [1", "min_sites"))
 
 
@@ -117,7 +124,7 @@ SECURE = {"aggregation": "secure", "min_sites": 3, "coupling": (1.0,)}
     ],
 )
 def test_what_the_coordinator_can_learn_is_held_to_the_policy(policy, plan, words):
-    objection = Policy(**policy).objection(make_plan(**plan))
+    objection = against(Policy(**policy), make_plan(**plan))
     assert (objection is None) if not words else (words in objection)
 
 
@@ -143,10 +150,10 @@ def of_additive(**keys):
 
 
 def test_an_objective_has_to_be_named():
-    assert "objectives" in Policy(objectives=("agreement",), peers=PINNED).objection(additive())
-    assert "objectives" in plain(objectives=("additive",)).objection(make_plan())
+    assert "objectives" in against(Policy(objectives=("agreement",), peers=PINNED), additive())
+    assert "objectives" in against(plain(objectives=("additive",)), make_plan())
     for plan in (additive(), make_plan()):
-        assert plain(peers=PINNED).objection(plan) is None
+        assert against(plain(peers=PINNED), plan) is None
 
 
 @pytest.mark.parametrize(
@@ -155,19 +162,19 @@ def test_an_objective_has_to_be_named():
 )
 def test_a_plan_has_at_least_the_policys_noise_and_numbers(key, value):
     policy, default = of_additive(**{key: value}), getattr(Additive(), key)
-    assert policy.objection(additive({key: value}), WIDE) is None
-    objection = policy.objection(additive(), WIDE)
+    assert against(policy, additive({key: value}), WIDE) is None
+    objection = against(policy, additive(), WIDE)
     assert f"{key} = {default:g} is below {key} = {value:g}" in objection
     assert f"The study can have {key} = {value:g}" in objection
-    assert of_additive().objection(additive(), WIDE) is None
+    assert against(of_additive(), additive(), WIDE) is None
 
 
 @pytest.mark.parametrize("columns", [[[0.5], [1.5], [2.5]], [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]])
 def test_a_site_whose_sums_are_counts_needs_more_noise(columns):
     data = PrivateData(np.array(columns), np.arange(3.0), np.array(columns), "ids")
-    assert "least_columns = 2" in of_additive().objection(additive(), data)
-    assert of_additive().objection(additive({"noise": 0.1}), data) is None
-    assert "least_columns = 4" in of_additive(least_columns=4).objection(additive(), WIDE)
+    assert "least_columns = 2" in against(of_additive(), additive(), data)
+    assert against(of_additive(), additive({"noise": 0.1}), data) is None
+    assert "least_columns = 4" in against(of_additive(least_columns=4), additive(), WIDE)
 
 
 def test_two_sites_score_only_if_the_policy_says_so():
@@ -175,8 +182,8 @@ def test_two_sites_score_only_if_the_policy_says_so():
     allows = {"scoring": True, "objectives": ("additive",), "peers": PINNED}
     for sites in ("ab", "abc"):
         plan = replace(make_plan(**SECURE | {"sites": tuple(sites), "min_sites": 2}), objective=Scoring("t1"))
-        assert "min_sites = 2 would let one site compute" in Policy(**allows).objection(plan)
-        assert Policy(**allows, scores_of_two=True).objection(plan) is None
+        assert "min_sites = 2 would let one site compute" in against(Policy(**allows), plan)
+        assert against(Policy(**allows, scores_of_two=True), plan) is None
 
 
 # --- the file -----------------------------------------------------------------------------------------------------
@@ -220,21 +227,24 @@ def test_no_file_and_an_empty_one_are_the_defaults(tmp_path):
 
 def test_wider_columns_scale_a_plans_numbers_down():
     wide = PrivateData(10.0 * ROWS, DATA.y, 10.0 * DATA.Z, "ids")
-    narrow, wider = (scaled(Agreement(form="linear", ridge=1.0), d) for d in (DATA, wide))
-    assert (narrow.ridge, narrow.of_all) == pytest.approx((0.5, 1 / 6))
-    assert (wider.ridge, wider.of_all) == pytest.approx((0.005, 1 / 600))
-    gaussian, laplacian = (scaled(Agreement(kernel=k, bandwidth=2.0), wide) for k in ("gaussian", "laplacian"))
-    assert (gaussian.bandwidth, laplacian.bandwidth) == pytest.approx((0.01, 0.1))
+    linear = Agreement(form="linear", ridge=1.0)
+    assert faults_of_scale(linear, DATA) == []
+    [(_, here)] = faults_of_scale(linear, wide)
+    assert here == "here it is 0.005 times that mean"
+    found = {k: faults_of_scale(Agreement(kernel=k, bandwidth=2.0), wide)[0][1] for k in ("gaussian", "laplacian")}
+    told = {"gaussian": "here it is 0.01 times that distance", "laplacian": "here it is 0.1 times that distance"}
+    assert found == told
 
 
 def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows():
     plan = make_plan(kernel="laplacian", ridge=1e-9, bandwidth=0.1, max_rounds=20_000)
-    reasons = plain().objections(plan, DATA)
+    reasons = [each.reason for each in objections(plan, plain(), DATA, Memory(), "ids")]
     named = ("max_rounds = 10000", "is below 0.5 times", "is below 0.01 times")
     assert [key for key in named if not any(key in text for text in reasons)] == []
     assert len(reasons) == len(named)
-    assert reasons == plain().objections(plan, replace(DATA, X=ROWS * np.pi))
-    assert "only default values" not in (plain().objection(plan, DATA) or "")
-    assert (Policy().objection(plan, DATA) or "").endswith(
+    other = objections(plan, plain(), replace(DATA, X=ROWS * np.pi), Memory(), "ids")
+    assert reasons == [each.reason for each in other]
+    assert "only default values" not in (against(plain(), plan, DATA) or "")
+    assert (against(Policy(), plan, DATA) or "").endswith(
         "This policy has only default values. If the site has a policy.toml, give it with --policy."
     )

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from coreg_core.errors import BadData, UsageError
+from site_agent.data.drift import look
 from site_agent.data.preprocessing import Preprocessing
 
 
@@ -52,7 +54,7 @@ def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
     ours, found = fitted(tmp_path_factory.mktemp("t"), lines(rows), scale=True)
 
     def array(part):
-        text = part.frame["c"].fill_null("missing").to_list()
+        text = [text or "missing" for text in part.texts("c")]
         return np.array([*zip(part.numbers("a"), text, strict=True)], dtype=object)
 
     L, U = array(found.labelled), array(found.unlabelled)
@@ -143,7 +145,10 @@ def test_a_text_column_has_at_most_200_levels(tmp_path):
     many = "id,c,y\n" + "".join(f"{i},level {i},{i if i < 9 else ''}\n" for i in range(201))
     with pytest.raises(BadData, match=r"column 'c': 201 different texts\. At most 200.* If it is the id, give --id c"):
         fitted(tmp_path, many)
-    wide = fitted(tmp_path, many.replace("level 200", "level 199"))[0]
+    many = many.replace("level 200", "level 199")
+    with pytest.raises(BadData, match="200 different texts in 201 rows.* If they are categories: categorical"):
+        fitted(tmp_path, many)
+    wide = fitted(tmp_path, many, categorical=["c"])[0]
     assert wide.columns[0].kind == "text"
     assert wide.summary == "c (200 levels)"
     [note] = wide.notes
@@ -181,16 +186,16 @@ def test_texts_that_training_never_saw_are_encoded_as_nothing_and_counted(tmp_pa
         [0.0, 1.0, 0.0, 0.0],
         [-1.0, 0.0, 0.0, 0.0],
     ]
-    unseen, absent = preprocessing.notes_on(new)  # and a has an indicator of its own, so no word of it
+    unseen, absent = look(preprocessing, new).cells  # and a has an indicator of its own, so no word of it
     assert "column 'c': 2 cells hold a text that training never had ('never' first)" in unseen
     assert "column 'c': 1 cells are missing" in absent
-    assert preprocessing.notes_on(table(tmp_path, "a,c\n,x\n")) == ()
+    assert look(preprocessing, table(tmp_path, "a,c\n,x\n")).cells == ()
 
 
 def test_a_table_without_a_column_of_the_model_is_refused(tmp_path):
     preprocessing, _ = fitted(tmp_path, lines(["1,1,x,1", "2,3,z,2", "3,2,x,"]))
     less = table(tmp_path, "A,d\n1,2\n")
-    for refuse in (preprocessing.transform, preprocessing.notes_on):
+    for refuse in (preprocessing.transform, partial(look, preprocessing)):
         with pytest.raises(BadData, match=r"no column 'a', 'c'.*Did you mean 'A' for 'a'\?"):
             refuse(less)
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -1,18 +1,14 @@
 """What a ledger knows after a restart: a site's shared instances whatever digest of them went out, and the rows of a run."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
-import numpy as np
 from ledger_home import answer, offer, told
 
-from coreg_core.protocol.plan import Membership, Plan
+from coreg_core.objectives.setting import Membership
+from coreg_core.protocol.plan import Plan
+from site_agent.consent.objections import objections, refusal
 from site_agent.data.shared_set import ids_digest, keyed, own_name
 from site_agent.ledger import Ledger, read_ledger
-from site_agent.machine.differencing import objection
-from site_agent.machine.site import Rules
-from site_agent.machine.site_data import PrivateData
-from site_agent.policy.guards import rules_of
-from site_agent.policy.policy import Policy
 
 ALL = ("a", "b", "c", "d")
 PLAN = Plan("r", "clinics", Membership(ALL, 3))
@@ -21,24 +17,21 @@ SALT = b"this site's own"
 SECRETS = ("a first secret of the sites", "another secret of the sites")
 
 
+def against_memory(plan, memory, digest):
+    return refusal(objections(plan, None, None, memory, digest)) or ""
+
+
 def session(path, secret, sites=ALL, *, run="r", salt=SALT, plain=PLAIN):
     """An agent that is started with that secret: what it knows before it is summed with these sites, and then it is."""
     digest = plain if secret is None else keyed(plain, secret)
-    mine = PrivateData(np.ones((1, 1)), np.ones(1), np.ones((3, 1)), digest, salt, instances=own_name(plain, salt))
     ledger = Ledger(path)
-    rules = rules_of(Policy(aggregation="plaintext"), ledger, None, mine)
-    known = rules.recall(PLAN, digest).answered, rules.summed_with(digest)
+    ledger.memory.know_as(digest, own_name(plain, salt))
+    fewer = replace(PLAN, run="fewer", membership=Membership(("a", "b", "c"), 3))
+    known = ledger.memory.recall(PLAN, digest).answered, against_memory(fewer, ledger.memory, digest)
     ledger.record(offer(run, PLAN.digest, digest))
     ledger.record(answer(run), told(sites))
     ledger.close()
     return known
-
-
-def test_an_agent_takes_no_default_of_the_rules(tmp_path, monkeypatch):
-    monkeypatch.setattr("site_agent.policy.guards.Rules", lambda **given: given)
-    ledger = Ledger(tmp_path / "l")
-    assert rules_of(Policy(), ledger).keys() == {each.name for each in fields(Rules)}
-    ledger.close()
 
 
 def test_another_secret_or_none_is_no_other_data_set(tmp_path):
@@ -46,15 +39,14 @@ def test_another_secret_or_none_is_no_other_data_set(tmp_path):
     for number, secret in enumerate((SECRETS[1], None, SECRETS[0])):
         answered, before = session(tmp_path / "l", secret, run=f"r{number}")
         assert answered == number + 1, "questions of the plan, over all secrets"
-        reason = objection(frozenset("abc"), before, consents=False)
-        assert "The difference of the two sums reveals the answers of d alone" in (reason or "")
+        assert "The difference of the two sums reveals the answers of d alone" in before
     accepted = [entry for entry in read_ledger(tmp_path / "l") if entry["kind"] == "Offer"]
     assert (len({e["instances"] for e in accepted}), len({e["ids_digest"] for e in accepted})) == (1, 3)
 
 
 def test_other_instances_are_others(tmp_path):
     session(tmp_path / "l", SECRETS[0])
-    assert session(tmp_path / "l", None, plain="0" * 64) == (0, frozenset())
+    assert session(tmp_path / "l", None, plain="0" * 64) == (0, "")
 
 
 def test_a_run_has_the_rows_that_its_answers_came_from(tmp_path):
@@ -62,11 +54,11 @@ def test_a_run_has_the_rows_that_its_answers_came_from(tmp_path):
     known = []
     for rows, words in (("one", None), ("two", (1, 2, 3)), ("three", None)):
         ledger = Ledger(tmp_path / "l")
-        known.append(ledger.recall(PLAN, PLAIN).rows)
+        known.append(ledger.memory.recall(PLAN, PLAIN).rows)
         ledger.record(offer("r", PLAN.digest, PLAIN, rows))
         ledger.record(answer("r", words=words), None if words is None else told(ALL))
         ledger.close()
     ledger = Ledger(tmp_path / "l")
-    assert [*known, ledger.recall(PLAN, PLAIN).rows] == ["", "", "two", "two"]
-    assert ledger.recall(replace(PLAN, run="another"), PLAIN).rows == ""
+    assert [*known, ledger.memory.recall(PLAN, PLAIN).rows] == ["", "", "two", "two"]
+    assert ledger.memory.recall(replace(PLAN, run="another"), PLAIN).rows == ""
     ledger.close()

@@ -20,7 +20,7 @@ identity = "north"
 table = "t.csv"
 target = "y"
 id = "id"
-dates = ["d"]
+dates = {d = "%d/%m/%Y"}
 na_values = ["-999"]
 scale = false
 [data.staff]
@@ -35,7 +35,7 @@ def test_one_table_is_given_flat_and_several_in_sections(tmp_path):
     assert flat == {ONLY: Inputs(table=query, target="y", id="id", unlabelled=shared)}
     settings = read_settings(write(tmp_path, SECTIONS, "b.toml"), {}, ("data", "target", "id", "coordinator"))
     patients, staff = settings.data["patients"], settings.data["staff"]
-    assert (patients.table, patients.dates, patients.scale) == (tmp_path / "t.csv", ("d",), False)
+    assert (patients.table, patients.dates, patients.scale) == (tmp_path / "t.csv", {"d": "%d/%m/%Y"}, False)
     assert (patients.na_values, staff.na_values) == (("-999",), NA_VALUES)
     assert (str(staff.table), staff.target, staff.scale) == ("/else/where.csv", None, True)
     with pytest.raises(UsageError, match=r"--data, --target: .*b\.toml has sections \[data\.NAME\]"):

@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from machine.tiny import against
 
 from coreg_core.errors import BadData
-from coreg_core.protocol.plan import Alignment, Membership, Plan
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.setting import Membership
+from coreg_core.protocol.plan import Plan
 from site_agent.alignment.curve import ORDER, A, P, exponents, multiplied, point_of, points_of
 from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
-from site_agent.data.aligned import FILE, SharedIds, guessable, normalised, read_ids
+from site_agent.consent.policy import Policy
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
-from site_agent.policy.policy import Policy
+from site_agent.data.shared_set import FILE, SharedIds, guessable, normalised, read_ids
 
 VECTOR = "4fe60a9c1b7adbafbbdaedaf9377841e3f55503aa3ca3fb33e07a8474430086f"
 
@@ -240,11 +243,11 @@ def test_a_policy_allows_alignments_of_so_many_ids() -> None:
     plan = Plan("r", "f", Membership(tuple("abc"), 3), Alignment(max_ids=1000))
     pins = {"peers": {name: name * 64 for name in "abc"}}
     assert "alignment of ids is not allowed (alignment = false; to consent, set alignment = true" in str(
-        Policy(**pins).objection(plan)
+        against(Policy(**pins), plan)
     )
-    assert Policy(**pins, alignment=True).objection(plan) is None
+    assert against(Policy(**pins, alignment=True), plan) is None
     few = Policy(**pins, alignment=True, max_alignment_ids=999)
-    assert "max_ids = 1000 is above max_alignment_ids = 999" in str(few.objection(plan))
+    assert "max_ids = 1000 is above max_alignment_ids = 999" in str(against(few, plan))
 
 
 def test_ids_that_came_since_the_alignment_are_counted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from agent_files import prepared, write
 
 from coreg_core.errors import UsageError
-from site_agent.data import sqlite_rows
+from site_agent.data import sources
 from site_agent.data.errors import BadTable
 from site_agent.data.sources import Query, at, source_of
 from site_agent.data.tables import read_table
@@ -64,12 +64,13 @@ def test_a_query_that_gives_no_table_is_refused(tmp_path, why):
         connection.execute("CREATE VIEW visits AS SELECT 1")
     query, words = REFUSED[why]
     with pytest.raises(BadTable) as error:
-        read_table(at(query, tmp_path))
+        found = read_table(at(query, tmp_path))
+        found.select(found.columns)
     assert words in str(error.value)
 
 
 def test_a_query_without_end_is_interrupted(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_rows, "SECONDS", 0.05)
+    monkeypatch.setattr(sources, "SECONDS", 0.05)
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
     with pytest.raises(BadTable, match="interrupted"):
         read_table(Query(database(tmp_path), endless))

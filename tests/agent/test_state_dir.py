@@ -11,7 +11,7 @@ from test_model_store import plan
 
 from coreg_core.errors import StorageError, UsageError
 from coreg_wire.files.locks import exclusive
-from site_agent.machine.approval import Request, describe_request
+from site_agent.consent.request import describe_request
 from site_agent.service.state_dir import Decision, StateDir
 
 
@@ -43,21 +43,20 @@ def command(state, *words):
 )
 def test_a_request_states_what_members_of_an_agreement_can_compute(terms, words):
     asked = make_plan(**{"min_sites": 3, "coupling": (0.1,), "aggregation": "secure"} | terms)
-    assert words in describe_request(Request(asked, 20, 10, 42))["members can compute"]
+    assert words in describe_request(asked, 20)["members can compute"]
 
 
 def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     for run in ("abc1", "abd2"):
-        state.request_approval(run, plan(run).to_dict(), describe_request(Request(plan(run), 20, 10, 42)), 86_400.0)
+        state.request_approval(run, plan(run).to_dict(), describe_request(plan(run), 20), 86_400.0)
     assert [entry["plan"]["run"] for entry in state.pending()] == ["abc1", "abd2"]
     shown = command(state, "pending").stdout
     for words in (
         "run abc1 of waits, received 20",
         "method: agreement (co-regularised least squares)",
-        "predictions for the shared instances (20 instances);\n      also the number of its labels",
+        "this site's predictions for the 20 shared instances;",
         "readable by the coordinator",
-        "answers: at most 42 over all runs of this plan; at most 20 numbers each",
-        "computing time: about 1 s",
+        "answers: at most 10020 over all runs of this plan; a run usually needs some dozens; at most 20",
         f"approve before: {(datetime.now(UTC) + timedelta(days=1)):%Y-%m-%dT%H}",
         "next: coreg-agent approve abc1, or coreg-agent refuse abc1 --reason TEXT",
     ):

@@ -12,6 +12,8 @@ from test_data_sets import TABLE
 from test_model_store import Stored, plan
 
 from coreg_core.errors import StorageError
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Fetched,
@@ -23,16 +25,16 @@ from coreg_core.protocol.messages import (
     Step,
 )
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
+from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
 from coreg_sim.federation.masks import simulated_keys
 from coreg_wire.transport.codec import Assembler
+from site_agent.consent.policy import Policy
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
 from site_agent.models.store import ModelStore
-from site_agent.policy.policy import Policy
 
 
 @pytest.fixture
@@ -155,11 +157,11 @@ def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(
         assert agent.workers.judge(sealed).reason is None
         about = agent.workers.judge(sealed).about
         assert (
-            "encrypted, and computed from labels too: the members of the run read the sums over 3 or more sites"
+            "encrypted: the members of the run read the sums over 3 or more sites"
             in about["leaves this machine"]
         )
         data = agent.data_sets.get("patients")[0].data
-        agent.ledger.know_as(data.ids_digest, data.instances)
+        agent.ledger.memory.know_as(data.ids_digest, data.instances)
         agent.ledger.record(offer(ids=data.ids_digest))
         agent.ledger.record(answer(), told(("east", "north", "south")))
         assert "this site was summed with east, north, south" in (agent.workers.judge(sealed).reason or "")
@@ -182,9 +184,9 @@ def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_i
     [answer] = answers(agent, first_step(offer))
     line = list(read_ledger(agent.ledger.path))[-1]
     assert (line["kind"], line["question"], line["sha256"]) == ("Answer", "sizes", answer.words.digest)
-    assert agent.ledger.recall(plan("r1"), offer.ids_digest).answered == 1
+    assert agent.ledger.memory.recall(plan("r1"), offer.ids_digest).answered == 1
     assert answers(agent, first_step(offer)) == [answer], "it is sent once more, as after a session that broke"
-    assert agent.ledger.recall(plan("r1"), offer.ids_digest).answered == 1, "and tells nothing new"
+    assert agent.ledger.memory.recall(plan("r1"), offer.ids_digest).answered == 1, "and tells nothing new"
 
 
 def test_a_run_tells_the_operator_how_far_it_is(agent):
@@ -346,7 +348,7 @@ def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(tm
     assert [(e["question"], e["sent"], e["participants"]) for e in questions] == [
         (question, "sealed", ["north", "south"]) for question in ("records", "scores")
     ]
-    assert agent.ledger.summed_with(
+    assert agent.ledger.memory.summed_with(
         agent.workers.tables.read(scoring, policy, agent.workers.results)[1].ids_digest
     ) == (frozenset()), "each individual counts its own sites"
     agent.ledger.close()

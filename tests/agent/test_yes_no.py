@@ -14,8 +14,8 @@ from trained_sites import PLAN, SITES, prepared_sites, tables, trained
 
 from coreg_core.errors import UsageError
 from coreg_core.evaluation.probability import Probability
+from coreg_core.objectives.additive import Additive
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Additive
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.additive.terms import IN_MEMORY
 from coreg_core.estimators import additive_training
 from coreg_core.estimators.additive_training import train
 from coreg_core.evaluation.probability import fit_probability
+from coreg_core.objectives.additive import IN_MEMORY, Additive
+from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Additive, Membership, Plan
+from coreg_core.protocol.plan import Plan
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare
 from site_agent.machine.additive import _site_rows

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,21 @@ def test_a_label_that_a_member_claims_and_takes_back_discloses_features_so_the_r
 def test_a_member_that_lies_about_its_labels_chooses_the_model() -> None:
     found = attack("chosen_model")
     assert found["honest"] < 0.5 < 0.95 < found["chosen"]
+
+
+def test_scores_with_sites_missing_disclose_features_and_each_individual_has_five() -> None:
+    found = attack("scores_with_sites_missing")
+    for who, how in product(("one", "all"), ("honest", "chosen")):
+        free, limited = (found[f"6 sites, {who}, {how}, {limit}"] for limit in (10_000, 5))
+        assert (len(free["told"]), free["refused"]) == (1 + (26 if how == "honest" else 78), [])
+        assert limited["told"] == free["told"][:6], "the same scores, until the sixth"
+        assert len(limited["refused"]) >= 6, "and again, when it is asked again"
+        assert all("scored by 5 models or sets of sites (models_per_individual" in why for why in limited["refused"])
+        assert free["told"][1] > free["told"][0]
+    chosen, honest = (found[f"6 sites, all, {how}, 10000"]["told"] for how in ("chosen", "honest"))
+    assert chosen[5] < 0.92 < 0.98 < chosen[-1], "five equations on 18 features, and enough of them"
+    assert honest[5] + 0.02 < honest[-1] < 0.9
+    assert found["6 sites, one, chosen, 10000"]["told"][-1] < 0.92, "the parts of four honest sites are mixed"
 
 
 def test_labels_of_yes_and_no_are_found_from_exact_sums_and_not_under_label_noise() -> None:

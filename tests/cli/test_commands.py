@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 
 import pytest
-from machine.tiny import make_plan
+from machine.tiny import against, make_plan
 
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import read_study
@@ -19,7 +19,7 @@ from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code, told
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import EXIT_CODES
-from site_agent.policy.policy import read_policy
+from site_agent.consent.policy import read_policy
 
 AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
 
@@ -132,7 +132,7 @@ def test_the_policy_of_docker_compose_allows_its_federations(command, tmp_path):
     plans = [federation.plan("r"), read_configuration(tmp_path / "joined.toml").plan("r")]
     plans.append(read_study(tmp_path / "align.toml").plan(federation.federation))
     assert [type(plan.objective).__name__ for plan in plans] == ["Agreement", "Additive", "Alignment"]
-    assert [policy.objections(plan) for plan in plans] == [[], [], []]
+    assert [against(policy, plan) for plan in plans] == [None] * 3
 
 
 def test_a_comparison_of_schedules_agrees_with_the_closed_form(command):

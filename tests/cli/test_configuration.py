@@ -4,18 +4,22 @@ import re
 from pathlib import Path
 
 import pytest
+from machine.tiny import against
 
 from coordinator.cli.options import planned
 from coordinator.config.federation_toml import AgreementSection, read_configuration
 from coordinator.config.sample import SAMPLE
 from coordinator.config.study_toml import read_study
 from coreg_core.errors import UsageError
-from coreg_core.protocol.plan import Additive, Agreement, Iteration, Membership, Plan, Privacy
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration, Membership, Privacy
+from coreg_core.protocol.plan import Plan
 from coreg_wire.transport.fields import fill, read
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.config.settings import read_settings
 from site_agent.config.starter import POLICY, agent_toml
-from site_agent.policy.policy import Policy, read_policy
+from site_agent.consent.policy import Policy, read_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,8 +71,8 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
             shown = [type(getattr(read_configuration(tmp_path / "federation.toml"), section)).model_fields]
             assert key in {**shown[0], **(AgreementSection.model_fields if section == "model" else {})}
     pinned = {site: str(v) * 64 for v, site in enumerate(plan.sites)}
-    assert Policy(peers=pinned).objection(plan) is None
-    assert "are not pinned in [peers]" in (Policy().objection(plan) or "")
+    assert against(Policy(peers=pinned), plan) is None
+    assert "are not pinned in [peers]" in (against(Policy(), plan) or "")
 
 
 def test_the_agreement_as_the_samples_comments_say_is_allowed_by_the_defaults(tmp_path):
@@ -78,7 +82,7 @@ def test_the_agreement_as_the_samples_comments_say_is_allowed_by_the_defaults(tm
     (tmp_path / "federation.toml").write_text(f"{before}\n{model}\n[privacy]{rest}")
     plan = read_configuration(tmp_path / "federation.toml").plan()
     assert (plan.objective, plan.iteration) == (Agreement(), Iteration())
-    assert Policy(peers={site: str(v) * 64 for v, site in enumerate(plan.sites)}).objection(plan) is None
+    assert against(Policy(peers={site: str(v) * 64 for v, site in enumerate(plan.sites)}), plan) is None
 
 
 def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path):

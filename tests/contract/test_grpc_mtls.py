@@ -1,5 +1,6 @@
 """coordinator/transports/grpc_mtls.py: what only TLS and sockets can do wrong. What a session is: test_sessions.py."""
 
+
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from coordinator.machine.events import AccessRefused, Interrupted, SiteJoined, S
 from coordinator.machine.federation import begin
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import UsageError
+from coreg_wire.transport.addresses import check_free
 from site_agent.session.dial import NoAnswer
 from site_agent.session.grpc_mtls import GrpcDialler
 
@@ -107,4 +109,6 @@ async def test_an_address_that_is_taken_is_a_usage_error_and_grpc_says_nothing(
         other = GrpcServer(f"127.0.0.1:{server.port}", None, lambda name, pem: None)
         with pytest.raises(UsageError, match=r"cannot listen.*another program listens"):
             await other.start(lambda event, handled=None: None)
+        with pytest.raises(UsageError, match=r"::1:7713: write an IPv6 address in brackets, as in \[::1\]:7713\."):
+            check_free("::1:7713")
     assert capfd.readouterr() == ("", "")

@@ -13,6 +13,7 @@ from machine.test_additive import exchange, plan_of, rows_of
 from machine.tiny import (
     SCHEDULES,
     TIMEOUTS,
+    allowing,
     bits,
     make_plan,
     make_site,
@@ -29,9 +30,10 @@ from coordinator.machine.federation import begin
 from coordinator.machine.records import Record, StepDone
 from coordinator.transports import Transport
 from coreg_core.errors import StorageError
+from coreg_core.objectives.additive import Additive
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Additive, Plan
+from coreg_core.protocol.plan import Plan
 from coreg_wire.transport.codec import PIECE_BYTES
 
 PIECE = PIECE_BYTES // 8  # words in a chunk
@@ -208,9 +210,11 @@ def test_a_step_that_cannot_be_written_ends_the_coordinator_and_no_end_is_told(w
 
 def test_a_run_that_a_site_refuses_ends_and_everybody_is_let_go(wire: Wire) -> None:
     sites = make_sites("abc")
-    sites["b"] = make_site("b", objection=lambda plan: "max_rounds is above mine")
+    sites["b"] = make_site("b", policy=allowing(max_rounds=1))
     end, _ = driven(wire(sites), make_plan(min_sites=3))
-    assert end == Finish(RUN, Outcome.REFUSED, "b refused the plan: max_rounds is above mine")
+    assert end == Finish(
+        RUN, Outcome.REFUSED, "b refused the plan: the plan's max_rounds = 300 is above max_rounds = 1."
+    )
     assert sites["a"].result.outcome is Outcome.REFUSED
 
 

@@ -12,10 +12,11 @@ from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import largest, powered, stays
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.computation.agreement import AgreementComputation
-from coreg_core.computation.reports import power_of_ten, report_of
 from coreg_core.errors import BadData, UsageError
 from coreg_core.masking.words import opened, summand
-from coreg_core.protocol.plan import Agreement, Iteration
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration
+from site_agent.machine.replica import power_of_ten, report_of
 
 NONE = np.zeros((0, 0))
 
@@ -37,14 +38,14 @@ def answers_of(views, sites):
     norms, labels = [float(site.y @ site.y) for site in sites], [len(site.y) for site in sites]
 
     def answer(v, asked):
-        view, question = views[v], asked.question
-        weights = np.array([column.weight for column in question.columns])
-        match question.stage:
+        view = views[v]
+        weights = np.array([column.weight for column in asked.columns])
+        match asked.kind:
             case "sizes":
                 kept = stays(view.bound(), weights.tolist())
                 return NONE, (powered(view.bound()), norms[v], float(labels[v]), *kept)
             case _:
-                return view.respond(question.targets, weights, question.part), ()
+                return view.respond(asked.targets, weights, asked.part), ()
 
     return answer
 
@@ -101,10 +102,10 @@ def test_a_step_changes_nothing_that_it_is_given_and_is_the_same_bits_again():
     rounds = [[computation.round(state) for state in states[:-1]] for states in (once, again)]
     for one, other in zip(*rounds, strict=True):
         assert one.words == other.words
-        assert one.question.targets.tobytes() == other.question.targets.tobytes()
+        assert one.targets.tobytes() == other.targets.tobytes()
     models = [computation.models(states[-1]) for states in (once, again)]
     assert models[0].targets.tobytes() == models[1].targets.tobytes()
-    asked = [(r.words, r.question.targets.tobytes()) for r in rounds[0]]
+    asked = [(r.words, r.targets.tobytes()) for r in rounds[0]]
     assert len(set(asked)) == len(asked), "no two questions of a run are alike"
 
 
@@ -113,8 +114,8 @@ def test_other_targets_of_another_length_are_another_question():
     computation, _, answer = agreement(small())
     state = carried_out(computation, answer)[-2]
     asked = computation.round(state)
-    assert asked.question.norms == pytest.approx(np.linalg.norm(asked.question.targets, axis=0))
-    other = replace(asked, question=replace(asked.question, norms=tuple(1.0 + n for n in asked.question.norms)))
+    assert asked.norms == pytest.approx(np.linalg.norm(asked.targets, axis=0))
+    other = replace(asked, norms=tuple(1.0 + n for n in asked.norms))
     assert other.words != asked.words
 
 
@@ -125,7 +126,7 @@ def spoilt(stage, change):
     """Change the sums of that stage."""
 
     def spoil(asked, values, scalars):
-        meant = asked.question.stage == stage and (not values.size or asked.question.part == "linear")
+        meant = asked.kind.startswith(stage) and (not values.size or asked.part == "linear")
         return change(values, scalars) if meant else (values, scalars)
 
     return spoil

@@ -12,8 +12,8 @@ from coreg_core.additive.features import SiteRows
 from coreg_core.additive.fit import fit
 from coreg_core.additive.models import Own, ScoreWeights
 from coreg_core.additive.moments import NOISE_PRIVATE, sums
-from coreg_core.additive.terms import Additive
 from coreg_core.errors import Refused
+from coreg_core.objectives.additive import Additive
 from coreg_core.secure import cross_products as cross
 
 EXACT = Additive(noise=0.0, label_noise=0.0)

@@ -14,7 +14,8 @@ from sklearn.base import is_classifier
 
 import coreg_core.estimators as estimators
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
-from coreg_core.protocol.plan import Agreement, Iteration
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import plan_for, simulate
 

@@ -17,10 +17,10 @@ from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fi
 from coreg_core.additive.fit import fit
 from coreg_core.additive.models import Own, ScoreWeights
 from coreg_core.additive.moments import Moments, Sums, positive, steadied, sums
-from coreg_core.additive.terms import IN_MEMORY, Additive
 from coreg_core.errors import BadData
 from coreg_core.estimators import AdditiveRegressor
 from coreg_core.estimators.additive_training import train
+from coreg_core.objectives.additive import IN_MEMORY, Additive
 
 CASES = json.loads((Path(__file__).parent / "second_moments.json").read_text())
 

@@ -28,12 +28,14 @@ from coordinator.machine.federation import begin
 from coordinator.machine.phases import Timeouts
 from coordinator.transports.in_process import InProcess
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.plan import Additive, plan_from_dict
+from coreg_core.objectives.additive import Additive
+from coreg_core.protocol.plan import plan_from_dict
 from coreg_sim.federation.masks import simulated_keys
 from coreg_wire.terminal import command_line
+from site_agent.consent.objections import Consent
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
-from site_agent.machine.site import Rules, Site
+from site_agent.machine.site import Site
 from site_agent.models.file import load_model
 from tests.storm.world import bits
 
@@ -343,10 +345,11 @@ class Federation:
         if not isinstance(plan.objective, Additive):
             plan = replace(plan, privacy=replace(plan.privacy, aggregation="plaintext"))
         for name in plan.sites:
-            rules = Rules(pin_threads=pin_threads, keys=simulated_keys(name))
             table = Inputs(table=self.folder / f"{name}.csv", target="y", id="id", labels=name not in without_labels)
             salt = (self.folder / name / "salt").read_bytes()  # of which the features follow
-            sites[name] = Site(name, prepare(table, salt).data, rules)
+            sites[name] = Site(
+                name, prepare(table, salt).data, Consent.simulated(), simulated_keys(name), pin_threads=pin_threads
+            )
         asyncio.run(drive(begin(plan, Timeouts()), InProcess(sites), NullSink(), lambda _: None))
         found = {name: site.result for name, site in sites.items()}
         return {name: bits(each.additive or each.solutions[0].function) for name, each in found.items()}

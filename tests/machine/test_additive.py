@@ -7,19 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 from core.test_exchange import in_memory, short  # noqa: F401 - the fixture: short secrets have the same sums
-from machine.tiny import Pump, altered, site_with
+from machine.tiny import Pump, allowing, altered, site_with
 
 from coreg_core.additive.models import ScoreWeights
-from coreg_core.additive.terms import Additive
 from coreg_core.errors import Refused
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import Consent, Counts
+from site_agent.consent.row_sets import row_set
 from site_agent.machine.additive import AdditiveJob
-from site_agent.machine.row_sets import InMemory, RowRules, row_set
 from site_agent.machine.site import Site
-from site_agent.machine.site_data import PrivateData
+from site_agent.models import findings
+from site_agent.site_data import PrivateData
 
 SUMMARIES, MESSAGES, SUMS = 2, 3, 4  # the steps that carry them, where no site has private rows
 EXACT = Additive(noise=0.0, label_noise=0.0)
@@ -101,18 +105,29 @@ def test_refusals_say_what_was_found_and_what_is_wanted() -> None:
     assert "two labelled rows" in federation(data | {"a": twice}, plan_of()).end.reason
 
 
+@pytest.mark.parametrize("factor", [18.0, 1000.0])
+def test_labels_in_another_unit_end_no_run_and_their_site_is_told(factor: float) -> None:
+    data = rows_of("abc")
+    pump = federation(data | {"c": replace(data["c"], y=factor * data["c"].y)}, plan_of(Additive()))
+    assert pump.outcome is Outcome.CONVERGED
+    judged = pump.sites["c"].result.judged
+    said = findings.recommended(findings.of_training(judged))
+    assert any("Check their unit" in sentence for sentence in said)
+
+
 # --- the rules on rows --------------------------------------------------------------------------------------------
 
 
 def test_a_set_of_rows_is_opened_as_often_as_the_policy_allows() -> None:
-    data, records = rows_of("abc"), {name: InMemory() for name in "abc"}
+    data, records = rows_of("abc"), {name: Memory() for name in "abc"}
 
     def train(rows: dict[str, PrivateData], run: str) -> Pump:
-        sites = {n: site_with(n, r, row_rules=RowRules(records[n], openings=2)) for n, r in rows.items()}
+        sites = {n: site_with(n, r, policy=allowing(openings=2), memory=records[n]) for n, r in rows.items()}
         return Pump(plan_of(run=run), sites).join().run()
 
     assert [train(data, f"run-{i}").outcome for i in (1, 2)] == [Outcome.CONVERGED] * 2
     assert "opened 2 times, and openings = 2" in train(data, "run-3").end.reason
+    assert len(records["a"].scores()) == 2 * 120, "the parts for the verdicts of b and c count as scores"
     more = rows_of("abc", 61)
     shifted = {n: replace(r, ids=(*data[n].ids, "new-1", "new-2", "new-3")) for n, r in more.items()}
     told = train(shifted, "run-4").end.reason
@@ -121,10 +136,10 @@ def test_a_set_of_rows_is_opened_as_often_as_the_policy_allows() -> None:
 
 
 def test_later_trainings_on_some_of_the_rows_want_new_labels() -> None:
-    records = {name: InMemory() for name in "abc"}
+    records = {name: Memory() for name in "abc"}
     for run, first in (("run-1", 0), ("run-2", 90)):
         data = rows_of("abc", first=first)
-        sites = {n: site_with(n, r, row_rules=RowRules(records[n])) for n, r in data.items()}
+        sites = {n: site_with(n, r, memory=records[n]) for n, r in data.items()}
         pump = Pump(plan_of(run=run), sites).join().run()
     assert "earlier trainings used 18 features on some of these labelled rows" in pump.end.reason
     assert "wants 360 labelled individuals in all, and there are 270: label 90 more" in pump.end.reason
@@ -133,12 +148,13 @@ def test_later_trainings_on_some_of_the_rows_want_new_labels() -> None:
 def test_of_two_runs_at_once_with_one_row_of_difference_the_second_opens_nothing() -> None:
     names = [b"%d" % i for i in range(200)]
     one, other = (row_set(b"", names, {}, [b"a"] * n + [b""] * (200 - n)) for n in (199, 200))
-    rules = RowRules()
-    for each in (one, other):
-        rules.require(replace(each, features=18), 10, 200)
-    rules.open(replace(one, features=18), "run-1", 10, 200)
+    consent, plans = Consent.simulated(), [plan_of(run=f"run-{i}") for i in (1, 2)]
+    first, second = (Counts(rows=replace(each, features=18), labelled=200) for each in (one, other))
+    for plan, counts in zip(plans, (first, second), strict=True):
+        consent.require(plan, "ids", counts)
+    consent.open_moments(plans[0], "ids", first)
     with pytest.raises(Refused, match="1 labelled rows differ"):
-        rules.open(replace(other, features=18), "run-2", 10, 200)
+        consent.open_moments(plans[1], "ids", second)
 
 
 # --- what is done to messages on their way ------------------------------------------------------------------------
@@ -297,13 +313,13 @@ def test_a_site_that_restarts_in_the_middle_of_an_exchange_costs_an_opening_and_
     after = exchange(pump.sites["b"])
     np.testing.assert_array_equal(before._W, after._W)
     np.testing.assert_array_equal(before._labels, after._labels)
-    assert pump.sites["a"]._rules.row_rules.record.earlier()[0].openings == 2
+    assert pump.sites["a"]._consent.memory.row_sets()[0].openings == 2
 
 
 def test_no_sum_is_answered_more_than_an_hour_after_the_summary() -> None:
     times = iter([0.0, 3601.0])
     data = rows_of("abc")
-    slow = site_with("a", data["a"], row_rules=RowRules(clock=lambda: next(times)))
+    slow = site_with("a", data["a"], clock=lambda: next(times))
     pump = Pump(plan_of(), {"a": slow} | {n: site_with(n, data[n]) for n in "bc"}).join().run()
     assert pump.outcome is Outcome.REFUSED
     assert "more than an hour since this site's summary" in pump.end.reason

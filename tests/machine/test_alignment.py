@@ -10,10 +10,12 @@ import pytest
 from machine.tiny import Pump, all_restarted, restarted, site_with
 
 from coreg_core.alignment.tally import COLUMNS, ROWS
-from coreg_core.computation.alignment import CANARIES, KEY_WORDS, SIZES, most_answers, size_class
+from coreg_core.computation.alignment import CANARIES, KEY_WORDS, SIZES, size_class
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Alignment, Membership, Plan, Privacy, plan_fault
+from coreg_core.protocol.plan import Plan, plan_fault
 from coreg_core.protocol.words import Words
 from site_agent.alignment.curve import exponents, multiplied, points_of
 from site_agent.machine.alignment import AlignmentJob, IdList
@@ -110,7 +112,7 @@ class Liar(AlignmentJob):
 
     def _received(self, question: Any) -> Any:
         points = super()._received(question)
-        return points if question.stage == "take" else self.change(points)
+        return points if question.kind == "take" else self.change(points)
 
 
 def with_liar(monkeypatch: pytest.MonkeyPatch, liar: type[AlignmentJob], name: str = "b", sites: str = "abc") -> Pump:
@@ -259,7 +261,7 @@ def heard_by(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], dic
     def listening(job: AlignmentJob, question: Any) -> Any:
         jobs[job.name] = job
         points = honest(job, question)
-        if job.name == name and question.stage == "pass":
+        if job.name == name and question.kind == "pass":
             heard.append((job._sites[question.place[0]], points))
         return points
 
@@ -316,7 +318,9 @@ def test_plans_that_cannot_be_aligned() -> None:
 def test_the_answers_of_a_site_are_as_many_as_its_limit_says() -> None:
     sites = sites_of()
     Pump(plan_of(), sites).join().run()
-    most = most_answers(200, 3)
+    plan = plan_of()
+    most = plan.objective.most_answers(plan) // 100
     assert max(site._answered for site in sites.values()) <= most
-    assert most_answers(100_000, 5) < 60
+    five = replace(plan, objective=Alignment(), membership=Membership(tuple("abcde"), 5))
+    assert five.objective.most_answers(five) < 6000, "a hundred attempts"
     assert restarted(sites["a"])._remembered.answered <= most

@@ -22,7 +22,7 @@ from coordinator.machine.records import AttemptBegan
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from site_agent.machine.memory import Remembered
+from site_agent.consent.memory import Memory, Remembered
 from site_agent.machine.site import Site
 
 SHORT = make_plan(min_sites=3, coupling=(0.3,), tolerance=1e-4, prediction_tolerance=0.03)
@@ -117,11 +117,12 @@ def test_rows_that_changed_since_an_answer_are_refused_and_those_of_before_are_n
     plan = sealed(SHORT)
     pump = Pump(plan, make_sites("abc")).join().steps(6)
     used = pump.sites["b"]._job.data_digest
-    known = lambda plan, ids: Remembered(3, used)  # noqa: E731
-    [said] = site_with("b", private_data("b", seed=1), recall=known).handle(m.Proposal(plan.run, 1, plan))
+    memory = Memory()
+    memory.recall = lambda plan, ids_digest: Remembered(3, used)  # type: ignore[method-assign]
+    [said] = site_with("b", private_data("b", seed=1), memory=memory).handle(m.Proposal(plan.run, 1, plan))
     assert isinstance(said, m.PlanRefused)
     assert "rows or their preprocessing have changed since it answered in run run-1" in said.reason
-    [said] = site_with("b", private_data("b"), recall=known).handle(m.Proposal(plan.run, 1, plan))
+    [said] = site_with("b", private_data("b"), memory=memory).handle(m.Proposal(plan.run, 1, plan))
     assert isinstance(said, m.Offer)
 
 

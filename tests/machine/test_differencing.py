@@ -1,19 +1,25 @@
-"""site_agent/machine/differencing.py: no two sums whose difference is the answer of one site, in one run or in several."""
+"""site_agent/consent/objections.py: no two sums whose difference is the answer of one site, in one run or in several."""
 
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
-from machine.tiny import Pump, make_plan, private_data, sealed, site_with, undisturbed
+from machine.tiny import IDS, Pump, allowing, make_plan, private_data, sealed, site_with, summed_before, undisturbed
 
 from coordinator.machine.phases import Phase
+from coreg_core.errors import Refused
 from coreg_core.protocol.messages import Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from site_agent.consent.memory import Memory, SummedWith
+from site_agent.consent.objections import Consent, Counts, Objection, objections
+from site_agent.consent.policy import Policy
 from site_agent.machine.agreement import AgreementJob
-from site_agent.machine.differencing import Promises, SummedWith, objection
 from site_agent.machine.site import Site
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 
 def roster_of(plan: Plan, sites: dict[str, Site]) -> Step:
@@ -26,9 +32,9 @@ def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
     """Both rosters before either question: neither run's answers are on record when the other is judged."""
     whole = sealed(make_plan(sites=tuple("abcd"), min_sites=3, run="one"))
     less = sealed(make_plan(sites=tuple("abc"), min_sites=3, run="two"))
-    promises = Promises()
+    memory = Memory()
     first, second = (
-        {n: site_with(n, private_data(n), promises=promises if n == "a" else Promises()) for n in plan.sites}
+        {n: site_with(n, private_data(n), memory=memory if n == "a" else Memory()) for n in plan.sites}
         for plan in (whole, less)
     )
     one, two = roster_of(whole, first), roster_of(less, second)
@@ -36,17 +42,22 @@ def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
     [refused] = second["a"].handle(two)
     assert isinstance(refused, PlanRefused)
     assert "reveals the answers of d alone" in refused.reason
-    promises.release("one")
+    memory.release("one")
     assert not isinstance(second["a"].handle(two)[0], PlanRefused)
 
 
 def test_a_promise_is_its_run_s_and_gives_way_to_that_run_s_next_roster() -> None:
-    promises = Promises()
-    judged = [
-        promises.judge(run, ids, SummedWith(frozenset(sites), False), frozenset, consents=False)
-        for run, ids, sites in (("r", "i", "abcd"), ("r", "i", "abc"), ("q", "i", "abcd"), ("q", "other", "abcd"))
-    ]
-    assert [reason is None for reason in judged] == [True, True, False, True]
+    consent, plan = Consent.simulated(), sealed(make_plan(sites=tuple("abcd"), min_sites=3))
+
+    def judged(run: str, ids: str, sites: str) -> bool:
+        try:
+            consent.sum_with(replace(plan, run=run), ids, sites)
+        except Refused:
+            return False
+        return True
+
+    asked = (("r", "i", "abcd"), ("r", "i", "abc"), ("q", "i", "abcd"), ("q", "other", "abcd"))
+    assert [judged(*each) for each in asked] == [True, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -56,14 +67,18 @@ def test_a_promise_is_its_run_s_and_gives_way_to_that_run_s_next_roster() -> Non
 def test_no_site_is_summed_with_two_sets(earlier: list[str], now: str) -> None:
     """S(abc) + S(cde) − S(abde) = 2 S(c), and no site is in all three: some site of the last set refuses all the same."""
 
-    def judged(site: str) -> str | None:
-        seen = [SummedWith(frozenset(s), False) for s in earlier if site in s]
-        return objection(frozenset(now), seen, consents=True)
+    plan = sealed(make_plan(sites=tuple(now), min_sites=3, membership_changes=True))
 
-    assert any(judged(site) is not None for site in now)
-    consented = [SummedWith(frozenset(s), True) for s in earlier]
-    assert objection(frozenset(now), consented, consents=True) is None
-    assert objection(frozenset(now), consented, consents=False) is not None
+    def judged(sets: Iterable[str], *, may_change: bool, consents: bool) -> list[Objection]:
+        memory = Memory()
+        for sites in sets:
+            memory._summed.setdefault("ids", set()).add(SummedWith(frozenset(sites), may_change))
+        policy = Policy(membership_changes=consents)
+        return objections(plan, policy, None, memory, "ids", Counts(frozenset(now)))
+
+    assert any(judged([s for s in earlier if site in s], may_change=False, consents=True) for site in now)
+    assert not judged(earlier, may_change=True, consents=True)
+    assert judged(earlier, may_change=True, consents=False)
 
 
 @pytest.mark.parametrize("consents", [False, True])
@@ -72,17 +87,17 @@ def test_a_sealed_run_goes_on_without_a_site_only_where_plan_and_policies_say_so
     consents: bool, may_change: bool
 ) -> None:
     plan = sealed(make_plan(on_dropout="continue", membership_changes=may_change))
-    before = frozenset({SummedWith(frozenset("abc"), may_change)})
-    rules = {"membership_changes": consents, "summed_with": lambda ids: before}
-    pump = Pump(plan, {n: site_with(n, private_data(n), **rules) for n in "abc"}).join().steps(5).lose("c")
-    pump.out_of_time().run()
+    before, policy = summed_before(IDS, "abc", may_change=may_change), allowing(membership_changes=consents)
+    pump = Pump(plan, {n: site_with(n, private_data(n), policy, copy(before)) for n in "abc"}).join()
+    if may_change and not consents:
+        assert "(membership_changes = false)" in pump.run().end.reason
+        return
+    pump.steps(5).lose("c").out_of_time().run()
     if not may_change:
         assert pump.machine.phase is Phase.STALLED, "it waits for c"
-    elif consents:
+    else:
         assert pump.outcome is Outcome.CONVERGED
         assert pump.bits == undisturbed(make_plan(sites=("a", "b"))).bits
-    else:
-        assert "this site was summed with a, b, c on these instances, and now with a, b" in pump.end.reason
 
 
 @pytest.mark.parametrize(("most", "answers"), [(0.99, True), (0.15, False)])

@@ -1,4 +1,4 @@
-"""coreg_core/computation/plausibility.py: no honest answer is found false, and an enormous one is, in the sum."""
+"""coreg_core/computation/question.py: no honest answer is found false, and an enormous one is, in the sum."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from machine.tiny import Pump, make_plan, make_sites, sealed
 
 from coordinator.machine.records import StepDone
-from coreg_core.computation.plausibility import norm_fault, scalar_fault
-from coreg_core.computation.rounds import Round
+from coreg_core.computation.question import Question, norm_fault, scalar_fault
 from coreg_core.protocol.outcomes import Outcome
 from site_agent.machine.agreement import AgreementJob
 
@@ -33,7 +32,7 @@ def test_no_honest_response_is_found_false(seed, weight):
 def test_a_number_that_is_not_finite_is_found(number):
     t = np.ones((3, 2))
     assert norm_fault(t, t * number, 1e100) is not None
-    assert scalar_fault((1.0, number), negative=True) is not None
+    assert scalar_fault((1.0, number)) is not None
 
 
 # --- in a run -------------------------------------------------------------------------------------------------------
@@ -46,9 +45,9 @@ def lying(secure: bool, lie: Callable[[Any, Any, Any], Any], monkeypatch: pytest
     plan = make_plan(min_sites=3)
     honest = AgreementJob.answer
 
-    def answer(job: AgreementJob, asked: Round) -> Any:
+    def answer(job: AgreementJob, asked: Question) -> Any:
         values, scalars = honest(job, asked)
-        return lie(asked.question, values, scalars) if job.data.salt == b"b" else (values, scalars)
+        return lie(asked, values, scalars) if job.data.salt == b"b" else (values, scalars)
 
     monkeypatch.setattr(AgreementJob, "answer", answer)
     return Pump(sealed(plan) if secure else plan, make_sites("abc")).join().run()
@@ -68,7 +67,7 @@ def found_and_laid_to_nobody(pump: Pump) -> None:
 @BOTH
 def test_sizes_below_zero_end_the_run(secure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def lie(asked: Any, values: Any, scalars: Any) -> Any:
-        return values, tuple(-1e6 * x for x in scalars) if asked.stage == "sizes" else scalars
+        return values, tuple(-1e6 * x for x in scalars) if asked.kind == "sizes" else scalars
 
     found_and_laid_to_nobody(lying(secure, lie, monkeypatch))
 

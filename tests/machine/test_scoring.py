@@ -6,16 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machine.tiny import Pump, make_plan, make_site, sealed, site_with
+from machine.tiny import Pump, against, allowing, make_plan, make_site, sealed, site_with
 from numpy.testing import assert_allclose
 
 from coreg_core.errors import BadData, Refused
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.protocol.messages import PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring, plan_fault
-from site_agent.machine.scoring import Batch, InMemory, ScoreRules
+from coreg_core.protocol.plan import Plan, plan_fault
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import Consent
+from site_agent.consent.policy import Policy
+from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Site
-from site_agent.policy.policy import Policy
 
 SITES = ("a", "b", "c", "d")
 M = 5
@@ -118,10 +122,10 @@ def test_models_of_different_attempts_do_not_score_together() -> None:
 
 
 def test_an_individual_has_few_models_in_its_life() -> None:
-    rules = {name: ScoreRules(InMemory(), 2) for name in SITES}
+    memories, policy = {name: Memory() for name in SITES}, allowing(models_per_individual=2)
 
     def run(number: int, **changes: Any) -> Pump:
-        sites = {n: site_with(n, batch(n, **changes.get(n, {})), score_rules=rules[n]) for n in SITES}
+        sites = {n: site_with(n, batch(n, **changes.get(n, {})), policy=policy, memory=memories[n]) for n in SITES}
         return Pump(replace(plan_of(), run=f"score-{number}"), sites).join().run()
 
     assert run(1).outcome is run(2).outcome is Outcome.CONVERGED, "the same model and sites tell nothing new"
@@ -134,13 +138,17 @@ def test_an_individual_has_few_models_in_its_life() -> None:
 
 @pytest.mark.parametrize("count", [1, 6])
 def test_a_record_counts_sets_and_not_scores(count: int) -> None:
-    rules = ScoreRules(models_per_individual=count)
+    consent, plan = Consent(Policy(models_per_individual=count), Memory(), lambda: 0.0), plan_of()
+
+    def opened(*pairs: tuple[int, int]) -> None:
+        consent.open_scores(plan, "ids", np.array(pairs, dtype="<u8"))
+
     for k in range(count):
         for _ in range(2):
-            rules.open(np.array([[7, k], [8, k]], dtype="<u8"))
+            opened((7, k), (8, k))
     with pytest.raises(Refused, match="models_per_individual"):
-        rules.open(np.array([[8, 99]], dtype="<u8"))
-    rules.open(np.array([[9, 99]], dtype="<u8"))
+        opened((8, 99))
+    opened((9, 99))
 
 
 @pytest.mark.parametrize(
@@ -170,11 +178,11 @@ def test_a_trainer_does_not_score_and_a_scorer_does_not_train() -> None:
 
 def test_the_policy_has_a_key_and_is_off() -> None:
     plan, peers = plan_of(), {name: f"{i}" * 64 for i, name in enumerate(SITES)}
-    assert "scoring = false" in (Policy(peers=peers).objection(plan) or "")
-    assert "objectives" in (Policy(peers=peers, scoring=True, objectives=("additive",)).objection(plan) or "")
-    assert Policy(peers=peers, scoring=True).objection(plan) is None
-    assert "scores_of_two = false" in (Policy(peers=peers, scoring=True).objection(plan_of(least=2)) or "")
-    assert Policy(peers=peers, scoring=True, scores_of_two=True).objection(plan_of(least=2)) is None
+    assert "scoring = false" in (against(Policy(peers=peers), plan) or "")
+    assert "objectives" in (against(Policy(peers=peers, scoring=True, objectives=("additive",)), plan) or "")
+    assert against(Policy(peers=peers, scoring=True), plan) is None
+    assert "scores_of_two = false" in (against(Policy(peers=peers, scoring=True), plan_of(least=2)) or "")
+    assert against(Policy(peers=peers, scoring=True, scores_of_two=True), plan_of(least=2)) is None
 
 
 def test_a_plan_in_the_clear_or_for_strangers_is_none() -> None:

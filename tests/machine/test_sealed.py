@@ -23,7 +23,7 @@ from coreg_core.protocol.words import Words
 from coreg_sim.federation.masks import fingerprint_of, identity_of, simulated_keys
 from site_agent.identity.run_keys import AttemptSecrets, RunKeys
 from site_agent.machine.site import Site
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 PLAN = sealed(make_plan(min_sites=3))
 FIRST = 2  # the first step that carries a sum

@@ -12,6 +12,7 @@ from machine.tiny import (
     IDS,
     UNLABELLED,
     Pump,
+    allowing,
     make_plan,
     make_site,
     make_sites,
@@ -26,13 +27,14 @@ from coreg_core.agreement.views import make_view
 from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels.bases import LabelledPoints
 from coreg_core.kernels.functions import Gaussian
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Membership
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Agreement, Membership, Plan, plan_fault
-from site_agent.machine import site as site_module
+from coreg_core.protocol.plan import Plan, plan_fault
 from site_agent.machine.factoring import data_digest, factor, many_labels
 from site_agent.machine.site import Site
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 
 def proposed(site: Site, plan: Plan | None = None, attempt: int = 0) -> Any:
@@ -54,10 +56,10 @@ def cannot(threads: int) -> int:
 @pytest.mark.parametrize(
     ("site", "plan", "words"),
     [
-        (make_site("z"), make_plan(), "the plan does not list z."),
+        (make_site("z"), make_plan(), "the plan does not list z among its sites"),
         (site_with("a", replace(private_data("a"), X=np.ones((4, 2)))), make_plan(bandwidth="paper"), "bandwidth"),
         (make_site("a", pin_threads=cannot), make_plan(), "1 threads cannot be had here"),
-        (make_site("a", objection=lambda plan: "max_rounds is above mine"), make_plan(), "max_rounds is above mine"),
+        (make_site("a", policy=allowing(max_rounds=1)), make_plan(), "max_rounds = 300 is above max_rounds = 1"),
         (
             site_with("a", replace(private_data("a"), X=np.zeros((0, 2)), y=np.zeros(0))),
             make_plan(),
@@ -123,9 +125,9 @@ def test_no_more_questions_are_answered_than_an_agents_limit_over_restarts_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = sealed(make_plan(min_sites=3, max_rounds=7))
-    assert site_module.max_questions(plan) == 90, "ten attempts: seven rounds and two before"
+    assert plan.objective.most_answers(plan) == 90, "ten attempts: seven rounds and two before"
     sites = make_sites("abc")
-    monkeypatch.setattr(site_module, "max_questions", lambda plan: 6)
+    monkeypatch.setattr(Agreement, "most_answers", lambda self, plan: 6)
     pump = Pump(plan, sites).join().steps(5).kill("b").run()
     assert pump.outcome is Outcome.REFUSED
     assert "refused the plan: more than 6 questions: an agent's limit" in pump.end.reason

@@ -34,9 +34,9 @@ from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.phases import Phase
 from coordinator.machine.records import AttemptBegan, Begun, Ended, StepDone
+from coreg_core.objectives.additive import Additive
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Additive
 
 
 def test_a_run_from_its_first_event_to_its_last() -> None:

@@ -3,6 +3,7 @@
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import fields, replace
 from itertools import count
 from typing import Any
@@ -25,6 +26,8 @@ from coordinator.machine.events import (
 from coordinator.machine.phases import Phase, Timeouts
 from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Record, StepDone
 from coordinator.machine.run import Run
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Dismissed,
@@ -36,14 +39,18 @@ from coreg_core.protocol.messages import (
     ToSite,
 )
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.plan import Plan
 from coreg_sim.federation.masks import simulated_keys
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import Consent, objections, refusal
+from site_agent.consent.policy import Policy
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.alignment import IdList
 from site_agent.machine.memory import SiteResult
+from site_agent.machine.run_keys import Keys
 from site_agent.machine.scoring import Batch
-from site_agent.machine.site import Rules, Site
-from site_agent.machine.site_data import PrivateData
+from site_agent.machine.site import Site
+from site_agent.site_data import PrivateData
 
 UNLABELLED = 6
 IDS = "digest-of-the-ids"
@@ -85,9 +92,44 @@ def private_data(name: str, seed: int = 0) -> PrivateData:
 _processes = count()
 
 
-def site_with(name: str, data: PrivateData | Batch | IdList, **rules: Any) -> Site:
-    told = Rules(**({"keys": simulated_keys(name)} | rules))
-    return Site(name, data, told, "test", f"{next(_processes)}")
+def allowing(**keys: Any) -> Policy:
+    """A policy that allows what tests do, but for these keys."""
+    peers = {site: f"{ord(site):064x}" for site in "abcdefgh"}
+    least = {"rows_per_feature": 5, "noise": 0.0, "label_noise": 0.0, "least_labels": 3, "least_rows": 10}
+    allowed = {"peers": peers, "aggregation": "plaintext", "scoring": True, "scores_of_two": True, "alignment": True}
+    return Policy(**(allowed | least | keys))
+
+
+def against(policy: Policy | None, plan: Plan, data: PrivateData | None = None) -> str | None:
+    """The refusal of a plan, or None."""
+    return refusal(objections(plan, policy, data, Memory(), "ids"), policy)
+
+
+def summed_before(ids: str, sites: Iterable[str], *, may_change: bool) -> Memory:
+    """The memory of a site that was summed with these on such instances."""
+    memory = Memory()
+    memory.add({"kind": "Offer", "run": "before", "plan": "another", "ids_digest": ids, "data_digest": ""})
+    answer = {"kind": "Answer", "run": "before", "numbers": 1, "question": "respond linear"}
+    memory.add(answer | {"participants": list(sites), "may_change": may_change})
+    return memory
+
+
+_NOT_GIVEN: Any = object()
+
+
+def site_with(
+    name: str,
+    data: PrivateData | Batch | IdList,
+    policy: Policy | None = None,
+    memory: Memory | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
+    keys: Keys | None = _NOT_GIVEN,
+    pin_threads: Callable[[int], int] = lambda threads: threads,
+) -> Site:
+    consent = Consent(policy, Memory() if memory is None else memory, clock)
+    own = simulated_keys(name) if keys is _NOT_GIVEN else keys
+    token = f"{next(_processes)}"
+    return Site(name, data, consent, own, pin_threads=pin_threads, release="test", token=token)
 
 
 def make_site(name: str, seed: int = 0, **rules: Any) -> Site:
@@ -101,8 +143,10 @@ def make_sites(names: Iterable[str]) -> dict[str, Site]:
 def restarted(site: Site) -> Site:
     """The agent in another process: it has its rows and its ledger, and no key."""
     known = replace(site._remembered, answered=site._remembered.answered + site._answered)
-    rules = replace(site._rules, recall=lambda plan, ids: known)
-    return Site(site.name, site._data, rules, site.release, f"{next(_processes)}")
+    memory = copy(site._consent.memory)
+    memory.recall = lambda plan, ids_digest: known  # type: ignore[method-assign]
+    consent, token = replace(site._consent, memory=memory), f"{next(_processes)}"
+    return Site(site.name, site._data, consent, site._keys, release=site.release, token=token)
 
 
 def all_restarted(sites: Mapping[str, Site]) -> dict[str, Site]:

@@ -1,5 +1,6 @@
 """The site's identity: which of key, certificate and authority is wrong, and what to do."""
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -80,15 +81,33 @@ def test_a_missing_file_names_itself_and_the_three_steps(home: Path, name: str) 
         check_identity(home / "a")
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o700, 0o644])
+@pytest.mark.parametrize("mode", [0o604, 0o660, 0o700, 0o644, 0o620])
 def test_a_key_open_to_others_is_refused_with_the_command_that_mends_it(home: Path, mode: int) -> None:
     key = home / "a" / "site.key"
     key.chmod(mode)
     for use in (lambda: check_identity(home / "a"), lambda: enrol(home / "a", "a")):
-        with pytest.raises(Refused, match=rf"mode {mode:04o}.*chmod 600 {key}"):
+        with pytest.raises(Refused, match=rf"mode {mode:04o}.*[Rr]un `chmod 600 {key}`"):
             use()
-    key.chmod(0o400)
-    check_identity(home / "a")
+    for allowed in (0o400, 0o600, 0o440, 0o640):
+        key.chmod(allowed)
+        check_identity(home / "a")
+
+
+def test_the_mode_that_kubernetes_or_docker_gave_a_key_names_its_mend(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = home / "a" / "site.key"
+    key.chmod(0o660)
+    with pytest.raises(Refused, match="fsGroupChangePolicy: OnRootMismatch"):
+        check_identity(home / "a")
+    key.chmod(0o444)
+    with pytest.raises(Refused, match=r"mode 0444.*A secret of Docker has this mode: mount the folder"):
+        check_identity(home / "a")
+    key.chmod(0o640)
+    monkeypatch.setattr(os, "getegid", lambda: key.stat().st_gid + 1)
+    monkeypatch.setattr(os, "getgroups", list)
+    with pytest.raises(Refused, match="mode 0640"):
+        check_identity(home / "a")
 
 
 def wrong_key(home: Path) -> None:

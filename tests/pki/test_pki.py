@@ -157,7 +157,7 @@ def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:
     (authority / "coordinator.key").write_bytes((tmp_path / "other" / "coordinator.key").read_bytes())
     with pytest.raises(Refused, match="another key"):
         load_server(authority)
-    (authority / "coordinator.key").chmod(0o640)
+    (authority / "coordinator.key").chmod(0o644)
     with pytest.raises(Refused, match=r"chmod 600 .*coordinator\.key"):
         load_server(authority)
 

@@ -18,9 +18,10 @@ from coordinator.store.queue import Queue
 from coordinator.store.status import Status, store_of
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError, UsageError
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.protocol.messages import PROTOCOL_VERSION, Finished, Hello
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Alignment, Scoring
 
 RUN, NEXT = "run-1", "run-2"  # the second is the name that the configuration has made up for a new run
 OTHER = make_plan(run=NEXT, coupling=(9.0,))

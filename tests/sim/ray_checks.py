@@ -20,6 +20,9 @@ import pytest
 from coordinator.machine.events import Received, SiteJoined
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import Refused, Unreachable
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Answer,
@@ -37,7 +40,7 @@ from coreg_core.protocol.messages import (
 )
 from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Additive, Agreement, Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, closed_form, plan_for, simulate, typical_size

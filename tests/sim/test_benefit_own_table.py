@@ -50,14 +50,14 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
     day = np.datetime64("2024-01-01")
     rows = [f"{day + b},{day + b + s},{'long' if s > 14 else 'short'},{s}" for b, s in zip(begin, stay, strict=True)]
     (tmp_path / "stay.csv").write_text("in,out,band,days\n" + "\n".join(rows) + "\n")
-    both = OwnTable(str(tmp_path / "stay.csv"), "days", ("band",), ("in:days+weekday", "out"))
+    both = OwnTable(str(tmp_path / "stay.csv"), "days", ("band",), ("in=%Y-%m-%d", "out=%Y-%m-%d"))
     [leak] = both.read()[2]
     assert "a linear model of all columns predicts the target almost exactly (R² 1.000" in leak
-    assert OwnTable(str(tmp_path / "stay.csv"), "days", ("band", "out"), ("in",)).read()[2] == ()
+    assert OwnTable(str(tmp_path / "stay.csv"), "days", ("band", "out"), ("in=%Y-%m-%d",)).read()[2] == ()
     text = (tmp_path / "stay.csv").read_text().replace("days", "long", 1).splitlines()
     coded = [text[0], *(f"{line.rpartition(',')[0]},{int('long' in line)}" for line in text[1:])]
     (tmp_path / "stay.csv").write_text("\n".join(coded) + "\n")
-    [leak] = OwnTable(str(tmp_path / "stay.csv"), "long", ("out",), ("in",)).read()[2]
+    [leak] = OwnTable(str(tmp_path / "stay.csv"), "long", ("out",), ("in=%Y-%m-%d",)).read()[2]
     assert leak.startswith("column 'band' has nearly the order of the target")
     assert leak.endswith("Then add --drop band.")
 
@@ -90,7 +90,7 @@ target = "y"
 columns = ["c"]
 [sites.a]
 columns = ["ward", "since", "age"]
-dates = ["since"]
+dates = {since = "%Y-%m-%d"}
 """
 
 
@@ -169,7 +169,7 @@ def own_table(folder, **changes):
     lines = [f"p{i};2024-01-{i % 28 + 1:02};{i % 7},5;{'' if i == 3 else i % 5};{i},25;{i + 7}" for i in range(60)]
     path = folder / "own.csv"
     path.write_text("\n".join(["who;when;x;z;y;number", *lines]) + "\n")
-    return OwnTable(**{"path": str(path), "target": "y", "drop": ("who",), "dates": ("when",), **changes})
+    return OwnTable(**{"path": str(path), "target": "y", "drop": ("who",), "dates": ("when=%Y-%m-%d",), **changes})
 
 
 def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
@@ -178,9 +178,9 @@ def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
     assert by_width == [1, 1, 1, 2], "x, number, the day; z and whether it is empty"
     assert_allclose(np.corrcoef(table.y, np.arange(60))[0, 1], 1.0, atol=1e-3)
     assert warnings[0] == (
-        "60 rows with a target; features from the columns when (days), x, z, number; with an indicator of missing values: z"
+        "60 rows with a target; features from the columns when, x, z, number; with an indicator of missing values: z"
     )
-    assert [sentence for sentence in warnings[1:] if "number" in sentence] == [
+    assert [sentence for sentence in warnings[1:] if "'number'" in sentence] == [
         "column 'number' has a different whole number in every row. Add --drop number if it is an id.",
     ]
     assert [sentence for sentence in leaks if "number" in sentence] == [

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from coreg_core.protocol.plan import Agreement, Iteration
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration
 from coreg_sim.cli.compare import rounds_to
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import closed_form, factored, plan_for, simulate

@@ -19,7 +19,7 @@ from coordinator.transports.in_process import InProcess
 from coreg_core.agreement.closed_form import closed_form_of, consensus_closed_form, pairwise_sum
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.errors import Unreachable, UsageError
-from coreg_core.protocol.plan import Agreement
+from coreg_core.objectives.agreement import Agreement
 from coreg_sim.cli.app import app
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, factored, plan_for, simulate, simulated_site

@@ -11,9 +11,10 @@ import pytest
 from coordinator.transports.in_process import InProcess
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import Refused
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Iteration
 from coreg_core.protocol.messages import Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Agreement, Iteration
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, SharedFold, plan_for, simulate, simulated_site, typical_size
 

@@ -11,7 +11,7 @@ from coreg_core.additive.exchange import _two_digits
 from coreg_core.additive.features import SiteRows
 from coreg_core.errors import UsageError
 from coreg_core.estimators.additive_training import train
-from coreg_core.protocol.plan import Additive
+from coreg_core.objectives.additive import Additive
 from coreg_core.secure import cross_products
 from coreg_sim.cli.app import app
 from coreg_sim.federation.problems import generated

@@ -99,7 +99,7 @@ def test_the_other_commands_take_a_views_file_too(tmp_path, command):
     assert told.get("rounds") or told["closed_form"]
 
 
-DATED = ["--labelled", "20", "--dates", "when", "--objective", "agreement", "--tolerance", "1e-6", "--json"]
+DATED = ["--labelled", "20", "--dates", "when=%Y-%m-%d", "--objective", "agreement", "--tolerance", "1e-6", "--json"]
 
 
 def test_dates_become_features(tmp_path):
@@ -112,5 +112,5 @@ def test_dates_become_features(tmp_path):
     result = CliRunner().invoke(app, ["run", *map(str, named), *DATED])
     assert result.exit_code == 0, result.output
     assert min(json.loads(result.stdout.splitlines()[-1])["rmse_sites_alone"]) < 3.5  # of years; their spread is 5.8
-    wrong = CliRunner().invoke(app, ["run", *map(str, named), "--dates", "wen"])
+    wrong = CliRunner().invoke(app, ["run", *map(str, named), "--dates", "wen=%Y-%m-%d"])
     assert "no column 'wen' (to be read as dates)" in str(wrong.exception)

@@ -27,16 +27,15 @@ from coreg_core.protocol.messages import PROTOCOL_VERSION, Hello
 from coreg_core.protocol.notice import Notice
 from coreg_core.protocol.plan import Plan
 from coreg_wire import clock
-from site_agent.data.data_sets import DataSets
+from site_agent.consent.policy import Policy
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import Prepared, prepare
+from site_agent.data.prepare import DataSets, Prepared, prepare
 from site_agent.identity.identity import Identity, check_identity
 from site_agent.identity.peers import run_keys
 from site_agent.ledger import HeadSigner, Ledger
 from site_agent.machine.agent import Agent
 from site_agent.models.file import load_model
 from site_agent.models.store import MANIFEST, ModelStore
-from site_agent.policy.policy import Policy
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.reload import ReloadingIdentity
 from site_agent.service.state_dir import Decision, StateDir

@@ -9,24 +9,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import MOST_COLUMNS, Agreement, Form, LabelUnits, PlanKernel
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import Aggregation, DropoutPolicy, Iteration, Membership, Privacy
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.messages import FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import (
-    MOST_COLUMNS,
-    Additive,
-    Aggregation,
-    Agreement,
-    DropoutPolicy,
-    Form,
-    Iteration,
-    LabelUnits,
-    Membership,
-    Plan,
-    PlanKernel,
-    Privacy,
-    Scoring,
-)
+from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import (
     PIECE_BYTES,

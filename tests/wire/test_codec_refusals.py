@@ -7,14 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire.frames import Made, from_site, from_site_frames, of_coordinator, of_site, to_site, to_site_frames
 
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Membership
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.messages import FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import (
-    Agreement,
-    Membership,
-    Plan,
-)
+from coreg_core.protocol.plan import Plan
 from coreg_wire.transport.fields import MAX_TEXT, ProtocolError, fill
 from coreg_wire.v1 import federation_pb2 as pb
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from federation import FEATURES, SHARED, SITES, VICTIM, data_of, member_operator, plan_of, site_of, watched
 
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 
 def with_a_binary_column(data: PrivateData) -> PrivateData:

@@ -12,7 +12,7 @@ import numpy as np
 from training import Rows, left_out, read, rows_of, train
 
 from coreg_core.additive.exchange import SiteExchange
-from site_agent.machine.row_sets import InMemory
+from site_agent.consent.memory import Memory
 
 
 def without(rows: Rows, k: int, drawn: bytes = b"") -> Rows:
@@ -48,7 +48,7 @@ def labels(rows: Rows, k: int) -> float:
 
 def refused(rows: Rows, k: int) -> str:
     """What sites with a record say to the second training."""
-    records = {name: InMemory() for name in rows}
+    records = {name: Memory() for name in rows}
     train(rows, 0.0, 0.0, "run-1", records)
     return train(without(rows, k), 0.0, 0.0, "run-2", records)[0].reason
 

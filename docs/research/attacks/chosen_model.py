@@ -15,7 +15,7 @@ from training import rows_of, train
 from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
 from coreg_core.masking.fixed_point import WORD
 from coreg_core.secure import cross_products as cross
-from site_agent.machine.row_sets import InMemory
+from site_agent.consent.memory import Memory
 
 FEATURE, SIZE = 3, 10.0  # of the last site; deviations of its part of the score, in those of the labels
 
@@ -50,7 +50,7 @@ def correlation(made: list[SiteExchange], received: Any) -> float:
     return float(np.corrcoef(received, made[-1]._common[made[0]._mine, FEATURE])[0, 1] ** 2)
 
 
-def received_in(rows: Any, run: str, records: dict[str, InMemory]) -> tuple[list[SiteExchange], Any]:
+def received_in(rows: Any, run: str, records: dict[str, Memory]) -> tuple[list[SiteExchange], Any]:
     """A session with the default noise, and the others' parts of the score at the liar's labelled individuals."""
     kept: list[Any] = []
     finish = SiteExchange.finish
@@ -67,7 +67,7 @@ def received_in(rows: Any, run: str, records: dict[str, InMemory]) -> tuple[list
 def attack() -> dict[str, Any]:
     """R² with an honest model, and with the chosen one; all sites keep their rules."""
     rows = rows_of(labelled=100)
-    records = {name: InMemory() for name in rows}
+    records = {name: Memory() for name in rows}
     honest, parts = received_in(rows, "run-1", records)
     with patch.object(SiteExchange, "add", lie(honest[0])):
         chosen, told = received_in(rows, "run-2", records)

@@ -38,11 +38,14 @@ from federation import (
 )
 from scipy.spatial.distance import pdist
 
-from coreg_core.protocol.plan import Agreement, Plan
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.protocol.plan import Plan
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import Consent
+from site_agent.consent.own_rows import BANDWIDTH_MIN, RIDGE_MAX, RIDGE_MIN
+from site_agent.consent.policy import Policy
 from site_agent.machine.agreement import AgreementJob
-from site_agent.machine.site_data import PrivateData
-from site_agent.policy.policy import Policy
-from site_agent.policy.units import BANDWIDTH_MIN, RIDGE_MAX, RIDGE_MIN
+from site_agent.site_data import PrivateData
 
 UNLIMITED = partial(AgreementJob, label_share_max=1.0)
 PEERS = {name: f"{i:064x}" for i, name in enumerate(SITES)}
@@ -74,10 +77,7 @@ def attacked(plan: Plan, policy: Policy | None) -> Seen:
     """The plan, proposed to every site; ``policy`` is None for sites without restrictions."""
     sites = {}
     for name in SITES:
-        data, rules = among_the_shared(name), dict[str, Any]()
-        if policy is not None:
-            rules = {"objection": partial(policy.objection, data=data)}
-        sites[name] = site_of(name, data, **rules)
+        sites[name] = site_of(name, among_the_shared(name), Consent(policy, Memory(), lambda: 0.0))
     with patch("site_agent.machine.site.AgreementJob", AgreementJob if policy else UNLIMITED):
         seen = watched(plan, sites)
     if VICTIM in seen.refused:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from training import Rows, read, rows_of, train
 
-from site_agent.machine.row_sets import InMemory
+from site_agent.consent.memory import Memory
 
 OWNER, INDIVIDUALS = 2, (130, 150, 170)  # c, of which a claims one at a time
 
@@ -37,7 +37,7 @@ def features(rows: Rows, noise: float) -> float:
 
 def attack() -> dict[str, Any]:
     """R² by the noise on entries, and the end of a session of b and c with a record."""
-    rows, records = rows_of(labelled=60), {name: InMemory() for name in ("b", "c")}
+    rows, records = rows_of(labelled=60), {name: Memory() for name in ("b", "c")}
     train(rows, 0.01, 0.5, "run-1", records)
     second, _ = train(claiming(rows, INDIVIDUALS[0]), 0.01, 0.5, "run-2", records)
     return {"exact": features(rows, 0.0), "default": features(rows, 0.01), "second training": second.reason}

@@ -8,26 +8,26 @@ from typing import Any
 
 from federation import COUPLING, SITES, member_operator, off, plan_of, site_of, truth, watched
 
-from site_agent.machine.differencing import SummedWith
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import Consent
+from site_agent.consent.policy import Policy
 
 
 def second_sum(*, consent: bool) -> dict[str, Any]:
     """ΣR with d and without, at one weight, and their difference; or the refusal of a site."""
-    summed: dict[str, set[Any]] = {name: set() for name in SITES}
-    found = []
+    memories, found = {name: Memory() for name in SITES}, []
+    policy = Policy(membership_changes=consent, peers={name: f"{i:064x}" for i, name in enumerate(SITES)})
     # λ so that 2λM, with M = 3, is the weight that 2λM was with M = 4.
     for run, sites, coupling in (("run-1", SITES, COUPLING), ("run-2", SITES[:3], COUPLING * 4 / 3)):
         plan = plan_of("secure", sites, run=run, coupling=(coupling,), membership_changes=consent)
-
-        def ledger(name: str) -> Any:
-            return lambda _ids: frozenset(summed[name])
-
-        held = {name: site_of(name, summed_with=ledger(name), membership_changes=consent) for name in sites}
+        held = {name: site_of(name, consent=Consent(policy, memories[name], lambda: 0.0)) for name in sites}
         seen = watched(plan, held)
         if not seen.rounds:
             return {"refused": seen.reason}
         for name in held:
-            summed[name].add(SummedWith(frozenset(sites), consent))
+            memories[name].add({"kind": "Offer", "run": run, "plan": plan.digest, "ids_digest": "ids"})
+            answered = {"kind": "Answer", "run": run, "numbers": 1, "participants": sites, "may_change": consent}
+            memories[name].add(answered)
         found.append(member_operator(seen))
     return {"off": off(found[0] - found[1], truth("d", plan_of("secure")))}
 

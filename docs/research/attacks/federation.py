@@ -19,14 +19,18 @@ from coordinator.driver import NullSink, drive  # noqa: E402
 from coordinator.machine.federation import begin  # noqa: E402
 from coordinator.machine.phases import Timeouts  # noqa: E402
 from coordinator.transports.in_process import InProcess  # noqa: E402
-from coreg_core.computation.rounds import Round  # noqa: E402
+from coreg_core.computation.question import Question  # noqa: E402
 from coreg_core.masking.words import opened  # noqa: E402
+from coreg_core.objectives.agreement import Agreement, Form  # noqa: E402
+from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy  # noqa: E402
 from coreg_core.protocol.messages import Answer, FromSite, PlanRefused, ToSite  # noqa: E402
-from coreg_core.protocol.plan import Aggregation, Agreement, Form, Iteration, Membership, Plan, Privacy  # noqa: E402
+from coreg_core.protocol.plan import Plan  # noqa: E402
 from coreg_sim.federation.masks import simulated_keys  # noqa: E402
+from site_agent.consent.objections import Consent  # noqa: E402
 from site_agent.machine.job import Heard, Job  # noqa: E402
-from site_agent.machine.site import Rules, Site  # noqa: E402
-from site_agent.machine.site_data import PrivateData  # noqa: E402
+from site_agent.machine.run_keys import Keys  # noqa: E402
+from site_agent.machine.site import Site  # noqa: E402
+from site_agent.site_data import PrivateData  # noqa: E402
 
 SITES = ("a", "b", "c", "d")
 LABELLED, SHARED, FEATURES, COUPLING = 5, 24, 2, 0.5
@@ -56,9 +60,12 @@ def data_of(name: str) -> PrivateData:
     return PrivateData(X, y - y.mean(), Z, "ids", salt=name.encode(), ids=ids)
 
 
-def site_of(name: str, data: PrivateData | None = None, **rules: Any) -> Site:
+def site_of(
+    name: str, data: PrivateData | None = None, consent: Consent | None = None, keys: Keys | None = None
+) -> Site:
     """A site as its operator starts it."""
-    return Site(name, data_of(name) if data is None else data, Rules(**({"keys": simulated_keys(name)} | rules)))
+    own = data_of(name) if data is None else data
+    return Site(name, own, consent or Consent.simulated(), keys or simulated_keys(name))
 
 
 @dataclass
@@ -68,7 +75,7 @@ class Seen:
     reason: str = ""
     refused: dict[str, str] = field(default_factory=dict)
     answers: dict[str, list[Answer]] = field(default_factory=dict)
-    rounds: list[tuple[Round, Any]] = field(default_factory=list)
+    rounds: list[tuple[Question, Any]] = field(default_factory=list)
 
     def words(self, number: int) -> dict[str, Any]:
         """Each site's answer to that question as the coordinator receives it, read as numbers."""
@@ -115,7 +122,7 @@ def overhear(job: Job, seen: Seen) -> None:
     """Keep the sums that this member opens."""
     hear = job.hear
 
-    def heard(asked: Round, told: Heard, chain: bytes) -> Round | None:
+    def heard(asked: Question, told: Heard, chain: bytes) -> Question | None:
         total = (
             None if told.total is None or not asked.exponents else opened(asked.layout, told.total, asked.exponents)[0]
         )
@@ -134,11 +141,11 @@ def operator(directions: Any, answers: Any) -> Any:
 def linear(seen: Seen, column: int = 0) -> tuple[list[int], Any]:
     """Rounds that asked for a linear answer, and their targets (m, r)."""
     numbers = [i for i, (asked, _) in enumerate(seen.rounds) if _is_linear(asked)]
-    return numbers, np.stack([seen.rounds[i][0].question.targets[:, column] for i in numbers], axis=1)
+    return numbers, np.stack([seen.rounds[i][0].targets[:, column] for i in numbers], axis=1)
 
 
-def _is_linear(asked: Round) -> bool:
-    return asked.question.part == "linear" and bool(asked.question.targets.size)
+def _is_linear(asked: Question) -> bool:
+    return asked.part == "linear" and bool(asked.targets.size)
 
 
 def member_operator(seen: Seen, column: int = 0) -> Any:

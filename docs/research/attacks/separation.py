@@ -78,7 +78,7 @@ def alternative() -> dict[str, float]:
     K = np.random.default_rng(0).normal(size=(rank, rank))
     Q = U @ expm(0.2 * (K - K.T)) @ U.T
     others = [root @ Q @ (unroot @ R @ unroot) @ Q.T @ root for R in own]
-    b = next(total[:, 0] for asked, total in seen.rounds if asked.question.part == "affine")
+    b = next(total[:, 0] for asked, total in seen.rounds if asked.part == "affine")
     numbers, P = linear(seen)
     sums = np.stack([seen.rounds[i][1][:, 0] for i in numbers], axis=1)
     means = [R @ np.linalg.pinv(sum(others), rcond=1e-10) @ b for R in others]

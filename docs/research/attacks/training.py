@@ -11,11 +11,14 @@ import numpy as np
 from federation import Seen, site_of, watched
 
 from coreg_core.additive.exchange import SiteExchange
-from coreg_core.protocol.plan import Additive, Iteration, Membership, Plan, Privacy
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.setting import Iteration, Membership, Privacy
+from coreg_core.protocol.plan import Plan
 from coreg_core.secure import cross_products as cross
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import Consent
 from site_agent.machine.additive import AdditiveJob
-from site_agent.machine.row_sets import InMemory, RowRules
-from site_agent.machine.site_data import PrivateData
+from site_agent.site_data import PrivateData
 
 cross.SECRET_ROWS, cross.RANDOM_ROWS = 64, 320
 
@@ -36,7 +39,7 @@ def rows_of(sites: int = 3, labelled: int = 50, unlabelled: int = 0, seed: int =
 
 
 def train(
-    rows: Rows, noise: float, label_noise: float, run: str = "run-1", records: Mapping[str, InMemory] | None = None
+    rows: Rows, noise: float, label_noise: float, run: str = "run-1", records: Mapping[str, Memory] | None = None
 ) -> tuple[Seen, list[SiteExchange]]:
     """A session; ``records``: the row sets that these sites remember. The exchanges are empty if a site refused."""
     plan = Plan(
@@ -47,8 +50,8 @@ def train(
         Iteration(),
         Privacy(),
     )
-    rules = {name: {"row_rules": RowRules(record)} for name, record in (records or {}).items()}
-    sites = {name: site_of(name, data, **rules.get(name, {})) for name, data in rows.items()}
+    consents = {name: Consent(None, memory, lambda: 0.0) for name, memory in (records or {}).items()}
+    sites = {name: site_of(name, data, consents.get(name)) for name, data in rows.items()}
     seen = watched(plan, sites)
     ended = [site for site in sites.values() if site.result is not None and site.result.additive is not None]
     return seen, [site._job.exchange for site in ended if isinstance(site._job, AdditiveJob)]

@@ -9,9 +9,11 @@ from typing import Any
 from federation import SITES, off, plan_of, site_of, watched
 
 from coreg_core.computation.agreement import AgreementComputation
-from coreg_core.protocol.plan import Iteration
+from coreg_core.objectives.setting import Iteration
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import objections, refusal
+from site_agent.consent.policy import Policy
 from site_agent.machine.sums import Sums
-from site_agent.policy.policy import Policy
 
 
 def read_by_a(n_sites: int) -> float:
@@ -36,7 +38,11 @@ def attack() -> dict[str, Any]:
     three = Policy(min_sites=3, peers={name: f"{i:064x}" for i, name in enumerate(SITES)})
     plan = plan_of("secure", SITES[:2])
     plan = replace(plan, membership=replace(plan.membership, min_sites=2))
-    return {"two": read_by_a(2), "three": read_by_a(3), "refused": three.objection(plan) or ""}
+    return {
+        "two": read_by_a(2),
+        "three": read_by_a(3),
+        "refused": refusal(objections(plan, three, None, Memory(), "ids")) or "",
+    }
 
 
 if __name__ == "__main__":

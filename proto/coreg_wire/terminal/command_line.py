@@ -4,6 +4,7 @@ docs/reference/exit-codes.md lists the codes.
 """
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -39,6 +40,9 @@ def run(app: typer.Typer, program: str) -> int:
     """Run a command line and return its exit code."""
     # Typer turns KeyboardInterrupt into exit code 1; ours is 130, so SIGINT raises an exception of our own.
     signal.signal(signal.SIGINT, _interrupt)
+    for stream in (sys.stdout, sys.stderr):  # a terminal of cp1252 has no λ
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     if sys.argv[1:] and sys.argv[-1] == "--version" and len(sys.argv) <= 3:  # after a command's name too
         sys.stdout.write(f"{program} {release() or '(not installed)'}\n")
         return 0

@@ -11,6 +11,8 @@ def check_free(listen: str) -> None:
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit() or int(port) == 0:
         return
+    if ":" in host and not host.startswith("["):
+        raise UsageError(f"cannot listen on {listen}: write an IPv6 address in brackets, as in [{host}]:{port}.")
     if int(port) > 65535:
         raise UsageError(f"cannot listen on {listen}: a port is at most 65535.")
     try:

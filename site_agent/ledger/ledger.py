@@ -1,14 +1,13 @@
 """The ledger's writer: one process, one line at a time, synced to disk before its message leaves.
 
 Opening the ledger verifies its chain: the agent's memory is read from these lines, so a changed ledger is refused.
-`entries.py` defines the lines, and `replay.py` the memory.
+`entries.py` defines the lines, and `site_agent.consent.memory` what is remembered of them.
 """
 
 import contextlib
 import datetime as dt
 import hashlib
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,21 +16,40 @@ from typing import Any
 from coreg_core.errors import StorageError
 from coreg_core.protocol.messages import Countersigned, Fetched, FromSite, LedgerHead, Offer
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import AppendFile, Disk
 from coreg_wire.files.locks import exclusive
-from site_agent.ledger.entries import Disclosed, countersigned, entry_for
-from site_agent.ledger.files import read_lines
-from site_agent.ledger.replay import remember
-from site_agent.ledger.row_sets import RowSetFiles
-from site_agent.ledger.scored import ScoredFile
-from site_agent.ledger.signing import HeadSigner
-from site_agent.machine.differencing import Promises, SummedWith
-from site_agent.machine.memory import Remembered, Told
+from coreg_wire.identity.checkpoints import coordinator_fault, said_by_site
+from coreg_wire.identity.names import load_certificates
+from coreg_wire.identity.signatures import private_key, sign, to_hex
+from site_agent.consent.memory import Memory
+from site_agent.identity.identity import Identity
+from site_agent.ledger.entries import Disclosed, countersigned, entry_for, read_lines, remember
+from site_agent.machine.memory import Told
 
 MAX_AWAITED = 256  # heads that can wait for a countersignature
 IN_USE = "another agent of this site is running in this folder and writes it. Keep that agent, or end it first."
+
+
+class HeadSigner:
+    """Signs heads with the key of the site's certificate, and checks countersignatures. Certificates are renewed."""
+
+    def __init__(self, identity: Identity):
+        self.site = identity.name
+        self.certificate = to_hex(load_certificates(identity.certificate_pem, "site.pem")[0])
+        self._private = private_key(identity.key_pem)
+        self._authorities = load_certificates(identity.ca_pem, "ca.pem")
+
+    def __repr__(self) -> str:
+        return f"HeadSigner({self.site!r})"
+
+    def sign(self, run: str, head: LedgerHead) -> str:
+        """The site's signature on the head, in hexadecimal."""
+        return sign(self._private, said_by_site(self.site, run, head))
+
+    def fault(self, signature: str, receipt: Countersigned) -> str | None:
+        """Why the receipt is not a valid countersignature of this signature, or None."""
+        return coordinator_fault(self.site, signature, receipt, self._authorities)
 
 
 class Ledger:
@@ -62,13 +80,10 @@ class Ledger:
     ):
         self.path, self.signer, self.new = path, signer, not path.exists()
         self._disk, self._now, self.torn = disk or Disk(), now, 0
-        self._lock = threading.Lock()  # several runs write to one chain
+        self.memory = Memory(self._write)
+        self._lock = self.memory.lock  # several runs write to one chain
         self.sent: dict[str, Disclosed] = {}
         self.label_bearing = Disclosed(0, 0)  # vectors that depend on labels
-        self.row_sets = RowSetFiles(path.with_suffix(".rows"), disk)
-        self.scored = ScoredFile(path.with_suffix(".scored"), disk)
-        self.promises = Promises()  # sets of sites reserved by open runs of this process
-        self._known_as: dict[str, str] = {}
         self._signed: dict[str, Fetched] = {}  # sent heads without a countersignature, by run
         self._failed = ""  # the reason of a failed write: how much of its line is on the disk is not known
         self._held = contextlib.ExitStack()
@@ -84,7 +99,7 @@ class Ledger:
 
     def _opened(self) -> AppendFile:
         """Verify the chain, load the memory from the lines, and open the file."""
-        self._memory, last = remember(self.path)
+        last = remember(self.path, self.memory)
         self._previous, self._lines = last.sha256, last.number
         file = self._disk.append_to(self.path)
         self.torn = self.path.stat().st_size - last.end
@@ -120,12 +135,12 @@ class Ledger:
                 self._signed[message.run] = message
                 if len(self._signed) > MAX_AWAITED:
                     del self._signed[next(iter(self._signed))]
-            elif isinstance(message, Offer) and message.ids_digest in self._known_as:
-                beside = {"instances": self._known_as[message.ids_digest]}
+            elif isinstance(message, Offer) and (instances := self.memory.name_of(message.ids_digest)) is not None:
+                beside = {"instances": instances}
             if outcome is not None:
                 beside["outcome"] = outcome.name
             entry = entry_for(message, told) | beside
-            self._write(entry)
+            self.memory.note(entry)
             self._count(type(message).__name__, entry)
             return message
 
@@ -176,7 +191,7 @@ class Ledger:
                 return (
                     f"the coordinator's countersignature for run {receipt.run} is not valid and was not kept: {fault}"
                 )
-            self._write(countersigned(receipt))
+            self.memory.note(countersigned(receipt))
             return None
 
     def _write(self, entry: dict[str, Any]) -> None:
@@ -190,7 +205,6 @@ class Ledger:
         if self._failed:  # a line of another run after a half one would break the chain
             raise StorageError(f"{self.path}: the ledger cannot be written ({self._failed}); nothing was sent.")
         self._previous, self._lines = hashlib.sha256(line).hexdigest(), self._lines + 1
-        self._memory.add(entry)
 
     def _count(self, kind: str, entry: dict[str, Any]) -> None:
         before, numbers = self.sent.get(kind, Disclosed(0, 0)), int(entry.get("numbers", 0))
@@ -198,29 +212,6 @@ class Ledger:
         if entry.get("labels") == "in the vectors":
             before = self.label_bearing
             self.label_bearing = Disclosed(before.messages + 1, before.numbers + numbers)
-
-    # --- memory ---------------------------------------------------------------------------------------------------
-
-    def recall(self, plan: Plan, ids_digest: str) -> Remembered:
-        """The records of this plan on the instances of that digest."""
-        with self._lock:
-            return self._memory.recall(plan, self._name(ids_digest))
-
-    def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
-        """Every set of sites that an answer on these instances was summed with, in any run of any plan."""
-        with self._lock:
-            return self._memory.summed_with(self._name(ids_digest))
-
-    def know_as(self, ids_digest: str, instances: str) -> None:
-        """Register the site's own name of the instances of a digest.
-
-        The digest that leaves the site changes with `ids_secret`, but earlier disclosures of the instances stay known.
-        """
-        with self._lock:
-            self._known_as[ids_digest] = instances
-
-    def _name(self, ids_digest: str) -> str:
-        return self._known_as.get(ids_digest, ids_digest)
 
     def close(self) -> None:
         """Close the file and release the lock."""

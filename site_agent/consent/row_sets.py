@@ -7,17 +7,13 @@ site's statement whether it has one. docs/concepts/threat-model.md has what the 
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from threading import RLock
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import UInt64
 
-from coreg_core.errors import Refused
-from site_agent.machine.site_data import keyed
+from site_agent.site_data import keyed
 
 Keys = UInt64[np.ndarray, " n"]
 
@@ -60,80 +56,6 @@ def row_set(secret: bytes, names: Sequence[bytes], labels: Mapping[int, float], 
     both = [np.frombuffer(b"".join(each), dtype="<u8") for each in (individuals, rows)]
     order = np.argsort(both[0], kind="stable")
     return RowSet(both[0][order], both[1][order])
-
-
-class RowSets(Protocol):
-    """This site's record of opened sets, over all runs. Hold ``lock`` from reading to adding."""
-
-    @property
-    def lock(self) -> AbstractContextManager[object]: ...
-
-    def earlier(self) -> list[RowSet]: ...
-
-    def keep(self, opened: RowSet, run: str) -> None:
-        """Record an opening before the answer leaves; an earlier record of the set is replaced."""
-        ...
-
-
-class InMemory:
-    """Of a simulation."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, RowSet] = {}
-        self.lock = RLock()
-
-    def earlier(self) -> list[RowSet]:
-        return list(self._kept.values())
-
-    def keep(self, opened: RowSet, run: str) -> None:  # noqa: ARG002
-        self._kept[opened.digest] = opened
-
-
-@dataclass(frozen=True, eq=False)
-class RowRules:
-    """The rules with this site's record and the limit of its policy. ``may_change``: plan and policy have membership_changes.
-
-    ``clock`` gives seconds.
-    """
-
-    record: RowSets = field(default_factory=InMemory)
-    openings: int = 3
-    may_change: bool = False
-    clock: Callable[[], float] = lambda: 0.0
-
-    def require(self, now: RowSet, rows_per_feature: int, counted: int) -> None:
-        """Before this site's message of cross products; ``counted`` labelled individuals are used.
-
-        Raises
-        ------
-        Refused
-            too few rows differ from an earlier set, or earlier trainings used these rows up.
-        """
-        earlier = self.record.earlier()
-        fault = None if self.may_change else changed_rows(now, earlier, rows_per_feature)
-        fault = fault or over_budget(now, earlier, rows_per_feature, counted)
-        if fault is not None:
-            raise Refused(fault)
-
-    def open(self, opened: RowSet, run: str, rows_per_feature: int, counted: int) -> None:
-        """Record another opening, before the answer that opens the sums.
-
-        Raises
-        ------
-        Refused
-            this set had as many openings as the policy allows, or a run beside this one opened another set since `require`.
-        """
-        with self.record.lock:
-            self.require(opened, rows_per_feature, counted)
-            before = next((known.openings for known in self.record.earlier() if known.digest == opened.digest), 0)
-            if before < self.openings:
-                self.record.keep(replace(opened, openings=before + 1), run)
-                return
-        raise Refused(
-            f"sums of these labelled rows were opened {before} times, and openings = {self.openings} in this site's policy: "
-            "more would average out the noise. The model of an earlier run stays. New labels allow another training, or "
-            "this site can raise openings."
-        )
 
 
 def changed_rows(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int) -> str | None:

@@ -1,0 +1,100 @@
+"""One step of a run: the question to every site, and the shape of the answers. All sites derive the same one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.agreement.objective import Column
+from coreg_core.agreement.views import Part
+from coreg_core.masking.words import Layout
+from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.sums import norms
+from coreg_core.objectives.setting import Kind
+from coreg_core.protocol.plan import OBJECTIVES
+
+KINDS: Mapping[str, Kind] = {
+    kind: told for objective in OBJECTIVES.values() for kind, told in objective.questions.items()
+}
+NOTHING: Arr = np.zeros((0, 0))
+SLACK = 1e-6  # relative: far above the rounding of an honest answer
+SOME_SITE = "the sum of the answers {}: some site sends false answers, and a sum does not show which one."
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What one site tells beside the sum: words for all, bytes for all members, bytes for each other site (by position)."""
+
+    shown: int = 0
+    to_all: int | None = None
+    to_each: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A question of a kind in `KINDS`.
+
+    Parameters
+    ----------
+    layout, exponents
+        of the words that are added.
+    answering
+        positions of the sites that answer, in site order.
+    columns, targets, norms
+        of the agreement: respond(targets, μ), a column for each coupling. Sites whose targets differ have other ``norms``, and
+        masks that do not cancel.
+    place
+        of an alignment: what of which list.
+    lengths
+        of each site, beyond the sum.
+    """
+
+    kind: str
+    layout: Layout
+    exponents: tuple[int, ...]
+    answering: tuple[int, ...]
+    lengths: tuple[Lengths, ...] = ()
+    columns: tuple[Column, ...] = ()
+    targets: Float64[Arr, "m k"] = field(default_factory=lambda: NOTHING)
+    norms: tuple[float, ...] = ()
+    place: tuple[int, ...] = ()
+
+    @property
+    def part(self) -> Part:
+        """The part of respond: "affine", or "linear" without labels."""
+        return "affine" if self.kind == "respond affine" else "linear"
+
+    @property
+    def phase(self) -> str:
+        return KINDS[self.kind].phase
+
+    @property
+    def words(self) -> bytes:
+        """Everything except long vectors, in canonical form."""
+        about = [
+            self.kind,
+            [asdict(column) for column in self.columns],
+            list(self.place),
+            list(self.norms),
+            [self.layout.rows, self.layout.columns, self.layout.scalars],
+            list(self.exponents),
+            list(self.answering),
+            [[each.shown, each.to_all, sorted(each.to_each.items())] for each in self.lengths],
+        ]
+        return json.dumps(about, separators=(",", ":"), default=float.hex).encode()
+
+
+def scalar_fault(scalars: Sequence[float]) -> str | None:
+    """The reason why honest sites cannot give these sizes and counts; None if they can."""
+    if not np.isfinite(scalars).all():
+        return "has a scalar that is not finite"
+    return None if all(x >= 0.0 for x in scalars) else "has a size below zero"
+
+
+def norm_fault(targets: Float64[Arr, "m k"], total: Float64[Arr, "m k"], gain: float) -> str | None:
+    """The reason why ``total`` is no sum of linear answers to these columns, of at most ``gain`` times their norms in all."""
+    if (norms(total) <= gain * (1.0 + SLACK) * norms(targets)).all():  # a NaN is not
+        return None
+    return "is longer than the question allows"

@@ -1,0 +1,118 @@
+"""Additive: the sites' functions add up, and a few exchanges of second moments train them in closed form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from annotated_types import Ge, Le
+
+from coreg_core.objectives.setting import Kind, Needs, Setting
+
+Kernel: TypeAlias = Literal["gaussian", "linear"]
+Task: TypeAlias = Literal["regression", "classification"]
+MOST_SITES = 38  # so that each can have five features (`coreg_core.secure.cross_products`)
+_RUNS = 100  # attempts at a plan on one data set, over all its runs
+
+
+@dataclass(frozen=True)
+class Additive:
+    """Sites learn parts that add up, each of its own columns, from one exchange of second moments.
+
+    Parameters
+    ----------
+    kernel
+        of each site's features: "gaussian", or "linear" for the columns themselves.
+    task
+        "regression", or "classification": labels are 0 and 1 at every site, and models state probabilities. The training is the
+        same, least squares on the labels.
+    rows_per_feature
+        labelled rows for each feature of a site; a site has at most 30.
+    noise
+        deviation of the noise on opened entries, for features whose largest row norm is 1.
+    label_noise
+        deviation of the noise on disclosed labels, in left-out errors of the site's local model (root mean square).
+    least_labels, least_rows
+        fewest labels of a site that sends any, and of all sites together. Training in memory has no such limit.
+    """
+
+    kernel: Kernel = "gaussian"
+    task: Task = "regression"
+    rows_per_feature: Annotated[int, Ge(5), Le(1000)] = 10
+    noise: Annotated[float, Ge(0), Le(1)] = 0.01
+    label_noise: Annotated[float, Ge(0), Le(10)] = 0.5
+    least_labels: Annotated[int, Ge(3), Le(100_000)] = 20
+    least_rows: Annotated[int, Ge(10), Le(100_000)] = 150
+
+    name: ClassVar[str] = "additive"
+    needs: ClassVar[Needs] = "rows"
+    attempts: ClassVar[int] = 3  # each opens other sums over the same rows
+    one_set: ClassVar[bool] = True
+    usual: ClassVar[str] = "4, or 5 with private rows"
+    questions: ClassVar[Mapping[str, Kind]] = {
+        "summary": Kind(
+            "labelled individuals",
+            "which shared individuals this site has a label of, level and deviation of its noisy labels, the largest row norm of "
+            "its features, and the number of its private rows",
+            "in the scalars",
+        ),
+        "announce": Kind("cross products", "this site's message of cross products: alone it discloses nothing"),
+        "sums": Kind(
+            "second moments",
+            "this site's words of the second moments of all sites' features and labels, with noise, and a share of such moments "
+            "for each other site alone",
+            "in the vectors",
+        ),
+        "private": Kind(
+            "private rows",
+            "sums over this site's private labelled rows with features of all sites, partly predicted, with noise",
+            "in the vectors",
+        ),
+        "parts": Kind(
+            "verdicts",
+            "this site's part of the score, with noise, at each other site's labelled shared individuals, for that site alone",
+            "in the vectors",
+        ),
+    }
+
+    def fault(self, plan: Setting) -> str | None:
+        """See `Statement.fault`."""
+        if not plan.masked:
+            return 'aggregation="plaintext": an additive training needs sealed sums.'
+        if len(plan.sites) > MOST_SITES:
+            most = f"an additive training has at most {MOST_SITES}. More sites can agree (agreement)."
+            return f"{len(plan.sites)} sites: {most}"
+        return None
+
+    def most_numbers(self, shared: int) -> int:
+        """B of a site, of at most 60 columns, and H; ciphertexts are below a tenth of that."""
+        return (shared + 16_384) * 64 + 3328 * 64
+
+    def most_answers(self, plan: Setting) -> int:  # noqa: ARG002
+        """See `Statement.most_answers`."""
+        return _RUNS * len(self.questions)
+
+    def method(self, plan: Setting) -> str:  # noqa: ARG002
+        """See `Statement.method`."""
+        return (
+            "additive: the score of an instance is the sum of one part of each site, from second moments of all sites' features; "
+            f"{self.kernel} features, {self.rows_per_feature} labelled rows for each, noise {self.noise:g}, noise on labels "
+            f"{self.label_noise:g}"
+        )
+
+    def leaves(self, shared: int) -> str:
+        """See `Statement.leaves`."""
+        return (
+            f"second moments of this site's features and labels ({shared} shared instances), with noise; to the members: which of "
+            "these instances it has labels of, level and deviation of these labels; to each other site alone: parts of the score "
+            "at that site's labelled instances"
+        )
+
+    def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
+        """See `Statement.computable`."""
+        return (
+            f"which instances this site has labels of ({both}); a part of each label and row; one that lies, or all others "
+            "together, much of the rows and the noisy labels (docs/concepts/threat-model.md)"
+        )
+
+
+IN_MEMORY = Additive(rows_per_feature=8, noise=0.0, label_noise=0.0)

@@ -1,0 +1,96 @@
+"""Agreement (coRLSR): the sites' functions are pulled together on the shared instances, in rounds of predictions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from annotated_types import Len
+
+from coreg_core.objectives.setting import Count, Kind, Natural, Needs, NotNegative, Positive, Setting
+
+Form: TypeAlias = Literal["exact", "semi-parametric", "linear"]
+PlanKernel: TypeAlias = Literal["gaussian", "laplacian", "linear"]
+LabelUnits: TypeAlias = Literal["centred", "standardised"]
+MOST_COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The paper's objective, coRLSR: the sites' functions are pulled together on the shared instances.
+
+    ``form`` is the span of each f_v, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
+    rows, or a number), ``ridge`` ν. "semi-parametric" is spanned by all labelled rows up to ``landmarks``, and beyond that by so
+    many rows, drawn with ``seed``. ``coupling`` is λ, one for each column; ``label_units`` how each site transforms its label
+    column before it trains.
+    """
+
+    form: Form = "exact"
+    kernel: PlanKernel = "gaussian"
+    bandwidth: Literal["paper", "median", "loo"] | Positive = "paper"
+    ridge: Literal["paper", "loo"] | Positive = "paper"
+    landmarks: Count = 1000
+    seed: Natural = 0
+    coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
+    label_units: LabelUnits = "centred"
+
+    name: ClassVar[str] = "agreement"
+    needs: ClassVar[Needs] = "rows"
+    attempts: ClassVar[int] = 10
+    one_set: ClassVar[bool] = True
+    usual: ClassVar[str] = "some dozens"
+    questions: ClassVar[Mapping[str, Kind]] = {
+        "sizes": Kind(
+            "preliminary",
+            "a bound on this site's features, the size of its label column, rounding: a few numbers",
+            "in the scalars",
+        ),
+        "respond affine": Kind("", "this site's own predictions for the shared instances", "in the vectors"),
+        "respond linear": Kind("", "their response to a change"),
+    }
+
+    def fault(self, plan: Setting) -> str | None:  # noqa: ARG002
+        """See `Statement.fault`."""
+        return None
+
+    def most_numbers(self, shared: int) -> int:
+        """See `Statement.most_numbers`."""
+        return shared * len(self.coupling)
+
+    def most_answers(self, plan: Setting) -> int:
+        """One a round and two before."""
+        return self.attempts * (plan.iteration.max_rounds + 2)
+
+    def method(self, plan: Setting) -> str:
+        """See `Statement.method`."""
+        couplings = ", ".join(f"{c:g}" for c in self.coupling)
+        return (
+            "agreement (co-regularised least squares): each site keeps its own model, and a penalty pulls the models' "
+            f"predictions on the shared instances together; {self.form} form, {self.kernel} kernel, coupling {couplings}, "
+            f"{plan.iteration.name}, at most {plan.iteration.max_rounds} rounds"
+        )
+
+    def leaves(self, shared: int) -> str:
+        """See `Statement.leaves`."""
+        return (
+            f"this site's predictions for the {shared} shared instances; also the number of its labels and the size of its label "
+            "column"
+        )
+
+    def computable(self, plan: Setting, both: int) -> str:
+        """See `Statement.computable`, and docs/concepts/threat-model.md, "Members of an agreement"."""
+        causes = {
+            "sums over two sites": plan.membership.min_sites < 3,
+            "sums over several sets of sites": plan.privacy.membership_changes,
+            "a path of couplings": len(self.coupling) > 1,
+            "Algorithm 1": plan.iteration.name == "block-coordinate-descent",
+        }
+        found = [cause for cause, holds in causes.items() if holds]
+        single = (
+            f"this site's predictions for the shared instances ({', '.join(found)})"
+            if found
+            else "the sums; by algebra, nothing of a single site, unless another run with other terms, rows or labels sums the "
+            "same instances"
+        )
+        span = "; whether a guessed column is a combination of all sites' columns, because the kernel is linear"
+        beside = f"; about as well as the joined scores predict them: the labels of {both} labelled individuals that are shared"
+        return single + span * ("linear" in (self.form, self.kernel)) + beside * bool(both)

@@ -1,0 +1,132 @@
+"""What every objective states of itself, and what it reads of the plan around it. Values and text only: commands stay light."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+
+from annotated_types import Ge, Gt, Le, Len
+
+from coreg_core.names import ScheduleName
+
+Labels: TypeAlias = Literal["none", "in the scalars", "in the vectors"]
+Needs: TypeAlias = Literal["rows", "ids", "batch"]
+DropoutPolicy: TypeAlias = Literal["wait", "continue"]
+Aggregation: TypeAlias = Literal["secure", "plaintext"]
+_LARGEST = 2**31 - 1  # fits the wire's integers, with margin
+Positive: TypeAlias = Annotated[float, Gt(0)]
+NotNegative: TypeAlias = Annotated[float, Ge(0)]
+Natural: TypeAlias = Annotated[int, Ge(0), Le(_LARGEST)]
+Count: TypeAlias = Annotated[int, Ge(1), Le(_LARGEST)]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of question: the phase of the run, what an answer discloses, and where it depends on labels."""
+
+    phase: str
+    discloses: str
+    labels: Labels = "none"
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """The schedule and its stopping rule: gap ≤ tolerance · Q(0) and every prediction bound ≤ its tolerance."""
+
+    name: ScheduleName = "conjugate-gradients"
+    tolerance: NotNegative = 1e-10
+    prediction_tolerance: NotNegative = 1e-6
+    max_rounds: Count = 1000
+    threads: Annotated[int, Ge(1), Le(1024)] = 1
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The sites that can take part, the minimum number, and the handling of a site that does not answer.
+
+    ``on_dropout`` "wait" stalls until it returns. "continue" drops it for the rest of the run.
+    """
+
+    sites: Annotated[tuple[str, ...], Len(1, 10_000)]
+    min_sites: Count
+    on_dropout: DropoutPolicy = "wait"
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """The coordinator's view: none of the sites' answers ("secure"), or each of them ("plaintext").
+
+    ``membership_changes``: sites can be summed again with one more or one fewer of them, which discloses that one's
+    answers; every site must allow it too.
+    """
+
+    aggregation: Aggregation = "secure"
+    membership_changes: bool = False
+
+
+@runtime_checkable
+class Setting(Protocol):
+    """A plan without its objective."""
+
+    @property
+    def membership(self) -> Membership:
+        """Who can take part."""
+        ...
+
+    @property
+    def iteration(self) -> Iteration:
+        """Schedule and stopping rule."""
+        ...
+
+    @property
+    def privacy(self) -> Privacy:
+        """What the coordinator sees."""
+        ...
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Every site that can take part."""
+        ...
+
+    @property
+    def masked(self) -> bool:
+        """Whether the coordinator adds masked words."""
+        ...
+
+
+class Statement(Protocol):
+    """What an objective states of itself.
+
+    ``name`` in files and on the wire; ``needs`` of a site; ``questions`` by kind; ``attempts`` of a run at most;
+    ``one_set``: its sums on the same instances are over one set of sites; ``usual``: answers that a run needs.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[Needs]
+    questions: ClassVar[Mapping[str, Kind]]
+    attempts: ClassVar[int]
+    one_set: ClassVar[bool]
+    usual: ClassVar[str]
+
+    def fault(self, plan: Setting) -> str | None:
+        """Why the plan's terms do not fit together, or None."""
+        ...
+
+    def most_numbers(self, shared: int) -> int:
+        """The most words of an answer, without its scalars and tag."""
+        ...
+
+    def most_answers(self, plan: Setting) -> int:
+        """The most answers of a site to one plan on one set of instances, over all its runs."""
+        ...
+
+    def method(self, plan: Setting) -> str:
+        """What is computed, as an operator reads it."""
+        ...
+
+    def leaves(self, shared: int) -> str:
+        """What a site sends."""
+        ...
+
+    def computable(self, plan: Setting, both: int) -> str:
+        """What members can compute from it; ``both``: labelled rows that are shared too."""
+        ...

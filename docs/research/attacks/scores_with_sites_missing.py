@@ -1,0 +1,150 @@
+"""Members say falsely whom they have, and receive scores of an individual under many models and sets of sites.
+
+The set S of sites that say they have an individual scores it. Each model and S is another equation φ·β(S) on the features of an
+honest site, the last one. *One* member needs the coordinator, which leaves sites out; *all* others together do not. They know
+second moments, and ask first for the equation that tells most. The individuals are in no training. *Honest*: one model. *Chosen*:
+also two of later openings (`chosen_model.py`), with weights of the honest site's most uncertain direction, and of the liars'
+features, which enter β(S) where S is without them. With three sites, pairs are scored too (`scores_of_two`).
+"""
+
+import tempfile
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from chosen_model import words
+from federation import site_of, watched
+from training import read, rows_of, train
+
+from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
+from coreg_core.additive.models import ScoreWeights, regression
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import Membership
+from coreg_core.protocol.plan import Plan
+from coreg_core.secure import cross_products as cross
+from site_agent.consent.memory import Memory
+from site_agent.consent.objections import Consent
+from site_agent.consent.policy import Policy
+from site_agent.ledger import Ledger
+from site_agent.machine.scoring import NOISE, Batch
+
+DEFAULT, NO_LIMIT, NEW = Policy().models_per_individual, 10_000, 60
+PEERS = {name: f"{v}" * 64 for v, name in enumerate("abcdef")}
+SIZE, SHRINK = 7.5, 0.3  # deviations of a chosen score, whose square fits into a word; of moments of few rows
+
+
+class Guess:
+    """Mean (n, D) and covariance (D, D) of the features that the first p, those of the liars, leave open."""
+
+    def __init__(self, w: ScoreWeights, p: int, phi: Any):
+        B, self.R = np.eye(len(w.C), p), np.zeros_like(w.C)
+        B[p:] = regression(w.C[:p, :p], w.C[:p, p:], int(w.rows), len(w.C), w.noise)
+        self.mean, left = phi[:, :p] @ B.T, w.C[p:, p:] - B[p:] @ w.C[:p, p:]
+        self.R[p:, p:] = ((1.0 - SHRINK) * left + SHRINK * np.diag(np.diag(left))) * w.rows / max(w.rows - p, 1.0)
+
+    def gain(self, equation: Any, variance: float) -> Any:
+        """Of each feature, by a score with noise of this variance."""
+        return self.R @ equation / (equation @ self.R @ equation + variance)
+
+    def learn(self, scores: Any, equation: Any, gain: Any) -> None:
+        """From the parts of the honest sites."""
+        self.mean = self.mean + np.outer(scores - self.mean @ equation, gain)
+        self.R = self.R - np.outer(gain, equation @ self.R)
+
+
+def lie(first: SiteExchange, weights: Any) -> Any:
+    """How the first site adds: it replaces b and the sum of squares by those of these weights, as in `chosen_model.py`."""
+    T, part, honest = first.terms, first.fit.moments.parts[0], SiteExchange.add
+
+    def add(self: SiteExchange, messages: Any) -> Any:
+        told, shares = honest(self, messages)
+        if self.site == 0:
+            scaled, b = (each / (LABEL_UNIT * T.deviation) for each in (weights, part.b))
+            told["b"] = told["b"] + cross.rounded(words((part.P @ scaled - b) / T.scale, T.exponent))
+            whole = words(scaled @ part.P @ scaled, T.exponent)
+            told["scalars"][:, -1] += np.array([whole & np.uint64(0xFFFFFFFF), whole >> np.uint64(32)])
+        return told, shares
+
+    return add
+
+
+def trained(sites: int, labelled: int, liars: int, seed: int) -> tuple[Any, Any]:
+    """Models by opening and site, of three openings; and the features (n, D) of new individuals."""
+    rows, n, rng = rows_of(sites, labelled, NEW, seed), sites * labelled, np.random.default_rng(seed)
+    common = {name: replace(own, Z=own.Z[:n], ids=own.ids[:n]) for name, own in rows.items()}
+    made = train(common, 0.01, 0.5, "run-0", records := {name: Memory() for name in rows})[1]
+    models, first, C = [[each.model(each.finish(None)) for each in made]], made[0], made[0].fit.moments.C
+    phi = np.concatenate([m.phi(own.Z[n:]) for m, own in zip(models[0], rows.values(), strict=True)], axis=1)
+    mine, p, weights = first.terms.blocks[-1], first.terms.blocks[liars].start, np.zeros(len(C))
+    uncertain = np.linalg.eigh(Guess(models[0][0].weights, p, phi).R[mine, mine])[1]
+    for k in (1, 2):
+        for at, raw in ((slice(0, p), rng.normal(size=p)), (mine, uncertain[:, -k])):
+            weights[at] = raw / np.sqrt(raw @ C[at, at] @ raw)
+        weights *= SIZE * first.terms.deviation / np.sqrt(weights @ C @ weights)
+        with patch.object(SiteExchange, "add", lie(first, weights)):
+            made = train(common, 0.01, 0.5, f"run-{k}", records)[1]
+        models.append([each.model(each.finish(None)) for each in made])
+    return models, phi
+
+
+def scored(models: Any, phi: Any, liars: int, k: int, S: tuple[int, ...], folder: Path, limit: int) -> Any:
+    """What the first site receives, None if a site refused; and the reasons. Liars send zeros; honest agents start anew."""
+    roster, sites = tuple(PEERS)[: len(models[k])], dict[str, Any]()
+    policy = Policy(scoring=True, scores_of_two=True, models_per_individual=limit, peers=PEERS)
+    with ExitStack() as stack:
+        for v in sorted({*range(liars), *S}):
+            name, model, consent = roster[v], models[k][v], None
+            features, missing = phi[:, model.weights.block(v)] * (v >= liars), np.full(len(phi), v not in S)
+            if v >= liars:
+                consent = Consent(policy, stack.enter_context(closing(Ledger(folder / name))).memory, lambda: 0.0)
+            else:
+                model = replace(model, weights=replace(model.weights, noise=0.0))
+            about = f"run-{k}", "additive", f"sums {k}", roster, "new", name.encode()
+            sites[name] = site_of(name, Batch(features, missing, model, 0.0, *about), consent)
+        members, terms = Membership(tuple(sites), min(len(roster) - 1, 3)), Scoring(f"run-{k}", receivers=("a",))
+        refused = watched(Plan("score", "attacked", members, terms), sites).refused
+    return sites["a"].result.scores, list(refused.values())
+
+
+def attacked(models: Any, phi: Any, liars: int, limit: int) -> dict[str, Any]:
+    """R² of the honest site's features after each score, and refusals."""
+    M, w, p, unit = len(models[0]), models[0][0].weights, models[0][liars].block[0], models[0][0].deviation_of_labels
+    mine, guess, refused, left = w.block(M - 1), Guess(w, p, phi), list[str](), {}
+    sets = [(*S, M - 1) for size in range(min(M - 1, 3) - 1, M) for S in combinations(range(M - 1), size)]
+    for k, S in product(range(len(models)), sets):  # the liars' own parts are no unknowns
+        others = models[k][0].weights.of_sites(S) * (np.arange(len(w.C)) >= p)
+        left[k, S] = others, (NOISE * unit) ** 2 * sum(u >= liars for u in S)  # the grain adds 1 %
+    truth, told = phi[:, mine], [guess.mean[:, mine]]
+    with tempfile.TemporaryDirectory() as folder:
+        while left and len(refused) < 6:
+            best = max(left, key=lambda pair: guess.gain(*left[pair])[mine] @ (left[pair][0] @ guess.R)[mine])
+            equation, asked = left.pop(best), (models, phi, liars, *best, Path(folder), limit)
+            scores, why = scored(*asked)
+            if scores is None:
+                refused += [*why, *scored(*asked)[1]]  # the same question again
+                continue
+            guess.learn(scores, equation[0], guess.gain(*equation))
+            told.append(guess.mean[:, mine])
+    return {"told": [read(truth, each, truth.mean(axis=0)) for each in told], "refused": refused}
+
+
+def attack(tables: tuple[tuple[int, int], ...] = ((6, 30),), seed: int = 0) -> dict[str, Any]:
+    """By sites, liars, models and limit."""
+    found = dict[str, Any]()
+    for (M, labelled), who in product(tables, ("one", "all")):
+        liars = 1 if who == "one" else M - 1
+        models, phi = trained(M, labelled, liars, seed)
+        for (how, used), limit in product({"honest": 1, "chosen": 3}.items(), (NO_LIMIT, DEFAULT)):
+            found[f"{M} sites, {who}, {how}, {limit}"] = attacked(models[:used], phi, liars, limit)
+    return found
+
+
+if __name__ == "__main__":
+    for seed in range(3):
+        for how, told in attack(((3, 50), (4, 40), (6, 30)), seed).items():
+            r2 = [round(each, 2) for each in told["told"]]
+            print(seed, how, r2[:6], r2[10::10], r2[-1], "refusals", len(told["refused"]))  # noqa: T201

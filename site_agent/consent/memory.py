@@ -1,0 +1,172 @@
+"""What this site answered, opened and scored before, rebuilt from the entries of its ledger after a restart.
+
+Of a plan: the number of answers on a set of instances, over all runs, and the rows that a run's answers were computed from. Of
+instances: the sets of sites that answers were summed with. Of labelled rows: the sets whose moments were opened. Of individuals:
+the (model, sites) that scored them.
+"""
+
+import base64
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from threading import RLock
+from typing import Any, TypeVar
+
+import numpy as np
+from jaxtyping import UInt64
+
+from coreg_core.masking.fixed_point import WORD
+from coreg_core.protocol.plan import Plan
+from site_agent.consent.row_sets import RowSet
+
+KNOWN = 4096  # the most runs with a stored plan
+OF_SCORING = ("records", "scores")  # questions whose sites are counted for each individual
+Pairs = UInt64[np.ndarray, "n 2"]  # an individual, and a (model, sites), by keyed digests
+T = TypeVar("T")
+Terms = tuple[str, str]  # digest of a plan, and the name of its instances
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """Of a plan's answers on these instances: their number over all runs, and a digest of the rows of this run's."""
+
+    answered: int = 0
+    rows: str = ""
+
+
+@dataclass(frozen=True)
+class SummedWith:
+    """A set of sites that an answer was summed with. ``may_change``: the plan allowed changes, so every site had agreed."""
+
+    sites: frozenset[str]
+    may_change: bool
+
+
+class Memory:
+    """See the module's docstring. Hold ``lock`` from reading to noting.
+
+    Instances have the site's own name (`know_as`), or without one the digest that left the site: that changes with `ids_secret`.
+
+    Parameters
+    ----------
+    write
+        stores an entry, or raises; of a simulation it stores nothing.
+    """
+
+    def __init__(self, write: Callable[[dict[str, Any]], None] = lambda entry: None):  # noqa: ARG005
+        self.lock = RLock()
+        self._write = write
+        self._terms: dict[str, Terms] = {}  # of each run, as accepted last; the latest at the end
+        self._offered: dict[str, str] = {}  # the digest of its rows
+        self._rows: dict[str, str] = {}  # the same, once it was answered
+        self._answered: dict[Terms, int] = {}
+        self._summed: dict[str, set[SummedWith]] = {}
+        self._opened: dict[str, RowSet] = {}
+        self._scored: Pairs = np.zeros((0, 2), dtype=WORD)
+        self._known_as: dict[str, str] = {}
+        self._reserved: dict[Terms, SummedWith] = {}  # by run and instances, of runs that have not answered yet
+
+    # --- entries --------------------------------------------------------------------------------------------------
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Remember an entry that is stored."""
+        kind, run = entry.get("kind"), str(entry.get("run"))
+        if kind == "Offer":
+            _keep(self._terms, run, (str(entry.get("plan")), str(entry.get("instances", entry.get("ids_digest")))))
+            _keep(self._offered, run, str(entry.get("data_digest")))
+        elif kind == "Answer" and entry.get("numbers") and (terms := self._terms.get(run)) is not None:
+            self._answered[terms] = self._answered.get(terms, 0) + 1
+            _keep(self._rows, run, self._offered.get(run, ""))
+            if entry.get("participants") and entry.get("question") not in OF_SCORING:
+                summed = SummedWith(frozenset(entry["participants"]), bool(entry.get("may_change")))
+                self._summed.setdefault(terms[1], set()).add(summed)
+        elif kind == "Opened":
+            known = self._opened[entry["again"]] if "again" in entry else _row_set(entry["rows"])
+            opened = replace(known, features=int(entry["features"]), openings=int(entry["openings"]))
+            self._opened[opened.digest] = opened
+        elif kind == "Scored":
+            both = np.concatenate([self._scored, _words(entry["individuals"]).reshape(-1, 2)])
+            self._scored = np.unique(both, axis=0)
+
+    def note(self, entry: dict[str, Any]) -> None:
+        """Store an entry of what the next answer opens, and remember it."""
+        self._write(entry)
+        self.add(entry)
+
+    def opened(self, rows: RowSet, run: str) -> None:
+        """Note another opening of these rows' moments."""
+        both = _text(np.concatenate([rows.individuals, rows.rows]))
+        which = {"again": rows.digest} if rows.digest in self._opened else {"rows": both}
+        self.note({"kind": "Opened", "run": run, "features": rows.features, "openings": rows.openings, **which})
+
+    def scored(self, pairs: Pairs, run: str) -> None:
+        """Note scores of these individuals."""
+        self.note({"kind": "Scored", "run": run, "individuals": _text(pairs)})
+
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    def recall(self, plan: Plan, ids_digest: str) -> Remembered:
+        """The records of this plan on the instances of that digest."""
+        with self.lock:
+            terms = (plan.digest, self._name(ids_digest))
+            return Remembered(self._answered.get(terms, 0), self._rows.get(plan.run, ""))
+
+    def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
+        """Every set of sites that an answer on these instances was summed with, in any run of any plan."""
+        with self.lock:
+            return frozenset(self._summed.get(self._name(ids_digest), ()))
+
+    def row_sets(self) -> list[RowSet]:
+        """Every set of labelled rows whose moments were opened."""
+        return list(self._opened.values())
+
+    def scores(self) -> Pairs:
+        """Every individual that was scored, with each model and sites."""
+        return self._scored
+
+    def know_as(self, ids_digest: str, instances: str) -> None:
+        """Register the site's own name of the instances of a digest."""
+        with self.lock:
+            self._known_as[ids_digest] = instances
+
+    def name_of(self, ids_digest: str) -> str | None:
+        """The site's own name of these instances, if it has one."""
+        return self._known_as.get(ids_digest)
+
+    def _name(self, ids_digest: str) -> str:
+        return self._known_as.get(ids_digest, ids_digest)
+
+    # --- open runs ------------------------------------------------------------------------------------------------
+
+    def reserved(self, run: str, ids_digest: str) -> Iterable[SummedWith]:
+        """The sets of sites of other open runs on these instances."""
+        return [now for (other, ids), now in self._reserved.items() if other != run and ids == ids_digest]
+
+    def reserve(self, run: str, ids_digest: str, now: SummedWith) -> None:
+        """Promise this set of sites to a run that has not answered yet."""
+        self._reserved[run, ids_digest] = now
+
+    def release(self, run: str) -> None:
+        """Drop the promise to a run that ended: its answers are noted."""
+        with self.lock:
+            self._reserved = {key: now for key, now in self._reserved.items() if key[0] != run}
+
+
+def _keep(kept: dict[str, T], run: str, value: T) -> None:
+    """Keep a value of the latest runs, this one last."""
+    kept.pop(run, None)
+    kept[run] = value
+    if len(kept) > KNOWN:
+        del kept[next(iter(kept))]
+
+
+def _text(words: UInt64[np.ndarray, "..."]) -> str:
+    return base64.b64encode(np.ascontiguousarray(words, dtype="<u8").tobytes()).decode()
+
+
+def _row_set(text: str) -> RowSet:
+    individuals, rows = _words(text).reshape(2, -1)
+    return RowSet(individuals, rows)
+
+
+def _words(text: str) -> UInt64[np.ndarray, " n"]:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u8")

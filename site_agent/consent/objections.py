@@ -1,0 +1,334 @@
+"""May this site do that? One list of objections, before an offer, when the others' counts are known, and for `check --plan`.
+
+A reason leaves the site, so it holds no figure of its rows. It names the key of policy.toml and its limit, and what would be
+disclosed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+import numpy as np
+
+from coreg_core.errors import Refused
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.protocol.plan import Plan, plan_fault
+from coreg_wire.files.toml_file import toml
+from site_agent.consent.memory import Memory, Pairs, SummedWith
+from site_agent.consent.own_rows import faults_of_scale, sends_counts
+from site_agent.consent.policy import Policy
+from site_agent.consent.row_sets import RowSet, changed_rows, over_budget
+from site_agent.site_data import PrivateData
+
+COUNTED = 0.1  # least noise on sums of a site whose entries are counts
+# Limits of every agent: a plan beyond them holds the machine longer, or discloses more, than a study needs.
+COUPLING_MAX, MOST_THREADS = 100.0, 64
+# Limits of an additive plan: what a smaller value would disclose.
+_DISCLOSES = {
+    "rows_per_feature": "members would learn more of each label and row",
+    "noise": "members could compute yes/no columns",
+    "label_noise": "a lying member, or members together, could read labels",
+    "least_labels": "sums would disclose rows of a site with few labels",
+    "least_rows": "members could compute yes/no labels and columns of few rows",
+}
+
+
+@dataclass(frozen=True)
+class Objection:
+    """A reason against a plan; the lines of policy.toml that would allow it, if any; a figure for this site's operator alone."""
+
+    reason: str
+    allow: str = ""
+    here: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What is known of a run's others: its sites; then the labelled rows, and how many there are; of a scoring, its scores."""
+
+    sites: frozenset[str] = frozenset()
+    rows: RowSet | None = None
+    labelled: int = 0
+    scores: Pairs | None = None
+
+
+def objections(
+    plan: Plan,
+    policy: Policy | None,
+    data: PrivateData | None,
+    memory: Memory,
+    ids_digest: str,
+    counts: Counts | None = None,
+) -> list[Objection]:
+    """Every reason against the plan, before this site offers, or with ``counts`` before it answers.
+
+    Parameters
+    ----------
+    policy
+        None in a simulation, which has the limits of every agent alone.
+    data
+        the rows of a training.
+    ids_digest
+        of the instances.
+    """
+    with memory.lock:
+        if counts is not None:
+            return list(_of_counts(plan, policy or Policy(), memory, ids_digest, counts))
+        if (fault := plan_fault(plan)) is not None:
+            return [Objection(f"the plan is not valid: {fault}")]
+        found = [*_of_memory(plan, policy or Policy(), memory, ids_digest)]
+        return found if policy is None else [*_of_terms(plan, policy, data), *found]
+
+
+def refusal(found: Sequence[Objection], policy: Policy | None = None) -> str | None:
+    """The objections as one text, or None."""
+    if not found:
+        return None
+    reasons = [each.reason for each in found]
+    if len(reasons) > 1:
+        reasons = [f"({number}) {reason}" for number, reason in enumerate(reasons, 1)]
+    default = " This policy has only default values. If the site has a policy.toml, give it with --policy."
+    return f"{'; '.join(reasons).removesuffix('.')}.{default * (policy == Policy())}"
+
+
+@dataclass(frozen=True, eq=False)
+class Consent:
+    """What one site's operator agrees to in a run: the policy, and the memory of what this site answered before."""
+
+    policy: Policy | None
+    memory: Memory
+    clock: Callable[[], float]  # seconds
+
+    @classmethod
+    def simulated(cls) -> "Consent":
+        """Of a simulation: the limits of every agent, and no memory of other runs."""
+        return cls(None, Memory(), lambda: 0.0)
+
+    def require(self, plan: Plan, ids_digest: str, counts: Counts) -> None:
+        """Check what is known of the others.
+
+        Raises
+        ------
+        Refused
+            with the objections.
+        """
+        found = objections(plan, self.policy, None, self.memory, ids_digest, counts)
+        if (text := refusal(found)) is not None:
+            raise Refused(text)
+
+    def sum_with(self, plan: Plan, ids_digest: str, sites: Iterable[str]) -> None:
+        """Check the sites of an attempt, and promise them to this run."""
+        counts = Counts(frozenset(sites))
+        with self.memory.lock:
+            self.require(plan, ids_digest, counts)
+            self.memory.reserve(plan.run, ids_digest, SummedWith(counts.sites, plan.privacy.membership_changes))
+
+    def open_moments(self, plan: Plan, ids_digest: str, counts: Counts) -> None:
+        """Check the labelled rows, and note an opening of their moments, before the answer that opens them."""
+        assert counts.rows is not None
+        with self.memory.lock:
+            self.require(plan, ids_digest, counts)
+            times = self._opened(counts.rows) + 1
+            self.memory.opened(replace(counts.rows, openings=times), plan.run)
+
+    def open_scores(self, plan: Plan, ids_digest: str, scores: Pairs) -> None:
+        """Check the scores that others receive with this site's part, and note them."""
+        with self.memory.lock:
+            self.require(plan, ids_digest, Counts(scores=scores))
+            self.note_scores(plan, scores)
+
+    def note_scores(self, plan: Plan, scores: Pairs) -> None:
+        """Note scores that no rule forbids: those of a training have its openings as their limit."""
+        with self.memory.lock:
+            self.memory.scored(scores, plan.run)
+
+    def _opened(self, rows: RowSet) -> int:
+        return next((known.openings for known in self.memory.row_sets() if known.digest == rows.digest), 0)
+
+
+# --- before an offer ----------------------------------------------------------------------------------------------
+
+
+def _of_memory(plan: Plan, policy: Policy, memory: Memory, ids_digest: str) -> Iterator[Objection]:
+    most, given = plan.objective.most_answers(plan), memory.recall(plan, ids_digest).answered
+    if given >= most:
+        yield Objection(
+            f"{given} answers to this plan on these instances are given, over all runs, of at most {most}. A plan with other "
+            "terms is counted by itself"
+        )
+    if plan.membership.min_sites == len(plan.sites):  # other plans can run with fewer sites
+        yield from _of_sites(plan, policy, memory, ids_digest, frozenset(plan.sites))
+
+
+def _of_terms(plan: Plan, policy: Policy, data: PrivateData | None) -> Iterator[Objection]:
+    match plan.objective:
+        case Agreement() as terms:
+            trained, own = "agreement", _of_agreement(plan, terms, policy, data)
+        case Additive() as terms:
+            trained, own = "additive", _of_additive(terms, policy, data)
+        case Scoring() as terms:
+            trained, own = terms.trained, _of_scoring(plan, policy)
+        case Alignment() as terms:
+            trained, own = "", _of_alignment(terms, policy)
+        case _:
+            assert_never(plan.objective)
+    if trained and trained not in policy.objectives:
+        reason = f'the plan\'s objective is "{trained}", and objectives = {toml(policy.objectives)} does not list it'
+        yield Objection(reason, f"objectives = {toml((*policy.objectives, trained))}")
+    least = plan.membership.min_sites
+    if least < policy.min_sites:
+        yield Objection(
+            f"the plan's min_sites = {least} is below min_sites = {policy.min_sites}", f"min_sites = {least}"
+        )
+    if plan.iteration.threads > MOST_THREADS:
+        yield Objection(
+            f"the plan's threads = {plan.iteration.threads} is above {MOST_THREADS}, the limit of every agent"
+        )
+    yield from _of_sums(plan, policy)
+    yield from own
+
+
+def _of_sums(plan: Plan, policy: Policy) -> Iterator[Objection]:
+    if not plan.masked and policy.aggregation == "secure":
+        yield Objection(
+            "the plan's aggregation = \"plaintext\" would show the coordinator each of this site's answers, from which it can "
+            'compute the labels of rows that it knows (aggregation = "secure")',
+            'aggregation = "plaintext"',
+        )
+    if plan.privacy.membership_changes and not policy.membership_changes:
+        yield Objection(
+            "the plan's membership_changes = true would allow sums over other sets of sites, whose differences reveal single "
+            "answers (membership_changes = false)",
+            "membership_changes = true",
+        )
+    if plan.masked and (unknown := [site for site in plan.sites if site not in policy.peers]):
+        yield Objection(
+            f"the plan's sites {', '.join(unknown)} are not pinned in [peers]: compare their words by telephone, then run "
+            f"`coreg-agent peers --pin --write policy.toml {' '.join(f'{name}.pem' for name in unknown)}`, and reload an agent "
+            "that serves (SIGHUP)"
+        )
+
+
+def _of_agreement(plan: Plan, terms: Agreement, policy: Policy, data: PrivateData | None) -> Iterator[Objection]:
+    solver, rounds, couplings = plan.iteration.name, plan.iteration.max_rounds, terms.coupling
+    if solver not in policy.solvers:
+        reason = f'the plan\'s solver "{solver}" is not in solvers = {toml(policy.solvers)}'
+        yield Objection(reason, f"solvers = {toml((*policy.solvers, solver))}")
+    if rounds > policy.max_rounds:
+        yield Objection(
+            f"the plan's max_rounds = {rounds} is above max_rounds = {policy.max_rounds}", f"max_rounds = {rounds}"
+        )
+    if max(couplings) > COUPLING_MAX:
+        yield Objection(
+            f"the plan's coupling = {toml(couplings)} is above {COUPLING_MAX:g}, the limit of every agent: answers would reveal "
+            "labels of shared instances"
+        )
+    yield from (Objection(reason, here=here) for reason, here in (() if data is None else faults_of_scale(terms, data)))
+
+
+def _of_additive(terms: Additive, policy: Policy, data: PrivateData | None) -> Iterator[Objection]:
+    for key, discloses in _DISCLOSES.items():
+        found, least = getattr(terms, key), getattr(policy, key)
+        if found < least:
+            yield Objection(
+                f"the plan's {key} = {found:g} is below {key} = {least:g}: {discloses}. The study can have {key} = {least:g}, or "
+                "this site a smaller limit",
+                f"{key} = {found:g}",
+            )
+    if data is not None and terms.noise < COUNTED and sends_counts(data, policy.least_columns):
+        yield Objection(
+            f"the plan's noise = {terms.noise:g} is below {COUNTED:g}: this site has fewer columns than least_columns = "
+            f"{policy.least_columns}, or yes/no columns only, and its sums would be counts. The study can have noise = {COUNTED}"
+        )
+
+
+def _of_scoring(plan: Plan, policy: Policy) -> Iterator[Objection]:
+    if not policy.scoring:
+        yield Objection(
+            "scoring together is not allowed (scoring = false; to consent, set scoring = true and reload)",
+            "scoring = true",
+        )
+    if plan.membership.min_sites < 3 and not policy.scores_of_two:
+        yield Objection(
+            f"the plan's min_sites = {plan.membership.min_sites} would let one site compute another's part of a score "
+            "(scores_of_two = false)",
+            "scores_of_two = true",
+        )
+
+
+def _of_alignment(terms: Alignment, policy: Policy) -> Iterator[Objection]:
+    if not policy.alignment:
+        yield Objection(
+            "alignment of ids is not allowed (alignment = false; to consent, set alignment = true and reload)",
+            "alignment = true",
+        )
+    if terms.max_ids > policy.max_alignment_ids:
+        yield Objection(
+            f"the plan's max_ids = {terms.max_ids} is above max_alignment_ids = {policy.max_alignment_ids}: each id that a site "
+            "lists tests whether all others have it",
+            f"max_alignment_ids = {terms.max_ids}",
+        )
+
+
+# --- when the others' counts are known ----------------------------------------------------------------------------
+
+
+def _of_counts(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, counts: Counts) -> Iterator[Objection]:
+    if counts.sites:
+        yield from _of_sites(plan, policy, memory, ids_digest, counts.sites)
+    if counts.rows is not None and isinstance(terms := plan.objective, Additive):
+        yield from _of_labelled(plan, terms, policy, memory, counts.rows, counts.labelled)
+    if counts.scores is not None:
+        both = np.concatenate([memory.scores(), counts.scores])
+        ours = np.unique(both[np.isin(both[:, 0], counts.scores[:, 0])], axis=0)
+        if np.unique(ours[:, 0], return_counts=True)[1].max(initial=0) > policy.models_per_individual:
+            yield Objection(
+                f"some of these individuals were scored by {policy.models_per_individual} models or sets of sites "
+                "(models_per_individual in this site's policy): more would tell their features. Their earlier scores stay. Leave "
+                "them out, or this site raises models_per_individual"
+            )
+
+
+def _of_sites(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, now: frozenset[str]) -> Iterator[Objection]:
+    """Sums over different sets of sites reveal single answers, because answers are linear.
+
+    Two sums that differ by one site reveal that site's answer, across runs too: exactly for equal weights, approximately for
+    similar ones. S(a,b,c) + S(c,d,e) − S(a,b,d,e) = 2 S(c) does so, where no single site sees every set. If each site's answers
+    on a set of instances go into sums over one set of sites only, the sets are disjoint, and no combination reveals a part.
+    """
+    if not (plan.masked and plan.objective.one_set):
+        return
+    consents = policy.membership_changes and plan.privacy.membership_changes
+    earlier = {*memory.summed_with(ids_digest), *memory.reserved(plan.run, ids_digest)}
+    before = [each.sites for each in earlier if each.sites != now and not (consents and each.may_change)]
+    if before:
+        changed = min(before, key=lambda s: (len(s ^ now), sorted(s)))
+        yield Objection(
+            f"this site was summed with {', '.join(sorted(changed))} on these instances, and now with {', '.join(sorted(now))}. "
+            f"The difference of the two sums reveals the answers of {', '.join(sorted(changed ^ now))} alone, also across runs. "
+            "Continue with the same sites, or use other shared instances. For these instances it can no longer be allowed: "
+            "membership_changes = true has to be in the first plan and in every policy "
+            "(docs/how-to/add-lose-or-replace-a-site.md)"
+        )
+
+
+def _of_labelled(
+    plan: Plan, terms: Additive, policy: Policy, memory: Memory, now: RowSet, labelled: int
+) -> Iterator[Objection]:
+    earlier, may_change = memory.row_sets(), policy.membership_changes and plan.privacy.membership_changes
+    faults = (
+        None if may_change else changed_rows(now, earlier, terms.rows_per_feature),
+        over_budget(now, earlier, terms.rows_per_feature, labelled),
+    )
+    yield from (Objection(fault) for fault in faults if fault is not None)
+    times = next((known.openings for known in earlier if known.digest == now.digest), 0)
+    if times >= policy.openings:
+        yield Objection(
+            f"sums of these labelled rows were opened {times} times, and openings = {policy.openings} in this site's policy: "
+            "more would average out the noise. The model of an earlier run stays. New labels allow another training, or this site "
+            "can raise openings",
+            f"openings = {times + 1}",
+        )

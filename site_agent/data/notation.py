@@ -1,0 +1,394 @@
+"""The notation of a table: separator, decimal mark and dates. The operator names it, or the cells show it.
+
+A notation that the cells leave open is refused and not guessed: `1,234` alone is a thousand or a little more than one.
+"""
+
+import csv
+import io
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Literal, TypeAlias
+
+import polars as pl
+
+from coreg_core.errors import UsageError
+from site_agent.data.errors import BadTable, Fault
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+Mark: TypeAlias = Literal[".", ",", "?"]
+
+_POWER = r"([eE][+-]?\d+)?"
+INTEGER = rf"^[+-]?\d+{_POWER}$"
+POINT = rf"^[+-]?(\d+\.\d*|\.\d+){_POWER}$"
+COMMA = rf"^[+-]?(\d+,\d*|,\d+){_POWER}$"
+GROUPED = {".": r"^[+-]?[1-9]\d{0,2}\.\d{3}$", ",": r"^[+-]?[1-9]\d{0,2},\d{3}$"}  # thousands, or decimals
+# Thousands that show that the other mark is for decimals.
+BOTH = {".": r"^[+-]?\d{1,3}((,\d{3})+\.\d*|(,\d{3}){2,})$", ",": r"^[+-]?\d{1,3}((\.\d{3})+,\d*|(\.\d{3}){2,})$"}
+THOUSANDS = r"^[+-]?\d{1,3}((\.\d{3})+(,\d*)?|(,\d{3})+(\.\d*)?|([ '\u00a0\u202f]\d{3})+([.,]\d*)?)$"
+DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4})([T ].*)?$"
+LIMIT = r"^[<>≤≥]=?\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)$"  # of detection: <0.5
+UNIT = r"^[+-]?\d+([.,]\d*)?\s*[^\d\s.,:/-][^\d]{0,9}$"
+NUMBER = re.compile(f"{INTEGER}|{POINT}|{COMMA}|{THOUSANDS}|{LIMIT}")
+ROUNDED = re.compile(r"\d([.,]\d+)?[eE]\+?\d+")
+HEADER = 1 << 16  # bytes that hold the header
+HEAD = 1000  # cells of a column in which one decimal shows that all its points are decimal points
+SLIPS = 5  # at most one decimal in so many may have the other mark, to count as a mistake
+
+
+@dataclass(frozen=True)
+class Notation:
+    """What an operator says about a file. None: the file shows it."""
+
+    separator: str | None = None
+    decimal: Literal[".", ","] | None = None
+
+
+def notation_of(separator: str | None, decimal: str | None) -> Notation:
+    """The options of a command.
+
+    Raises
+    ------
+    UsageError
+        another separator, or another mark.
+    """
+    separator = "\t" if separator == "tab" else separator
+    if separator not in (None, *SEPARATORS):
+        raise UsageError(f"--separator {separator}: needs ',', ';' or tab.")
+    match decimal:
+        case None | "." | ",":
+            return Notation(separator, decimal)
+        case _:
+            raise UsageError(f"--decimal {decimal}: needs . or ,")
+
+
+def said(key: str, value: str) -> str:
+    """How an operator gives a setting of a data set."""
+    return f'{key} = "{value}" in agent.toml, or --{key} {shlex.quote(value)}'
+
+
+def listed(key: str, column: str) -> str:
+    """How an operator lists a column in a setting of a data set."""
+    return f'{key} = ["{column}"] in agent.toml, or --{key} {shlex.quote(column)}'
+
+
+def dated(column: str, layout: str) -> str:
+    """How an operator gives the dates of a column."""
+    return f'dates = {{"{column}" = "{layout}"}} in agent.toml, or --dates {shlex.quote(f"{column}={layout}")}'
+
+
+# --- separators ---------------------------------------------------------------------------------------------------
+
+
+def separator_of(body: bytes, source: str) -> str:
+    """The separator with which every line of the table has as many cells as its header.
+
+    Raises
+    ------
+    BadTable
+        every line fits with two separators.
+    """
+    head = body[:HEADER].decode(errors="replace")
+    wide = {s: width for s in SEPARATORS if (width := _width(head, s)) > 1}
+    if len(wide) < 2:
+        return next(iter(wide), ",")
+    text = body.decode()
+    fitting = [s for s in wide if _fits(text, s, wide[s])]
+    if len(fitting) > 1:
+        either = " or ".join(SEPARATORS[s] for s in fitting)
+        what = f"can be read with {either} between columns. Every line has as many cells as the header either way."
+        todo = f"Give {said('separator', fitting[0])}; or the other one."
+        raise BadTable(Fault(source, what, todo, kind="separator", lines=(1,)))
+    return fitting[0] if fitting else max(wide, key=lambda s: wide[s])
+
+
+def _width(text: str, separator: str) -> int:
+    try:
+        return len(next(csv.reader(io.StringIO(text, newline=""), delimiter=separator)))
+    except (csv.Error, StopIteration):
+        return 0
+
+
+def _fits(text: str, separator: str, width: int) -> bool:
+    try:
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        return all(len(row) == width or not any(cell.strip() for cell in row) for row in rows)
+    except csv.Error:
+        return False
+
+
+# --- decimals -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Decimals:
+    """The decimal mark ("?": open). ``thousands``: the other mark before groups of three digits separates thousands.
+
+    ``why`` explains a cell that does not fit. ``note`` reports decimal commas that were found.
+    """
+
+    mark: Mark = "."
+    thousands: bool = False
+    why: str = ""
+    note: str = ""
+
+
+class _Seen:
+    """Cells of one form: their number, and examples as phrases."""
+
+    def __init__(self) -> None:
+        self.count, self.examples = 0, list[str]()
+
+    def add(self, name: str, cells: pl.Series) -> None:
+        if len(cells) and len(self.examples) < 2:
+            self.examples.append(f"{cells[0]!r} in {name!r}")
+        self.count += len(cells)
+
+    @property
+    def first(self) -> str:
+        return self.examples[0]
+
+    def slips_beside(self, other: "_Seen") -> bool:
+        return SLIPS * self.count <= other.count
+
+
+def find_decimals(columns: Sequence[tuple[str, pl.Series, str]], separator: str) -> Decimals:
+    """The decimal mark of a CSV file. ``columns``: name, cells, and the mark under which all cells are numbers, if there is one.
+
+    A mark shows what it is where it cannot separate thousands, as in 1,5 and 0,125. If commas separate the columns, a comma in
+    a cell is never a decimal comma. If nearly all decimals have one mark, the few others are mistakes, and each is a fault.
+    """
+    if separator == "," and not any(
+        cells.str.contains(",", literal=True).any() for _, cells, mark in columns if not mark
+    ):
+        return Decimals()
+    sure, grouped, both = ({mark: _Seen() for mark in ".,"} for _ in range(3))
+    for name, raw, under in columns:
+        cells = raw.drop_nulls()
+        if not under:
+            cells = cells.str.strip_chars()
+            if 2 * int(cells.str.contains(NUMBER.pattern).sum()) < len(cells):
+                continue
+        for mark, pattern in ((".", POINT), (",", COMMA)):
+            if not under:
+                with_both = cells.filter(cells.str.contains(BOTH[mark]))
+                both[mark].add(name, with_both)
+                sure[mark].add(name, with_both)
+            if under not in ("", mark):
+                continue
+            marked = cells.filter(cells.str.contains(mark, literal=True))
+            head = marked.head(HEAD)
+            if under and len(shown := head.filter(~head.str.contains(GROUPED[mark]))):
+                sure[mark].add(name, shown)
+                sure[mark].count += len(marked) - len(shown)
+                continue
+            grouping = marked.str.contains(GROUPED[mark])
+            grouped[mark].add(name, marked.filter(grouping))
+            sure[mark].add(name, marked.filter(~grouping & marked.str.contains(pattern)))
+    points, commas = sure["."], sure[","]
+    if separator == ",":
+        every = commas.count + grouped[","].count
+        if not every or (both["."].count and not commas.count):
+            return Decimals(".", bool(both["."].count))
+        why = "commas separate this table's columns too, so this can be a decimal comma, a thousand or a mistake"
+        return Decimals("." if SLIPS * every <= points.count else "?", why=why)
+    if commas.count and points.count and not commas.slips_beside(points) and not points.slips_beside(commas):
+        why = f"the table has decimal commas ({commas.first}) and decimal points ({points.first})"
+        return Decimals("?", why=why)
+    if commas.count > points.count:
+        form = "decimal commas" if any("," in text for text in commas.examples) else "points between thousands"
+        note = f"numbers with {form}, such as {' and '.join(commas.examples)}"
+        return Decimals(",", bool(both[","].count), f"this table's decimals have commas ({commas.first})", note)
+    if points.count:
+        return Decimals(".", bool(both["."].count), f"this table's decimals have points ({points.first})")
+    for mark, name in ((".", "points"), (",", "commas")):
+        if grouped[mark].count:
+            why = (
+                f"no cell of the table shows whether its {name} ({grouped[mark].first}) separate decimals or thousands"
+            )
+            return Decimals("?", why=why)
+    return Decimals()
+
+
+def read_numbers(cells: pl.DataFrame, decimals: Decimals) -> pl.DataFrame:
+    """The texts as float64; null: missing, or not a number in this notation."""
+    text, mark = pl.all(), decimals.mark
+    if mark == "?":
+        text = pl.when(text.str.contains("[.,]")).then(None).otherwise(text)
+    elif mark == ",":
+        plain = pl.when(text.str.contains(".", literal=True)).then(None).otherwise(text)
+        if decimals.thousands:
+            grouped = text.str.contains(f"{BOTH[',']}|{GROUPED['.']}")
+            plain = pl.when(grouped).then(text.str.replace_all(".", "", literal=True)).otherwise(plain)
+        text = plain.str.replace(",", ".", literal=True)
+    elif decimals.thousands:
+        grouped = text.str.contains(f"{BOTH['.']}|{GROUPED[',']}")
+        text = pl.when(grouped).then(text.str.replace_all(",", "", literal=True)).otherwise(text)
+    else:
+        return cells.cast(pl.Float64, strict=False)
+    return cells.select(text.name.keep()).cast(pl.Float64, strict=False)
+
+
+def most(texts: Iterable[str | None], fits: Callable[[str], object]) -> bool:
+    """Whether at least half of the texts fit, and there is one."""
+    counts = Counter(text for text in texts if text is not None)
+    return bool(counts) and 2 * sum(n for text, n in counts.items() if fits(text)) >= counts.total()
+
+
+def looks_numeric(texts: Iterable[str | None]) -> bool:
+    """Whether at least half are numbers in any notation, or detection limits."""
+    return most(texts, NUMBER.search)
+
+
+# --- dates --------------------------------------------------------------------------------------------------------
+
+_TIME = re.compile(r"[T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$")
+_SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/\d{4}$")
+_LAYOUTS = (("%Y-%m-%d", re.compile(r"\d{4}-\d{1,2}-\d{1,2}$")), ("%d.%m.%Y", re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}$")))
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def holds_dates(texts: Iterable[str | None]) -> bool:
+    """Whether at least half of these texts look like dates."""
+    return most(texts, re.compile(DATE).search)
+
+
+def dates_of(values: Iterable[str]) -> dict[str, str]:
+    """The values of --dates, COLUMN=FORMAT.
+
+    Raises
+    ------
+    UsageError
+        one has no format.
+    """
+    pairs = [(text, *text.rpartition("=")) for text in values]
+    if wrong := next((text for text, column, _, layout in pairs if not column or not layout), None):
+        raise UsageError(f"--dates {wrong}: needs COLUMN=FORMAT, such as --dates '{wrong}=%d/%m/%Y'.")
+    return {column: layout for _, column, _, layout in pairs}
+
+
+def check_layout(column: str, layout: str) -> None:
+    """Raise a UsageError if the layout does not name day, month and year."""
+    days = (date(2023, 2, 1), date(2024, 11, 30))
+    if [day_of(day.strftime(layout), layout) for day in days] != [day.toordinal() - _EPOCH for day in days]:
+        raise UsageError(
+            f"dates: {column}={layout}: the format needs a day, a month and a year, such as %d/%m/%Y or %Y-%m-%d."
+        )
+
+
+def day_of(text: str, layout: str) -> int | None:
+    """Days since 1970-01-01; None if the text is no date of this layout. A time of day is not used."""
+    try:
+        return datetime.strptime(text if "%H" in layout else _TIME.sub("", text), layout).toordinal() - _EPOCH
+    except (ValueError, re.error):
+        return None
+
+
+def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
+    """The layout of a column's dates. ``cells``: file, line and text.
+
+    Raises
+    ------
+    BadTable
+        cells like 3/4/2024 show both orders of day and month, or neither; or no layout is known.
+    """
+    counts, orders = Counter[str](), dict[str, tuple[str, int, str]]()
+    for cell in cells:
+        text = _TIME.sub("", cell[2])
+        counts.update(layout for layout, pattern in _LAYOUTS if pattern.match(text))
+        if slashed := _SLASHES.match(text):
+            first, second = int(slashed[1]), int(slashed[2])
+            order = "%d/%m/%Y" if first > 12 >= second else "%m/%d/%Y" if second > 12 >= first else ""
+            orders.setdefault(order, cell)
+            counts["/"] += 1
+    layout = counts.most_common(1)[0][0] if counts else ""
+    if layout != "/":
+        if not layout:
+            file, line, text = cells[0]
+            what, todo = (
+                f"{text!r} is a date in an unknown notation.",
+                f"Give {dated(column, '%d.%m.%y')}, for example.",
+            )
+            raise BadTable(Fault(file, what, todo, "date", column, (line,)))
+        return layout
+    sure = [order for order in orders if order]
+    if len(sure) == 1:
+        return sure[0]
+    places = [orders[order] for order in sure] or [orders[""]]
+    shown = " and ".join(repr(text) for *_, text in places)
+    shows = (
+        "have the day and the month first"
+        if sure
+        else "has the day or the month first, and no cell of the column shows which"
+    )
+    file = places[0][0]
+    lines = tuple(line for where, line, _ in places if where == file)
+    todo = f"Give {dated(column, '%d/%m/%Y')}; or %m/%d/%Y."
+    raise BadTable(Fault(file, f"{shown} {shows}.", todo, "date of two readings", column, lines))
+
+
+# --- cells that do not fit ----------------------------------------------------------------------------------------
+
+
+def kind_of(cell: str, mark: Mark) -> str:
+    """The kind of a cell that is not a number, in a word or two and without its content."""
+    comma, point = re.search(COMMA, cell), re.search(POINT, cell)
+    if (comma and mark != ",") or (point and mark != "."):
+        if re.search(GROUPED["." if point else ","], cell) and mark in ("?", "," if point else "?"):
+            return "thousands or decimals"
+        return "decimal comma" if comma else "decimal point"
+    kinds = (
+        ("thousands separators", THOUSANDS),
+        ("date", DATE),
+        ("detection limit", LIMIT),
+        ("number with a unit", UNIT),
+    )
+    found = next((kind for kind, pattern in kinds if re.search(pattern, cell)), None)
+    infinite = rf"(?i)^[+-]?(inf(inity)?|nan)$|{INTEGER}|{POINT}|{COMMA}"
+    return found or ("not finite" if re.search(infinite, cell) else "text")
+
+
+def two_readings(cell: str) -> str:
+    """What the two decimal marks make of a cell such as 80.157, with the option for each."""
+    digits = re.sub("[.,]", "", cell)
+    other = cell.replace(",", ".")
+    thousand, decimal = (",", ".") if "." in cell else (".", ",")
+    return (
+        f'Give decimal = "{thousand}" in agent.toml, or --decimal {thousand}, if it is {digits}. '
+        f'Give decimal = "{decimal}", or --decimal {decimal}, if it is {other}.'
+    )
+
+
+def advice(kind: str, cell: str, column: str, decimals: Decimals, *, target: bool = False) -> str:
+    """Advice for a cell of that kind."""
+    texts = f"If the column holds texts: {listed('categorical', column)}."
+    if target:
+        means_1 = "name the one that means 1 (positive in agent.toml, or --positive)."
+        texts = f"A target is a number or empty. If it has two texts, {means_1}"
+    match kind:
+        case "thousands or decimals":
+            return two_readings(cell)
+        case "decimal comma" | "decimal point" if decimals.mark == "?":
+            return f"Give {said('decimal', ',' if ',' in cell else '.')}, or correct the cell. {texts}"
+        case "decimal comma":
+            return f"Write it with a point, without a mark for thousands. {texts}"
+        case "decimal point":
+            return "Write this column with decimal commas, without a mark for thousands."
+        case "thousands separators":
+            return "Write numbers without a mark for thousands."
+        case "date":
+            return (
+                f"Name the dates: {dated(column, '%d.%m.%Y')}, for example. Or leave it out: {listed('drop', column)}."
+            )
+        case "detection limit":
+            return (
+                "Replace it by a number, for example half the limit, or declare it as missing (na_values in agent.toml, or "
+                "--na-values)."
+            )
+        case "number with a unit":
+            return "Write the number only, and the unit into the column's name."
+        case _:
+            return f"Correct the cell, or declare it as missing (--na-values, or na_values in agent.toml). {texts}"

@@ -1,1 +1,0 @@
-"""The policy of a site: what it accepts in a plan."""

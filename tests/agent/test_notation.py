@@ -1,0 +1,275 @@
+"""Separators, decimal marks and dates: given as options, found where the cells show them, refused in words where they do not."""
+
+import csv
+import io
+from datetime import date, timedelta
+
+import numpy as np
+import pytest
+from agent_files import fitted, inputs, prepared, table, write
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coreg_core.agreement.views import KernelExpansion
+from coreg_core.errors import BadData, UsageError
+from coreg_core.kernels.functions import Gaussian
+from site_agent.data.errors import BadTable
+from site_agent.data.notation import Notation
+from site_agent.data.tables import read_table
+from site_agent.models.file import ModelFile, load_model, save_model
+
+
+def as_csv(rows, separator, mark="."):
+    text = io.StringIO(newline="")
+    rows = [[cell.replace(".", mark) for cell in row] for row in rows]
+    csv.writer(text, delimiter=separator, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+# Numbers as a spreadsheet writes them; one at least whose decimals show what they are.
+NUMBER = st.one_of(
+    st.integers(-9999, 9999).map(str), st.floats(-1e6, 1e6, allow_subnormal=False).map(lambda v: f"{v:.4f}")
+)
+WORDS = {";": "semicolons", "\t": "tabs"}
+
+
+@given(st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=8), st.sampled_from(";\t"), st.sampled_from([".", ","]))
+def test_a_table_of_another_country_is_the_same_table(tmp_path_factory, rows, separator, mark):
+    folder = tmp_path_factory.mktemp("dialect")
+    rows = [("12.5", "0.25"), *rows]
+    plain = [["id", "a", "y"], *([f"p{i}", a, y] for i, (a, y) in enumerate(rows)), ["q", "1.5", ""]]
+    one = prepared(write(folder, as_csv(plain, ","))).data
+    path = write(folder, as_csv(plain, separator, mark), "other.csv")
+    other = prepared(path)
+    assert (other.data.X.tobytes(), other.data.y.tobytes()) == (one.X.tobytes(), one.y.tobytes())
+    assert other.data.ids_digest == one.ids_digest
+    assert other.notes[0] == f"{path}: columns separated by {WORDS[separator]}"
+    found = [note for note in other.notes if "decimal commas" in note]
+    assert bool(found) == (mark == ",")
+    if found:
+        assert f"{path}: numbers with decimal commas, such as '12,5' in 'a' and '0,25' in 'y'" == found[0]
+    told = prepared(path, separator=separator, decimal=mark)
+    assert told.data.X.tobytes() == one.X.tobytes()
+    assert not any("commas" in note or "separated" in note for note in told.notes), "no note on what was given"
+
+
+@pytest.mark.parametrize(
+    ("text", "separator", "names"),
+    [
+        pytest.param("id,a;b,y\n1,2,3\n", ",", ["id", "a;b", "y"], id="a semicolon in a name"),
+        pytest.param('id;"a, b";y\n1;2;3\n', ";", ["id", "a, b", "y"], id="commas in quotes"),
+        pytest.param("id;a, b;y\n1;2,5;3\n2;4;3\n", ";", ["id", "a, b", "y"], id="commas in some cells"),
+        pytest.param("id;a;y\n\n1;2;3\n \n", ";", ["id", "a", "y"], id="blank lines"),
+        pytest.param("id\n1\n", ",", ["id"], id="one column"),
+    ],
+)
+def test_the_separator_is_found(tmp_path, text, separator, names):
+    found = table(tmp_path, text)
+    assert (found.notation.separator, found.columns) == (separator, names)
+
+
+def test_a_file_that_no_separator_or_two_fit_is_refused_unless_it_is_given(tmp_path):
+    with pytest.raises(BadData, match="the header has 3"):
+        table(tmp_path, "id,a;b,y\n1;2;3\n1,2\n")
+    both = write(tmp_path, "weight, kg;id\n1,5;p1\n2,5;p2\n")
+    with pytest.raises(BadTable, match=r"with commas or semicolons between columns.* separator = \",\" in agent\.toml"):
+        read_table(both)
+    assert read_table(both, notation=Notation(";")).numbers("weight, kg").tolist() == [1.5, 2.5]
+    assert read_table(both, notation=Notation(",")).columns == ["weight", "kg;id"]
+    with pytest.raises(ValueError, match="separator"):
+        inputs(both, separator="|")
+    assert inputs(both, separator="tab").separator == "\t"
+
+
+REFUSED = {
+    "a slip, or a decimal comma": ('id,a\n1,"1,5"\n2,2\n', "'1,5' is not a finite number: commas separate"),
+    "a thousand, or one": (
+        "id;a\n1;1,234\n2;5,678\n",
+        'if it is 1234. Give decimal = ",", or --decimal ,, if it is 1.234',
+    ),
+    "both in one table": ("id;a;b\n1;1,5;2\n2;2,5;2.5\n", "decimal commas ('1,5' in 'a') and decimal points"),
+    "points alone": ("id;a\n1;80.157\n2;643\n", 'Give decimal = "," in agent.toml, or --decimal ,, if it is 80157.'),
+    "points beside commas": (
+        "id;a;b\n1;1.234;0,5\n",
+        'Give decimal = "," in agent.toml, or --decimal ,, if it is 1234.',
+    ),
+    "a unit": ("id,a\n1,70 kg\n2,3\n", "the unit into the column's name"),
+    "a date": ("id,a\n1,3.4.2024\n2,3\n", "--dates a=%d.%m.%Y"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_number_that_can_be_read_in_two_ways_is_refused_in_words(tmp_path, why):
+    text, words = REFUSED[why]
+    found = table(tmp_path, text)
+    with pytest.raises(BadTable) as error:
+        found.numbers("a")
+    assert words in str(error.value)
+    assert error.value.faults[0].lines[0] == 2
+    assert found.is_numeric("a"), "and it does not become text of its own accord"
+
+
+GROUPED = st.integers(1000, 999_999).map(lambda value: (f"{value:,}", value))
+SMALL = st.integers(0, 999).map(lambda value: (str(value), value))
+
+
+@given(
+    st.lists(st.one_of(GROUPED, SMALL), min_size=1, max_size=8),
+    GROUPED,
+    st.sampled_from([".", ","]),
+    st.sampled_from(";\t"),
+)
+def test_thousands_alone_are_refused_and_read_as_the_operator_says(tmp_path_factory, cells, sure, mark, separator):
+    """A table whose marked cells are all grouped by threes (public reports: 80.157 counts as less than 643)."""
+    rows = [sure, *cells]
+    other = "," if mark == "." else "."
+    text = "\n".join(
+        [f"id{separator}a", *(f"p{i}{separator}{cell.replace(',', other)}" for i, (cell, _) in enumerate(rows))]
+    )
+    path = write(tmp_path_factory.mktemp("t"), text)
+    with pytest.raises(BadTable, match=r"separate decimals or thousands.* --decimal"):
+        read_table(path).numbers("a")
+    assert read_table(path, notation=Notation(decimal=mark)).numbers("a").tolist() == [value for _, value in rows]
+
+
+def test_thousands_beside_decimals_in_one_cell_show_both(tmp_path):
+    assert table(tmp_path, "id;a\n1;1.234,5\n2;2.000\n3;7\n").numbers("a").tolist() == [1234.5, 2000.0, 7.0]
+    assert table(tmp_path, "id;a\n1;1,234.5\n2;2,000\n3;7\n").numbers("a").tolist() == [1234.5, 2000.0, 7.0]
+    found = table(tmp_path, "id;a\n1;1.234.567\n2;80.157\n3;7\n")
+    assert found.numbers("a").tolist() == [1234567.0, 80157.0, 7.0]
+    assert found.notes[1].endswith("numbers with points between thousands, such as '1.234.567' in 'a'")
+
+
+def faults_of(folder, separator, mark, slips):
+    """What is found in a table of 40 rows whose decimals have ``mark``, some cells replaced: (line, column, cell)."""
+    rows = [["id", "a", "b", "y"]]
+    rows += [[f"p{i}", f"{i}.25", f"{50 - i}.5", f"{i}.75" if i < 20 else ""] for i in range(40)]
+    rows = [[cell.replace(".", mark) for cell in row] for row in rows]
+    for line, column, cell in slips:
+        rows[line - 1][rows[0].index(column)] = cell
+    with pytest.raises(BadTable) as error:
+        prepared(write(folder, as_csv(rows, separator)))
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("separator", "mark", "cell", "kind", "words"),
+    [
+        (";", ".", "1,5", "decimal comma", "Write it with a point"),
+        ("\t", ".", "1,5", "decimal comma", "Write it with a point"),
+        (",", ".", "1,5", "decimal comma", "Write it with a point"),
+        (",", ".", "1,234", "decimal comma", "Write it with a point"),
+        (";", ",", "1.5", "decimal point", "this table's decimals have commas ('0,25' in 'a')"),
+        (";", ",", "1.234", "thousands or decimals", "Give decimal"),
+    ],
+)
+@pytest.mark.parametrize("column", ["a", "y"])
+def test_a_stray_mark_is_one_fault_in_its_own_cell(tmp_path, separator, mark, cell, kind, words, column):
+    error = faults_of(tmp_path, separator, mark, [(18, column, cell)])
+    [fault] = error.faults
+    assert (fault.lines, fault.column, fault.kind) == ((18,), column, kind)
+    assert f"t.csv, line 18, column {column!r}: {cell!r} is " in str(error)
+    assert words in str(error)
+
+
+# --- dates --------------------------------------------------------------------------------------------------------
+
+EPOCH = date(1970, 1, 1)
+LAYOUTS = {
+    "%Y-%m-%d": lambda d: d.isoformat(),
+    "%d.%m.%Y": lambda d: f"{d.day}.{d.month}.{d.year}",
+    "%d/%m/%Y": lambda d: f"{d.day}/{d.month:02}/{d.year}",
+    "%m/%d/%Y": lambda d: f"{d.month}/{d.day}/{d.year}",
+}
+GIVEN = {
+    **LAYOUTS,
+    "%d.%m.%y": lambda d: f"{d:%d.%m.%y}",
+    "%d %b %Y": lambda d: f"{d:%d %b %Y}",
+    "%Y%m%d": lambda d: f"{d:%Y%m%d}",
+}
+
+
+def dated(folder, cells, **dates):
+    """A table of these dates, the last one unlabelled."""
+    rows = [f"p{i},{cell},{i},{i if i < len(cells) - 1 else ''}" for i, cell in enumerate(cells)]
+    return fitted(folder, "\n".join(["id,d,a,y", *rows, ""]), dates=dates, scale=False)
+
+
+def days(preprocessing, found):
+    both = np.concatenate([preprocessing.transform(found.labelled), preprocessing.transform(found.unlabelled)])
+    return both[:, 0].tolist()
+
+
+@given(st.lists(st.dates(date(1970, 1, 1), date(2060, 1, 1)), min_size=2, max_size=6), st.sampled_from([*GIVEN]))
+def test_a_date_is_its_day_in_the_format_that_is_given(tmp_path_factory, chosen, layout):
+    preprocessing, found = dated(tmp_path_factory.mktemp("d"), map_cells(chosen, layout), d=layout)
+    assert preprocessing.columns[0].layout == layout
+    expected = [(d - EPOCH).days for d in chosen]
+    assert days(preprocessing, found) == expected
+    assert not any("dates of the format" in note for note in preprocessing.notes)
+
+
+def map_cells(chosen, layout):
+    return [GIVEN[layout](d) for d in chosen]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("time", ["", "T10:30:00.5", " 08:15"])
+def test_the_format_is_found_and_noted(tmp_path, layout, time):
+    chosen = [date(2024, 1, 3) + timedelta(days=9 * i) for i in range(8)]
+    cells = [cell + time for cell in map_cells(chosen, layout)]
+    preprocessing, found = dated(tmp_path, cells)
+    assert (preprocessing.columns[0].kind, preprocessing.columns[0].layout) == ("date", layout)
+    assert days(preprocessing, found) == [(d - EPOCH).days for d in chosen]
+    note = f"{tmp_path / 't.csv'}: dates of the format {layout}, such as {cells[0]!r} and {cells[1]!r} in 'd'"
+    assert preprocessing.notes == (note,)
+    assert fitted(tmp_path, "id,d,y\np,2024-01-01,1\nq,2024-01-02,\n", categorical=["d"])[0].columns[0].kind == "text"
+
+
+REFUSED_DATES = {
+    "either way": (["3/4/2024", "5/6/2024", "1/2/2023"], "has the day or the month first.*--dates d=%d/%m/%Y", [2]),
+    "both ways": (
+        ["13/4/2024", "5/16/2024", "1/2/2023"],
+        "'13/4/2024' and '5/16/2024' have the day and the month first",
+        [2, 3],
+    ),
+    "no such day": (["2024-02-30", "2024-02-28", "2023-02-29"], "'2024-02-30' is not a date", [2]),
+    "two figures": (["1.2.24", "2.3.24", "3.4.24"], "unknown notation.*%d.%m.%y", [2]),
+    "a time zone": (["2024-01-01T00:00:00+02:00", "2024-01-02", "2024-01-03"], "no time zone", [2]),
+    "a text": (["soon", "2024-01-01", "2024-01-01"], "'soon' is not a date", [2]),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED_DATES)
+def test_a_cell_that_is_no_date_or_two_dates_is_refused(tmp_path, why):
+    cells, words, lines = REFUSED_DATES[why]
+    with pytest.raises(BadTable, match=words) as error:
+        dated(tmp_path, cells)
+    assert list(error.value.faults[0].lines) == lines
+    if why == "either way":
+        assert dated(tmp_path, cells, d="%m/%d/%Y")[0].columns[0].layout == "%m/%d/%Y"
+
+
+@pytest.mark.parametrize("layout", ["%Y", "%d/%m", "d.m.Y", "%H:%M", ""])
+def test_a_format_without_a_day_is_refused(tmp_path, layout):
+    with pytest.raises(UsageError, match="needs a day, a month and a year"):
+        dated(tmp_path, ["2024-01-01", "2024-01-02"], d=layout)
+    with pytest.raises(UsageError, match="no such feature column"):
+        dated(tmp_path, ["2024-01-01", "2024-01-02"], e="%Y-%m-%d")
+    with pytest.raises(ValueError, match="needs COLUMN=FORMAT"):
+        inputs(tmp_path / "t.csv", dates=["d"])
+
+
+def test_a_model_reads_dates_as_it_did_in_training(tmp_path):
+    preprocessing, found = dated(tmp_path, ["13/1/2024", "", "2/1/2024", "4/1/2024"])
+    points = preprocessing.transform(found.labelled)
+    function = KernelExpansion(Gaussian(1e4), points, np.arange(1.0, len(points) + 1))
+    save_model(tmp_path / "m", ModelFile(function, preprocessing, "y", 0.0, 1.0, "north", "r", "CONVERGED", 0.1, {}))
+    model = load_model(tmp_path / "m")
+    assert model.preprocessing.columns == preprocessing.columns
+    assert model.preprocessing.sources == ["d", "a"]
+    assert np.isfinite(model.predict(table(tmp_path, "a,d\n1,5/1/2024\n2,\n"))).all()
+    with pytest.raises(BadTable, match="no column 'd'"):
+        model.predict(table(tmp_path, "a\n1\n"))
+    with pytest.raises(BadTable, match="'2024-01-05' is not a date of the format %d/%m/%Y"):
+        model.predict(table(tmp_path, "a,d\n1,2024-01-05\n"))
