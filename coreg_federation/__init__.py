@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 # Listed here, since importing the estimators takes a second and needs scikit-learn.
 ESTIMATORS = (
-    "LSSVM", "RLSR", "SNF", "SSSL", "XKS", "XNV", "AdditiveClassifier", "AdditiveRegressor", "CoRLS", "CoRLSR", "CoRLSRCV",
-    "CoRLSRClassifier", "HessianRLS", "LabelledFolds", "LaplacianRLS", "LinearLatentReconstruction", "MultiViewPegasosClassifier",
-    "MultiViewPegasosRegressor", "NystromSSSL", "OCAClassifier", "OCARegressor", "ParallelFieldRLS", "PegasosClassifier",
-    "PegasosRegressor", "XKSClassifier", "XNVClassifier",
+    "RLSR", "SNF", "SSSL", "XKS", "XNV", "AdditiveClassifier", "AdditiveRegressor", "CoRLS", "CoRLSR", "CoRLSRCV",
+    "CoRLSRClassifier", "LabelledFolds", "LaplacianRLS", "NystromSSSL", "OCAClassifier", "OCARegressor", "XKSClassifier",
+    "XNVClassifier",
 )  # fmt: skip
 __all__ = [*ESTIMATORS, "Model", "Problem", "__version__", "load_model", "plan_for", "simulate"]
 _PLACES = {

@@ -31,16 +31,10 @@ from benchmarks.papers.baselines import PEERS
 from benchmarks.papers.jobs import JSON, Job
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
+from benchmarks.papers.rivals import LSSVM, HessianRLS, LinearLatentReconstruction, ParallelFieldRLS
 from benchmarks.papers.views import level_numbers, mean_of, scaled, with_deviation, without_identifiers
-from coreg_core.estimators import (
-    LSSVM,
-    SNF,
-    HessianRLS,
-    LaplacianRLS,
-    LinearLatentReconstruction,
-    ParallelFieldRLS,
-)
-from coreg_core.estimators._manifold import ManifoldRLS, nearest
+from coreg_core.estimators import SNF, LaplacianRLS
+from coreg_core.estimators.laplacian_rls import ManifoldRLS, nearest
 from coreg_core.kernels.functions import paper_bandwidth
 from coreg_core.numerics.arrays import Arr
 

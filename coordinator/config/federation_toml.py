@@ -32,7 +32,7 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import DropoutPolicy, Iteration, Membership, Privacy
-from coreg_core.protocol.plan import Objective, Plan, plan_fault
+from coreg_core.protocol.plan import OBJECTIVES, Objective, Plan, plan_fault
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.names import check_site_name
 from coreg_wire.transport.service import IDLE_SECONDS
@@ -220,14 +220,8 @@ class Computed(Section):
     def objective(self) -> Objective:
         """The section [model] as a term of the plan."""
         terms = self.model.model_dump()
-        kinds: dict[str, type[Any]] = {
-            "agreement": Agreement,
-            "additive": Additive,
-            "scoring": Scoring,
-            "alignment": Alignment,
-        }
-        made: Objective = kinds[terms.pop("objective")](**terms)
-        return made
+        made: Callable[..., Objective] = OBJECTIVES[terms.pop("objective")]
+        return made(**terms)
 
 
 class Configuration(Computed):

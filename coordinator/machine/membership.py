@@ -15,19 +15,10 @@ from coordinator.machine.events import Breached, Expect, Received, SiteJoined
 from coordinator.machine.phases import InvalidTransition, Phase, Transition
 from coordinator.machine.records import AttemptBegan, Sites
 from coordinator.machine.run import RunUpdate
-from coreg_core.objectives.additive import Additive
 from coreg_core.protocol.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
 
-# The most attempts of a run that begin. Each attempt of an additive training opens other sums over the same rows.
-MOST_ATTEMPTS, MOST_ADDITIVE_ATTEMPTS = 10, 3
 _BEGAN_AGAIN = "the coordinator restarted, or sites were missing"
-
-
-def max_attempts(plan: Plan) -> int:
-    """How many attempts of a run begin at most."""
-    return MOST_ADDITIVE_ATTEMPTS if isinstance(plan.objective, Additive) else MOST_ATTEMPTS
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -78,7 +69,7 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
     run, here = update.run, tuple(sorted(update.run.here))
     if attempt is None:
         attempt = run.attempt + (run.phase is not Phase.ENROLLING)
-    if attempt >= (most := max_attempts(run.plan)):
+    if attempt >= (most := run.plan.objective.attempts):
         reason = f"{most} attempts were interrupted; the last one because {cause}"
         ending.end(update, Outcome.STALLED, reason, final=True)
         return

@@ -130,6 +130,9 @@ class AgreementComputation:
         """Complete rounds of the schedule."""
         return 0 if state.inner is None else int(state.inner.round)
 
+    def portion(self, state: AgreementState) -> None:
+        """How much is done is not known."""
+
     def progress(self, state: AgreementState) -> Progress | None:
         """That of the schedule."""
         return None if state.schedule is None else state.schedule.progress(state.inner)

@@ -6,19 +6,9 @@ from coreg_core.estimators.corls import CoRLS
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.estimators.corlsr_classifier import CoRLSRClassifier
 from coreg_core.estimators.corlsr_cv import CoRLSRCV
-from coreg_core.estimators.hessian import HessianRLS
 from coreg_core.estimators.labelled_folds import LabelledFolds
 from coreg_core.estimators.laplacian_rls import LaplacianRLS
-from coreg_core.estimators.latent_reconstruction import LinearLatentReconstruction
-from coreg_core.estimators.ls_svm import LSSVM
 from coreg_core.estimators.oca import OCAClassifier, OCARegressor
-from coreg_core.estimators.parallel_field import ParallelFieldRLS
-from coreg_core.estimators.pegasos import (
-    MultiViewPegasosClassifier,
-    MultiViewPegasosRegressor,
-    PegasosClassifier,
-    PegasosRegressor,
-)
 from coreg_core.estimators.rlsr import RLSR
 from coreg_core.estimators.snf import SNF
 from coreg_core.estimators.sssl import SSSL, NystromSSSL
@@ -26,8 +16,7 @@ from coreg_core.estimators.xks import XKS, XKSClassifier
 from coreg_core.estimators.xnv import XNV, XNVClassifier
 
 __all__ = [
-    "LSSVM", "RLSR", "SNF", "SSSL", "XKS", "XNV", "AdditiveClassifier", "AdditiveRegressor", "CoRLS", "CoRLSR",
-    "CoRLSRCV", "CoRLSRClassifier", "HessianRLS", "LabelledFolds", "LaplacianRLS", "LinearLatentReconstruction",
-    "MultiViewPegasosClassifier", "MultiViewPegasosRegressor", "NystromSSSL", "OCAClassifier", "OCARegressor",
-    "ParallelFieldRLS", "PegasosClassifier", "PegasosRegressor", "XKSClassifier", "XNVClassifier",
+    "RLSR", "SNF", "SSSL", "XKS", "XNV", "AdditiveClassifier", "AdditiveRegressor", "CoRLS", "CoRLSR",
+    "CoRLSRCV", "CoRLSRClassifier", "LabelledFolds", "LaplacianRLS", "NystromSSSL", "OCAClassifier",
+    "OCARegressor", "XKSClassifier", "XNVClassifier",
 ]  # fmt: skip

@@ -3,15 +3,16 @@ r"""Supervised nonlinear factorisation: latent rows from which predictors and ta
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import cho_solve
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
+from coreg_core.agreement.views import positive_factor
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.estimators._dual import dual_with_bias
 from coreg_core.estimators._parameters import COUNT, COUNT_OR_0, NOT_NEGATIVE, POSITIVE, fit_context
 from coreg_core.estimators._scores import Regressor
 from coreg_core.estimators._tables import labelled_first, own_table
-from coreg_core.estimators.latent_reconstruction import latent_dimension, principal_scores
 from coreg_core.kernels.functions import Polynomial
 from coreg_core.numerics.arrays import Arr
 
@@ -208,3 +209,42 @@ def _best(Z: Arr, targets: Arr, degree: int, ridge: float) -> tuple[float, Arr]:
     alpha, _ = dual_with_bias(lower * inner, targets, ridge)
     value = ridge * float(np.einsum("ij,ij->", alpha, targets))
     return value, (-2.0 * ridge * degree) * ((alpha @ alpha.T) * lower) @ Z
+
+
+def latent_dimension(n_latent: int | None, d: int) -> int:
+    """The columns of Z."""
+    return max(1, round(0.75 * d)) if n_latent is None else n_latent
+
+
+def principal_scores(rows: Arr, count: int) -> Arr:
+    """The first principal components' scores, scaled to mean square 1 together; zeros where there are no more."""
+    U, s, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    out = np.zeros((len(rows), count))
+    used = min(count, len(s))
+    out[:, :used] = U[:, :used] * s[:used]
+    size = float(np.sqrt((out**2).sum() / len(rows)))
+    return out / size if size > 0 else out
+
+
+def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float) -> tuple[Arr, Arr]:
+    r"""$\begin{bmatrix}0 & 1^\top\\ 1 & K+\lambda I\end{bmatrix} \begin{bmatrix}b\\ \alpha\end{bmatrix}
+    = \begin{bmatrix}0\\ Y\end{bmatrix}$, for every column of Y: α (n, k) and b (k,).
+
+    By the Cholesky factor of K + λI: $b = 1^\top A^{-1} Y / 1^\top A^{-1} 1$, $\alpha = A^{-1}(Y - 1b^\top)$.
+
+    Raises
+    ------
+    UsageError
+        λ is not positive.
+    SingularSystem
+        rows repeat, and λ is below rounding.
+    """
+    if not (np.isfinite(ridge) and ridge > 0):
+        raise UsageError(f"ridge={ridge!r}: needs a positive number.")
+    A = K.copy()
+    A.flat[:: len(A) + 1] += ridge
+    factor = positive_factor(A, f"the kernel matrix at ridge={ridge:g}", "raise the ridge")
+    solved = cho_solve(factor, np.hstack([np.ones((len(K), 1)), Y]), check_finite=False)
+    ones, of_Y = solved[:, 0], solved[:, 1:]
+    b = of_Y.sum(axis=0) / ones.sum()
+    return of_Y - np.outer(ones, b), b

@@ -102,9 +102,9 @@ class Additive:
     def leaves(self, shared: int) -> str:
         """See `Statement.leaves`."""
         return (
-            f"second moments of this site's features and labels ({shared} shared instances), with noise; to the members: which of "
-            "these instances it has labels of, level and deviation of these labels; to each other site alone: parts of the score "
-            "at that site's labelled instances"
+            f"second moments of this site's features and labels ({shared} shared instances), with noise; to the members: which "
+            "of these instances it has labels of, level and deviation of these labels; to each other site alone: parts of the "
+            "score at that site's labelled instances"
         )
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -144,10 +144,26 @@ def init(
     config: Annotated[Path, typer.Option("--config", envvar="COREG_CONFIG", help="The configuration to write.")] = Path(
         "agent.toml"
     ),
+    data: Annotated[
+        str | None, typer.Option("--data", help="The site's table: its notation is written into agent.toml.")
+    ] = None,
     service: Annotated[bool, typer.Option("--service", help="For `serve`: a section for each data set.")] = False,
 ) -> None:
     """Write a commented agent.toml and policy.toml. Existing files stay unchanged."""
-    agent = agent_toml(os.path.relpath(policy, config.parent), service=service)
+    shown: dict[str, Any] = {}
+    if data is not None:
+        from site_agent.data.prepare import notation_shown  # polars takes one second to import
+        from site_agent.data.sources import source_of
+
+        source = source_of(data)
+        found, left = notation_shown(source)
+        for fault in left:
+            typer.echo(fault, err=True)
+        shown = {
+            "notation": found,
+            "table": os.path.relpath(source, config.parent) if isinstance(source, Path) else data,
+        }
+    agent = agent_toml(os.path.relpath(policy, config.parent), service=service, **shown)
     written = [path for path, text in ((config, agent), (policy, POLICY)) if _created(path, text)]
     if not written:
         raise UsageError(

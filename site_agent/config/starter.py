@@ -1,5 +1,9 @@
 """The files that `coreg-agent init` writes: agent.toml and policy.toml (docs/reference/policy-toml.md)."""
 
+from collections.abc import Mapping
+
+from coreg_wire.files.toml_file import toml
+
 _AGENT = """\
 # The configuration of a site's agent. Paths are relative to this file. The command line and COREG_* override it.
 
@@ -9,13 +13,13 @@ policy = POLICY
 # connect_timeout = 600  # seconds
 OWN
 # This site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared unlabelled instances.
-TABLE = "local.csv"
+TABLE = SOURCE
 target = "y"  # the column to predict
 id = "id"  # the column that identifies an instance; the same ids at every site
 # shared = SHARED  # the shared ids
 # unlabelled = "shared.csv"  # a separate table of the shared instances
 # categorical = ["ward"]  # columns to one-hot encode although they look numeric
-# dates = ["admitted:days+weekday"]
+NOTATION
 # drop = ["comment"]
 """
 _ONE_RUN = """\
@@ -58,9 +62,39 @@ alignment = true  # all sites find the ids that they share; each learns it of it
 """
 
 
-def agent_toml(policy: str, *, service: bool = False) -> str:
-    """The text of agent.toml, for `serve` or for one run; ``policy``: the path of policy.toml in it."""
-    quoted = '"' + policy.replace("\\", "\\\\").replace('"', '\\"') + '"'
+_SAMPLES = {
+    "separator": '";"  # without it the file shows it, as decimal and dates',
+    "decimal": '","',
+    "dates": '{admitted = "%d/%m/%Y"}',
+}
+
+
+def agent_toml(
+    policy: str,
+    *,
+    service: bool = False,
+    table: str = "local.csv",
+    notation: Mapping[str, str | dict[str, str]] | None = None,
+) -> str:
+    """The text of agent.toml, for `serve` or for one run.
+
+    Parameters
+    ----------
+    policy
+        the path of policy.toml in it.
+    table, notation
+        the site's table, and what it shows of its notation (`site_agent.data.prepare.notation_shown`).
+    """
+    lines, found = list[str](), notation or {}
+    for key, sample in _SAMPLES.items():
+        value = found.get(key)
+        if isinstance(value, dict):
+            value = value and "{" + ", ".join(f"{toml(name)} = {toml(layout)}" for name, layout in value.items()) + "}"
+        elif value is not None:
+            value = toml(value)
+        lines.append(f"{key} = {value}  # as the table shows" if value else f"# {key} = {sample}")
+    quoted = toml(policy)
     agent = _AGENT.replace("OWN", _SERVICE if service else _ONE_RUN).replace("TABLE", "table" if service else "data")
-    found = '"people"  # the study that aligned them:' if service else '"shared.json"  # from `coreg-agent align`:'
-    return agent.replace("SHARED  #", found).replace("POLICY", quoted)
+    agent = agent.replace("SOURCE", toml(table)).replace("NOTATION", "\n".join(lines))
+    shared = '"people"  # the study that aligned them:' if service else '"shared.json"  # from `coreg-agent align`:'
+    return agent.replace("SHARED  #", shared).replace("POLICY", quoted)

@@ -328,7 +328,7 @@ def _of_labelled(
     if times >= policy.openings:
         yield Objection(
             f"sums of these labelled rows were opened {times} times, and openings = {policy.openings} in this site's policy: "
-            "more would average out the noise. The model of an earlier run stays. New labels allow another training, or this site "
-            "can raise openings",
+            "more would average out the noise. The model of an earlier run stays. New labels allow another training, or this "
+            "site can raise openings",
             f"openings = {times + 1}",
         )

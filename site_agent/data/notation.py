@@ -33,7 +33,7 @@ DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4})([T ].*)?$"
 LIMIT = r"^[<>≤≥]=?\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)$"  # of detection: <0.5
 UNIT = r"^[+-]?\d+([.,]\d*)?\s*[^\d\s.,:/-][^\d]{0,9}$"
 NUMBER = re.compile(f"{INTEGER}|{POINT}|{COMMA}|{THOUSANDS}|{LIMIT}")
-ROUNDED = re.compile(r"\d([.,]\d+)?[eE]\+?\d+")
+ROUNDED = re.compile(r"\d[.,]\d+[eE]\+?[1-9]\d|\d[eE]\+[1-9]\d")  # 1.10105E+17; 2E15 is a code
 HEADER = 1 << 16  # bytes that hold the header
 HEAD = 1000  # cells of a column in which one decimal shows that all its points are decimal points
 SLIPS = 5  # at most one decimal in so many may have the other mark, to count as a mistake

@@ -14,9 +14,10 @@ from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_wire.files.files import write_whole
 from site_agent.data.errors import Faults
 from site_agent.data.inputs import Inputs
-from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.preprocessing import Preprocessing, kind_of_column
 from site_agent.data.shared_set import SharedIds, SiteTable, ids_digest, load_site_tables, own_name
-from site_agent.data.sources import files_of
+from site_agent.data.sources import Source, files_of
+from site_agent.data.tables import read_table
 from site_agent.site_data import PrivateData, row_keys
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -77,6 +78,23 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         positive=inputs.positive,
     )
     return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
+
+
+def notation_shown(source: Source) -> tuple[dict[str, str | dict[str, str]], tuple[str, ...]]:
+    """What a table shows of its notation, as settings of a data set, and the faults of what it leaves open."""
+    table, dates, found = read_table(source, Faults()), dict[str, str](), Faults()
+    for name in dict.fromkeys(table.columns):
+        with found.caught():
+            if layout := kind_of_column(name, [table])[1]:
+                dates[name] = layout
+            if table.notation.decimal is None and table.is_numeric(name):
+                table.numbers(name)
+    shown: dict[str, str | dict[str, str]] = {"dates": dates}
+    known = (table.notation.separator or ",", table.notation.decimal or ".")
+    if isinstance(source, Path) and known != (",", "."):
+        shown |= {"separator": known[0]} | ({"decimal": known[1]} if table.notation.decimal else {})
+    open_ = ("date of two readings", "thousands or decimals", "decimal comma", "decimal point")
+    return shown, tuple(fault.text for fault in found if fault.kind in open_)
 
 
 def site_salt(path: Path, ledger: Path) -> bytes:

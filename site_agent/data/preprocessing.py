@@ -222,7 +222,7 @@ class Preprocessing:
 
 
 def _fit_column(name: str, tables: list[Table], categorical: bool, layout: str | None, scale: bool) -> Column:
-    kind, layout = ("text", None) if categorical else ("date", layout) if layout else _kind(name, tables)
+    kind, layout = ("text", None) if categorical else ("date", layout) if layout else kind_of_column(name, tables)
     labelled, column = tables[0], Column(name, kind, layout=layout or "")
     own = labelled.missing(name).astype(np.float64)
     if own.all():
@@ -258,7 +258,7 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, layout: str |
     return Column(name, kind, mean, deviation, fill, **shared)
 
 
-def _kind(name: str, tables: list[Table]) -> tuple[Kind, str | None]:
+def kind_of_column(name: str, tables: list[Table]) -> tuple[Kind, str | None]:
     """Numeric if any cell is a number, so that one typing error is a fault and does not make the column one-hot."""
     if any(table.is_numeric(name) for table in tables):
         return "numeric", None

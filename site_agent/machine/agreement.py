@@ -95,6 +95,10 @@ class AgreementJob:
     def begin(self, sites: tuple[str, ...], key: bytes) -> None:  # noqa: ARG002
         self._n_sites = len(sites)
 
+    def computation(self, n_sites: int) -> AgreementComputation:
+        """Of a membership."""
+        return AgreementComputation(self.objective, self.plan.iteration, n_sites, self.n_unlabelled)
+
     def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
         """See `Summand.answer`."""
         weights = np.array([column.weight for column in asked.columns])

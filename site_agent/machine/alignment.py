@@ -67,6 +67,10 @@ class AlignmentJob:
         if len(ids.ids) > terms.max_ids:
             raise BadData(f"this site has more ids than the plan's max_ids = {terms.max_ids}.")
 
+    def computation(self, n_sites: int) -> AlignmentComputation:
+        """Of a membership."""
+        return AlignmentComputation(self.terms, n_sites)
+
     def begin(self, sites: tuple[str, ...], key: bytes) -> None:
         """Draw the secrets, and forget earlier ones."""
         about = repr([self.plan.run, sites]).encode()

@@ -186,11 +186,11 @@ class Site:
         pin, consent = self._pin_threads, self._consent
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
-                return Sums(plan, self.name, terms, AgreementJob(plan, terms, data, pin))
+                return Sums(plan, self.name, AgreementJob(plan, terms, data, pin))
             case Additive() as terms, PrivateData() as data:
                 return AdditiveJob(plan, terms, self.name, data, pin, consent)
             case Alignment() as terms, IdList() as ids:
-                return Sums(plan, self.name, terms, AlignmentJob(plan, terms, self.name, ids))
+                return Sums(plan, self.name, AlignmentJob(plan, terms, self.name, ids))
             case Alignment(), _:
                 raise Refused("this site was not started with ids to align.")
             case Scoring() as terms, Batch() as batch:

@@ -10,8 +10,6 @@ from coreg_core.computation.question import Question
 from coreg_core.errors import BadData
 from coreg_core.masking.words import opened, summand
 from coreg_core.numerics.arrays import Arr
-from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.alignment import Alignment
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from site_agent.machine.job import Heard, Share, Telling
@@ -28,6 +26,8 @@ class Summand(Protocol):
     data_digest: str
 
     def begin(self, sites: tuple[str, ...], key: bytes) -> None: ...
+
+    def computation(self, n_sites: int) -> Computation: ...
 
     def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
         """Vectors and scalars.
@@ -47,8 +47,8 @@ class Summand(Protocol):
 class Sums:
     """See `site_agent.machine.job.Job`."""
 
-    def __init__(self, plan: Plan, name: str, terms: Agreement | Alignment, own: Summand):
-        self.own, self._plan, self._name, self._terms = own, plan, name, terms
+    def __init__(self, plan: Plan, name: str, own: Summand):
+        self.own, self._plan, self._name = own, plan, name
         self.ids_digest, self.n_unlabelled, self.data_digest = own.ids_digest, own.n_unlabelled, own.data_digest
         self.state: Any = None
         self.progress: Progress | None = None
@@ -65,12 +65,7 @@ class Sums:
         """See `Job.begin`."""
         self.own.begin(sites, key)
         self._sites, self._share, self._fault, self.progress = sites, share, "", None
-        computation: Computation
-        if isinstance(terms := self._terms, Alignment):
-            computation = AlignmentComputation(terms, len(sites))
-        else:
-            computation = AgreementComputation(terms, self._plan.iteration, len(sites), self.n_unlabelled)
-        self._computation = computation
+        self._computation = computation = self.own.computation(len(sites))
         first = self._stepped("start", computation.start)
         assert first is not None, "no computation ends without a question"
         return first
@@ -109,8 +104,7 @@ class Sums:
     @property
     def portion(self) -> float | None:
         """How much of an alignment is done; None for other runs."""
-        computation = self._computation
-        return computation.portion(self.state) if isinstance(computation, AlignmentComputation) else None
+        return None if self._computation is None else self._computation.portion(self.state)
 
     @property
     def outcome(self) -> tuple[Outcome, str] | None:

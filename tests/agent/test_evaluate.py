@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -47,6 +50,17 @@ def changed(folder, name, **changes):
 
 def rows_of(folder):
     return read_table(folder / "t.csv").rows(np.arange(N))
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1"])
+def test_a_command_writes_to_a_terminal_that_lacks_its_signs(folder, encoding):
+    words = ["evaluate", "--model", "poor.model", "--model", "good.model", "--data", "t.csv"]
+    command = [sys.executable, "-c", "from site_agent.cli.app import main; main()", *words]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=100, check=False)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+    assert b"good.model" in done.stdout
+    assert b"?" in done.stdout, "for a sign that the encoding lacks"
 
 
 def test_models_are_compared_with_the_first_on_the_same_rows(folder):

@@ -146,7 +146,7 @@ def test_a_text_column_has_at_most_200_levels(tmp_path):
     with pytest.raises(BadData, match=r"column 'c': 201 different texts\. At most 200.* If it is the id, give --id c"):
         fitted(tmp_path, many)
     many = many.replace("level 200", "level 199")
-    with pytest.raises(BadData, match="200 different texts in 201 rows.* If they are categories: categorical"):
+    with pytest.raises(BadData, match=r"200 different texts in 201 rows.* If they are categories: categorical"):
         fitted(tmp_path, many)
     wide = fitted(tmp_path, many, categorical=["c"])[0]
     assert wide.columns[0].kind == "text"

@@ -55,6 +55,11 @@ REFUSED = {
 }
 
 
+def used(source):
+    found = read_table(source)
+    return found.select(found.columns)
+
+
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_query_that_gives_no_table_is_refused(tmp_path, why):
     database(tmp_path)
@@ -64,8 +69,7 @@ def test_a_query_that_gives_no_table_is_refused(tmp_path, why):
         connection.execute("CREATE VIEW visits AS SELECT 1")
     query, words = REFUSED[why]
     with pytest.raises(BadTable) as error:
-        found = read_table(at(query, tmp_path))
-        found.select(found.columns)
+        used(at(query, tmp_path))
     assert words in str(error.value)
 
 

@@ -102,6 +102,21 @@ def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path
     assert set(Policy.model_fields) - said == {"peers"}
 
 
+def test_init_writes_the_notation_that_the_table_shows(command, tmp_path):
+    rows = "\n".join(f"p{i};{i},5;{i % 28 + 1}.3.2024;{i}/4/2024;{i if i % 2 else ''}" for i in range(1, 12))
+    (tmp_path / "patients.csv").write_text(f"id;a;seen;born;y\n{rows}\n")
+    code, _, err = command("coreg-agent", "init", "--data", "patients.csv", "--service")
+    assert (code, "column 'born': " in err, "--dates born=%d/%m/%Y" in err) == (0, True, True)
+    given = read_settings(tmp_path / "agent.toml", {}).data["patients"]
+    assert (given.table.name, given.separator, given.decimal) == ("patients.csv", ";", ",")
+    assert given.dates == {"seen": "%d.%m.%Y"}
+    for name in ("agent.toml", "policy.toml"):
+        (tmp_path / name).unlink()
+    (tmp_path / "plain.csv").write_text("id,a,y\n1,2.5,3\n2,3.5,\n")
+    assert command("coreg-agent", "init", "--data", "plain.csv")[0] == 0
+    assert read_settings(tmp_path / "agent.toml", {}).data[""].separator is None
+
+
 def test_init_writes_both_files_once_and_peers_edits_the_policy_in_place(command, tmp_path):
     code, out, _ = command("coreg-agent", "init")
     assert (code, "next: edit data, target, id and coordinator in agent.toml" in out) == (0, True)

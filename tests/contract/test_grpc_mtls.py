@@ -1,6 +1,5 @@
 """coordinator/transports/grpc_mtls.py: what only TLS and sockets can do wrong. What a session is: test_sessions.py."""
 
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

@@ -9,12 +9,13 @@ from problems import EPS, Problem, problems, random_site, reference
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 
+from benchmarks.papers.rivals import LSSVM
 from benchmarks.stacked_system import _solve_positive_definite, normal_matrix, solve_stacked, textbook_view
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.estimators import LSSVM, RLSR, CoRLSR
+from coreg_core.estimators import RLSR, CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints
 from coreg_core.kernels.functions import Gaussian

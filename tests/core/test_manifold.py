@@ -5,11 +5,12 @@ import pytest
 from gaps import one_table
 from numpy.testing import assert_allclose
 
-from coreg_core.estimators import RLSR, HessianRLS, LaplacianRLS, ParallelFieldRLS
-from coreg_core.estimators._manifold import nearest, tangents
-from coreg_core.estimators.hessian import hessian_energy
-from coreg_core.estimators.laplacian_rls import graph_laplacian
-from coreg_core.estimators.parallel_field import parallel_field_energy
+from benchmarks.papers.rivals import HessianRLS, ParallelFieldRLS
+from benchmarks.papers.rivals.hessian import hessian_energy
+from benchmarks.papers.rivals.parallel_field import parallel_field_energy
+from benchmarks.papers.rivals.tangents import tangents
+from coreg_core.estimators import RLSR, LaplacianRLS
+from coreg_core.estimators.laplacian_rls import graph_laplacian, nearest
 
 METHODS = [LaplacianRLS, HessianRLS, ParallelFieldRLS]
 

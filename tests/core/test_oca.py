@@ -9,16 +9,14 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators import (
+from benchmarks.papers.rivals import (
     MultiViewPegasosClassifier,
     MultiViewPegasosRegressor,
-    OCAClassifier,
-    OCARegressor,
     PegasosClassifier,
     PegasosRegressor,
-    _online,
 )
+from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators import OCAClassifier, OCARegressor, _online
 
 
 def views(n=30, m=80, seed=0, M=2, d=3):

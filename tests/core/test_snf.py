@@ -6,10 +6,10 @@ from gaps import one_table
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
+from benchmarks.papers.rivals import LSSVM, LinearLatentReconstruction
 from coreg_core.errors import UsageError
-from coreg_core.estimators import LSSVM, SNF, LinearLatentReconstruction
-from coreg_core.estimators._dual import dual_with_bias
-from coreg_core.estimators.snf import _best
+from coreg_core.estimators import SNF
+from coreg_core.estimators.snf import _best, dual_with_bias
 from coreg_core.kernels.functions import Polynomial, make_kernel
 
 

@@ -28,8 +28,8 @@ from coordinator.machine.events import (
     SiteJoined,
     SiteLost,
 )
-from coordinator.machine.membership import MOST_ATTEMPTS
 from coordinator.machine.records import AttemptBegan, Ended, Record
+from coreg_core.objectives.agreement import Agreement
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -224,7 +224,7 @@ class Network(RuleBasedStateMachine):
             assert {outcome for outcome, _ in self.machine.run.excluded.values()} <= {Outcome.STALLED}
             assert self.end is None or self.end.outcome in (Outcome.CONVERGED, *RESUMABLE)
             for before, after in pairwise(self.attempts):
-                assert before.attempt < after.attempt < MOST_ATTEMPTS
+                assert before.attempt < after.attempt < Agreement.attempts
                 assert set(before.participants) >= set(after.participants)
 
     def teardown(self) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from coordinator.machine.membership import max_attempts
 from coordinator.store.summaries import RunSummary, Summaries
 from coreg_core.errors import CoregError
 from coreg_core.protocol.outcomes import Outcome
@@ -106,7 +105,7 @@ def check(
 
 def interrupted_too_often(world: World, plan: Plan, summary: RunSummary) -> bool:
     """Whether the run ended because of the limit of attempts, and so many processes were started again."""
-    most, again = max_attempts(plan), world.starts - len(EVERYWHERE)
+    most, again = plan.objective.attempts, world.starts - len(EVERYWHERE)
     return str(summary.reason).startswith(f"{most} attempts were interrupted; ") and again >= most
 
 

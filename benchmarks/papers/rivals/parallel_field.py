@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from coreg_core.estimators._manifold import ManifoldRLS, check_dimension, tangents
+from benchmarks.papers.rivals.tangents import check_dimension, tangents
 from coreg_core.estimators._parameters import COUNT, POSITIVE
+from coreg_core.estimators.laplacian_rls import ManifoldRLS
 from coreg_core.numerics.arrays import Arr, Ints
 
 

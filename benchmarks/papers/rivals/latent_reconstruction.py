@@ -7,6 +7,7 @@ import numpy as np
 from coreg_core.estimators._parameters import COUNT, NOT_NEGATIVE, POSITIVE, fit_context
 from coreg_core.estimators._scores import Regressor
 from coreg_core.estimators._tables import labelled_first, own_table
+from coreg_core.estimators.snf import latent_dimension, principal_scores
 from coreg_core.numerics.arrays import Arr
 
 
@@ -106,21 +107,6 @@ class LinearLatentReconstruction(Regressor):
         X = own_table(self, X)
         H = self._V.T @ self._V + self.ridge_latent * np.eye(self._V.shape[1])
         return np.linalg.solve(H, self._V.T @ (X - self._v0).T).T @ self._w[0] + self._w0[0]
-
-
-def latent_dimension(n_latent: int | None, d: int) -> int:
-    """The columns of Z."""
-    return max(1, round(0.75 * d)) if n_latent is None else n_latent
-
-
-def principal_scores(rows: Arr, count: int) -> Arr:
-    """The first principal components' scores, scaled to mean square 1 together; zeros where there are no more."""
-    U, s, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
-    out = np.zeros((len(rows), count))
-    used = min(count, len(s))
-    out[:, :used] = U[:, :used] * s[:used]
-    size = float(np.sqrt((out**2).sum() / len(rows)))
-    return out / size if size > 0 else out
 
 
 def _ridge_with_bias(Z: Arr, targets: Arr, ridge: float) -> tuple[Arr, Arr]:
