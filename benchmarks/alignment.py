@@ -19,7 +19,7 @@ from harness import arguments, folder, keep, least, show  # before numpy
 import numpy as np
 
 from coreg_core.computation.alignment import SIZES, size_class
-from site_agent.alignment.curve import exponents, multiplied, points_of
+from site_agent.id_points import exponents, multiplied, points_of
 
 BIN, PORT, OF = Path(sys.executable).parent, 7620, 1.4
 STUDY = '[study]\nname = "people"\n\n[model]\nobjective = "alignment"\nmax_ids = {}\n'

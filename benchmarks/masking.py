@@ -12,12 +12,11 @@ from harness import arguments, least, show
 from coreg_core.agreement.views import make_view
 from coreg_core.kernels.bases import LabelledPoints
 from coreg_core.kernels.functions import Gaussian
-from coreg_core.masking.fixed_point import exponent_for
-from coreg_core.masking.words import Layout, opened, summand
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Plan
+from coreg_core.secure.sums import Layout, exponent_for, opened, summand
 from coreg_sim.federation.masks import simulated_keys
 from site_agent.machine.run_keys import transcript_of
 

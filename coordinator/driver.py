@@ -37,8 +37,7 @@ from coordinator.machine.records import Begun, HeadSigned, Record, StepDone
 from coordinator.transports import Traffic, Transport
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Answer, Fetched, Step
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 

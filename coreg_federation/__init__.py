@@ -35,7 +35,7 @@ __version__: str
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from coreg_wire.transport.release import release
+        from coreg_wire.transport.service import release
 
         return release()
     if name not in _PLACES:

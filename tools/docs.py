@@ -34,7 +34,7 @@ from coordinator.config.federation_toml import (
     ScoringSection,
 )
 from coordinator.config.study_toml import StudySection
-from coordinator.machine.phases import TRANSITIONS, Transition
+from coordinator.machine.records import TRANSITIONS, Transition
 from coordinator.store.schema import SCHEMA_VERSION
 from coreg_core import estimators
 from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, ToSite
@@ -201,7 +201,7 @@ def agent() -> str:
     for key, (field, explained) in fields.items():
         option = f"--{'no-' if key in ('scale', 'labels') else ''}{key}".replace("_", "-")
         variable = options[option].envvar
-        default = "" if field.is_required() or field.default in (None, ()) else f"`{plain(field.default)}`"
+        default = "" if field.is_required() or field.default in (None, (), {}) else f"`{plain(field.default)}`"
         meaning = schemas.explanation(explained, key)
         rows.append(f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} | {meaning} |")
     return table("| agent.toml | option | environment | default | meaning |", rows)

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.benefit.partition import Partition
 from benchmarks.papers.jobs import JSON
-from coreg_core.evaluation.probability import Probability, fit_probability, quality
+from coreg_core.evaluation import Probability, fit_probability, quality
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.objectives.additive import Additive

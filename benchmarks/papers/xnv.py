@@ -25,11 +25,11 @@ from benchmarks.papers.jobs import JSON, Job
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import standardised, with_deviation
+from coreg_core.estimators._canonical_ridge import canonical_basis, canonical_ridge, fold_rows
 from coreg_core.estimators.sssl import ridge_regression
 from coreg_core.kernels.bases import Basis, FourierBasis, draw_fourier_basis, orthonormal_basis
 from coreg_core.kernels.functions import Gaussian, paper_bandwidth
 from coreg_core.numerics.arrays import Arr, block_rows
-from coreg_core.numerics.cca import canonical_basis, canonical_ridge, fold_rows
 
 TASKS = {
     "abalone": "abalone", "adult": "adult", "ailerons": "ailerons", "bank8": "bank8FM", "bank32": "bank32nh",

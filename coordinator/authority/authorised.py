@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import coreg_wire.files.disk as files
 from coreg_core.errors import Refused, StorageError, UsageError
-from coreg_wire.files import files
-from coreg_wire.files.locks import exclusive
+from coreg_wire.files.disk import exclusive
 from coreg_wire.identity.names import certificate_name, check_site_name, key_fingerprint, load_certificates
 
 ALLOW_LIST = "authorised-sites"

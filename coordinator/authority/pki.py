@@ -31,7 +31,7 @@ from coordinator.authority.certificates import (
 )
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
-from coreg_wire.files.files import read as read_file
+from coreg_wire.files.disk import read as read_file
 from coreg_wire.identity.keys import check_private, key_pem, load_key
 from coreg_wire.identity.names import certificate_name, fingerprint, key_fingerprint, load_certificates, request_name
 
@@ -69,7 +69,7 @@ def pem_of(certificate: x509.Certificate) -> bytes:
 
 
 def read(path: Path, next_step: str = "") -> bytes:
-    """A file's bytes; ``next_step`` is the advice if the file is missing. See `coreg_wire.files.files.read`."""
+    """A file's bytes; ``next_step`` is the advice if the file is missing. See `coreg_wire.files.disk.read`."""
     return read_file(path, next_step or _advice(path))
 
 

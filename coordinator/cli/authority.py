@@ -10,7 +10,7 @@ import typer
 from coordinator.authority.pki import create_authority, reissue_server, server_names, sign_request
 from coordinator.cli.options import IdentityOption
 from coreg_core.errors import UsageError
-from coreg_wire.identity.spoken import words
+from coreg_wire.identity.keys import words
 
 
 def init(
@@ -42,7 +42,7 @@ def init(
         typer.echo(f"{directory / 'coordinator.pem'} is valid until {until:%Y-%m-%d}, for {names}")
         return
     from coordinator.config.sample import sample as text_of
-    from coreg_wire.files.files import write_whole
+    from coreg_wire.files.disk import write_whole
 
     fingerprint = create_authority(directory, host or [])
     sample = directory / "federation.toml"
@@ -89,7 +89,7 @@ def revoke(
     """Remove a site from the allow-list. A running coordinator ends its session within a second; `run` at its next connection."""
     from coordinator.authority.authorised import revoke as take_off
     from coordinator.service.daemon import BELL
-    from coreg_wire.files.wake_up import ring
+    from coreg_wire.files.disk import ring
 
     if not take_off(identity, name):
         raise UsageError(f"{name} is not listed in {identity}; nothing was changed.")

@@ -56,7 +56,7 @@ def existing(store: Path) -> Path:
 def waits_now(store: Path) -> dict[str, str]:
     """What each run waits for, by its name; empty if no coordinator serves the store."""
     from coordinator.store.status import Status
-    from coreg_wire.files.locks import is_held
+    from coreg_wire.files.disk import is_held
 
     if not is_held(store):
         return {}

@@ -1,10 +1,8 @@
 """serve, run, web, sites, status: the coordinator's process, and how it is."""
 
-import dataclasses
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -25,14 +23,13 @@ from coordinator.cli.options import (
     warn_of_unsigned,
 )
 from coreg_core.errors import Unreachable, UsageError
-from coreg_wire.clock import utc_now
 from coreg_wire.terminal import output
 
 WebOption = Annotated[
     str | None,
-    typer.Option("--web", help="HOST:PORT of pages for a browser; off by default. Beyond loopback it needs a token."),
+    typer.Option("--web", help="HOST:PORT of a page for a browser; off by default. Beyond loopback it needs a token."),
 ]
-TokenOption = Annotated[Path | None, typer.Option("--web-token-file", help="A file with the token of the pages.")]
+TokenOption = Annotated[Path | None, typer.Option("--web-token-file", help="A file with the token of the page.")]
 
 
 def serve(
@@ -123,9 +120,9 @@ def web(
     ] = "127.0.0.1:7601",
     web_token_file: TokenOption = None,
 ) -> None:
-    """Show a run store in a browser, read-only. The pages list sites, queue and runs. Needs the extra `web`."""
+    """Show a run store in a browser, read-only: sites, studies, runs and notices on one page. Needs the extra `web`."""
     _need_web_extra()
-    from coordinator.web.pages import bound, server_of
+    from coordinator.web.server import bound, server_of
 
     token = _token(web_token_file)
     existing(store)
@@ -137,8 +134,8 @@ def web(
 def _need_web_extra() -> None:
     from importlib.util import find_spec
 
-    if missing := [name for name in ("starlette", "uvicorn", "jinja2") if find_spec(name) is None]:
-        raise UsageError(f"the pages need {', '.join(missing)}: pip install '.[web]' in the clone of coreg.")
+    if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
+        raise UsageError(f"the page needs {', '.join(missing)}: pip install '.[web]' in the clone of coreg.")
 
 
 def _token(path: Path | None) -> str | None:
@@ -155,45 +152,31 @@ def _token(path: Path | None) -> str | None:
 
 def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
     """List the sites and their connections. Also: release, end of certificate, and why a site was last rejected."""
-    from coordinator.store.status import SiteStatus, Status
+    from coordinator.store.overview import sites_now
+    from coordinator.store.status import Status
 
     status = Status(existing(store), read_only=True)
     service, known = status.service(), {site.site: site for site in status.sites()}
     status.close()
-    up = _is_up(store)
-    for name in sorted({*service.get("sites", ()), *known}):
-        site = known.get(name) or SiteStatus(name)
-        here = site.connected and up
-        seen = site.seen(service.get("updated_at"))
+    for site in sites_now([*known.values()], service, up=_is_up(store)):
         if as_json:
-            listed = name in service.get("sites", ())
-            output.print_json(
-                {**dataclasses.asdict(site), "connected": here, "seen": None if here else seen, "listed": listed}
-            )
+            output.print_json(site)
             continue
-        if here:
-            state = f"connected since {site.since}"
-        elif site.connected:
-            state = f"last seen {seen}, at the coordinator's last status"
+        if site["connected"]:
+            state = f"connected since {site['since']}"
+        elif site["since"] is not None and site["ended"] is None:
+            state = f"last seen {site['seen']}, at the coordinator's last status"
         else:
-            state = "never connected" if site.since is None else f"disconnected since {site.ended}"
-        gone = "" if name in service.get("sites", (name,)) else "; not listed in [federation] sites"
+            state = "never connected" if site["since"] is None else f"disconnected since {site['ended']}"
+        gone = "" if site["listed"] or "sites" not in service else "; not listed in [federation] sites"
+        expiry = known[site["site"]].expiry if site["until"] else ""
         typer.echo(
-            f"{name:<20} {state}{gone}"
-            + (f"  release {site.release}" if site.release else "")
-            + (f"  certificate until {site.until[:10]}{_soon(site.until)}" if site.until else "")
+            f"{site['site']:<20} {state}{gone}"
+            + (f"  release {site['release']}" if site["release"] else "")
+            + (f"  certificate until {site['until'][:10]}{expiry and f' ({expiry})'}" if site["until"] else "")
         )
-        if site.refusal is not None and not (here and (site.since or "") > (site.refused or "")):
-            typer.echo(f"{'':<20} last rejected {site.refused}: {site.refusal}")
-
-
-def _soon(until: str) -> str:
-    """How many days a certificate still has, if they are few."""
-    days = (datetime.fromisoformat(until) - utc_now()).days
-    if days >= 30:
-        return ""
-    when = f"expires in {days} days" if days >= 0 else "EXPIRED"
-    return f" ({when}; it is renewed when the site connects, if ca.key is on this machine)"
+        if site["refusal"] is not None and not (site["connected"] and (site["since"] or "") > (site["refused"] or "")):
+            typer.echo(f"{'':<20} last rejected {site['refused']}: {site['refusal']}")
 
 
 def status(
@@ -210,45 +193,11 @@ def status(
 
     A missing site, a stalled run or a failed reload does not change the exit code, unless --complete is given.
     """
-    from coordinator.service.daemon import HEARTBEAT_SECONDS
-    from coordinator.store.queue import Queue
-    from coordinator.store.status import Status
+    from coordinator.store.overview import overview
     from coreg_core.protocol.outcomes import Outcome, exit_code
 
-    up = _is_up(existing(store))
-    tables, queue = Status(store, read_only=True), Queue(store, read_only=True)
-    service, waiting = tables.service(), queue.waiting()
-    here = [site for site in tables.sites() if site.connected] if up else []
-    connected = [site.site for site in here]
-    tables.close()
-    queue.close()
-    age = None
-    if "updated_at" in service:
-        age = (utc_now() - datetime.fromisoformat(service["updated_at"])).total_seconds()
-    ready = up and service.get("state") == "ready" and age is not None and age < 6 * HEARTBEAT_SECONDS
-    found = {
-        "not_reloaded": service.get("not_reloaded", "") if up else "",
-        "ready": ready,
-        "state": service.get("state", "never served") if up else "not running",
-        "federation": service.get("federation"),
-        "listen": service.get("listen") if up else None,
-        "release": service.get("release"),
-        "since": service.get("started") if up else None,
-        "connected": connected,
-        "of": service.get("sites", []),
-        "runs": service.get("runs", []) if up else [],
-        "stalled": service.get("parked", []) if up else [],
-        "queued": [plan.run for plan, _ in waiting],
-        "waiting": service.get("waiting", {}) if up else {},
-        "certificates": [
-            *(service.get("certificates", []) if up else []),
-            *(
-                f"certificate of {site.site}: {soon}"
-                for site in here
-                if site.until and (soon := _soon(site.until).strip(" ()"))
-            ),
-        ],
-    }
+    found = overview(existing(store))
+    connected, up = found["connected"], found["state"] != "not running"
     away = [name for name in found["of"] if name not in connected]
     if as_json:
         output.print_json(found)
@@ -272,14 +221,14 @@ def status(
             typer.echo(f"  {warning}")
         if found["not_reloaded"]:
             typer.echo(f"  not reloaded: {found['not_reloaded']}")
-    if not ready:
+    if not found["ready"]:
         raise typer.Exit(Unreachable.exit_code)
     if complete and (away or found["stalled"] or found["not_reloaded"]):
         raise typer.Exit(exit_code(Outcome.STALLED))
 
 
 def _is_up(store: Path) -> bool:
-    from coreg_wire.files.locks import is_held
+    from coreg_wire.files.disk import is_held
 
     return is_held(store)
 

@@ -82,7 +82,7 @@ def _wait_for_end(run: str, store: Path, *, as_json: bool) -> None:
     from coordinator.cli.format import run_line
     from coordinator.store.summaries import Summaries
     from coreg_core.protocol.outcomes import Outcome, exit_code
-    from coreg_wire.files.locks import is_held
+    from coreg_wire.files.disk import is_held
 
     summaries, said, seen = Summaries(store, read_only=True), "", time.monotonic()
     while True:
@@ -128,8 +128,7 @@ def cancel(
 def _ring(store: Path) -> bool:
     """Notify a coordinator that its store changed; True if one is running."""
     from coordinator.service.daemon import BELL
-    from coreg_wire.files.locks import is_held
-    from coreg_wire.files.wake_up import ring
+    from coreg_wire.files.disk import is_held, ring
 
     ring(store.parent / BELL)
     return is_held(store)

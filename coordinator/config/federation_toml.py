@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from coordinator.machine.phases import Timeouts
+from coordinator.machine.records import Timeouts
 from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement

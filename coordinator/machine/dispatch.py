@@ -20,8 +20,7 @@ from coordinator.machine.events import (
     SiteJoined,
     SiteLost,
 )
-from coordinator.machine.phases import Phase, Timeouts, Transition
-from coordinator.machine.records import Begun
+from coordinator.machine.records import Begun, Phase, Timeouts, Transition
 from coordinator.machine.run import Run, RunUpdate
 from coreg_core.protocol.messages import Answer, Approval, Fault, Fetched, FromSite, Hello, Leaving, Offer, PlanRefused
 from coreg_core.protocol.outcomes import Outcome

@@ -14,8 +14,7 @@ from coordinator.machine.events import (
     Received,
     SiteLost,
 )
-from coordinator.machine.phases import Transition
-from coordinator.machine.records import Ended
+from coordinator.machine.records import Ended, Transition
 from coordinator.machine.run import RunUpdate
 from coreg_core.protocol.messages import Fetched, Finished, Leaving
 from coreg_core.protocol.outcomes import Outcome

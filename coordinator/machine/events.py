@@ -10,8 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from coordinator.machine.records import NOT_BEGUN, Begun, HeadSigned, Record
 from coreg_core.protocol.messages import Fetched, FromSite, Hello, ToSite
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
 
 M = TypeVar("M", bound=FromSite, covariant=True)

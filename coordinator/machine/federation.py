@@ -33,8 +33,7 @@ from coordinator.machine.events import (
     SiteLost,
     Submitted,
 )
-from coordinator.machine.phases import Phase, Timeouts
-from coordinator.machine.records import NOT_BEGUN, Begun
+from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Timeouts
 from coordinator.machine.run import Run
 from coordinator.machine.scheduler import REST_SECONDS, Scheduler
 from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, Hello, Leaving

@@ -12,8 +12,7 @@ from typing import TypeAlias
 
 from coordinator.machine import ending, notices
 from coordinator.machine.events import Breached, Expect, Received, SiteJoined
-from coordinator.machine.phases import InvalidTransition, Phase, Transition
-from coordinator.machine.records import AttemptBegan, Sites
+from coordinator.machine.records import AttemptBegan, InvalidTransition, Phase, Sites, Transition
 from coordinator.machine.run import RunUpdate
 from coreg_core.protocol.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome

@@ -4,8 +4,7 @@ from math import isinf
 from typing import Any
 
 from coreg_core.protocol.messages import Report
-from coreg_core.protocol.notice import Level, Notice
-from coreg_core.protocol.outcomes import Outcome, told
+from coreg_core.protocol.outcomes import Level, Notice, Outcome, told
 
 # --- a run --------------------------------------------------------------------------------------------------------
 

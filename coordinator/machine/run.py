@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coordinator.machine.events import Action, Finish, Notify, Persist, Send, SetDeadline
-from coordinator.machine.phases import Phase, Timeouts, Transition, next_phase
-from coordinator.machine.records import Record, Sites
+from coordinator.machine.records import Phase, Record, Sites, Timeouts, Transition, next_phase
 from coreg_core.protocol.messages import Answer, Offer, Step, ToSite
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
 
 _APPROVE = "approve"

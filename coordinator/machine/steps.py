@@ -11,12 +11,10 @@ import numpy as np
 
 from coordinator.machine import ending, membership, notices
 from coordinator.machine.events import DeadlinePassed, Received
-from coordinator.machine.phases import Phase, Transition
-from coordinator.machine.records import StepDone
+from coordinator.machine.records import Phase, StepDone, Transition
 from coordinator.machine.run import Run, RunUpdate
-from coreg_core.protocol.messages import Answer, Fault, Part, Step
+from coreg_core.protocol.messages import Answer, Fault, Part, Step, Words
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.words import Words
 
 
 def answered(update: RunUpdate, event: Received[Answer]) -> None:

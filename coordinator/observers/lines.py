@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.machine.events import Finish
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 from coreg_wire.terminal.logs import Log, log_notice
 from coreg_wire.terminal.output import human_bytes, print_json
 

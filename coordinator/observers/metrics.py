@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from coordinator.driver import RecordSink, Timing
 from coordinator.machine.records import Record
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 from coreg_wire.terminal.metrics_server import listen
 
 _SECONDS = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)

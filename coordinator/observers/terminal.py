@@ -11,8 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from coordinator.machine.events import Finish
 from coordinator.observers.lines import HEADINGS, PLAIN, Phases, cells
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import told
+from coreg_core.protocol.outcomes import Notice, told
 from coreg_core.protocol.plan import Plan
 
 # `finished` shows the end with its figures. The others repeat a notice of the run.

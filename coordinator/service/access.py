@@ -11,10 +11,9 @@ from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Countersigned, Fetched
 from coreg_wire.clock import timestamp
-from coreg_wire.identity.checkpoints import said_by_coordinator, said_by_site
 from coreg_wire.identity.credentials import RenewableServer
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.identity.signatures import is_signed, private_key, sign, to_hex
+from coreg_wire.identity.signatures import is_signed, private_key, said_by_coordinator, said_by_site, sign, to_hex
 
 
 class Notary:

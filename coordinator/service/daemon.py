@@ -1,7 +1,7 @@
 """The coordinator's process: the driver, the queue, the status and the signals.
 
 `serve` runs until it is stopped and takes runs from the queue. `run` is the same process with one study in its queue; it exits
-when the queue is empty. Other processes write to the store and then send a wake-up (`coreg_wire.files.wake_up`).
+when the queue is empty. Other processes write to the store and then send a wake-up (`coreg_wire.files.disk`).
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from coordinator.machine.scheduler import Scheduler
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
 from coordinator.store.history import History
+from coordinator.store.overview import HEARTBEAT_SECONDS
 from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
 from coreg_core.errors import CoregError, StorageError
 from coreg_core.protocol.messages import Fetched, Hello, Renewed, ToSite
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
-from coreg_wire.files.wake_up import WakeUp
+from coreg_wire.files.disk import WakeUp
 from coreg_wire.terminal.signals import on_signals
-from coreg_wire.transport.release import release
+from coreg_wire.transport.service import release
 
-HEARTBEAT_SECONDS = 5.0  # between two writes of the status
 BELL = "coordinator.bell"
 
 
@@ -325,12 +325,12 @@ class Daemon:
 
 @contextmanager
 def _shown(options: ServiceOptions, metrics: Metrics, store: Path) -> Iterator[None]:
-    """Serve metrics for Prometheus and pages for a browser during the context."""
+    """Serve metrics for Prometheus and the page for a browser during the context."""
     with ExitStack() as closing:
         if options.metrics is not None:
             closing.callback(metrics.listen(options.metrics))
         if options.web is not None:
-            from coordinator.web.pages import show
+            from coordinator.web.server import show
 
             closing.callback(show(options.web, store, options.web_token))
         yield

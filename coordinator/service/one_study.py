@@ -15,7 +15,7 @@ from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_from_dict
 from coreg_wire.clock import timestamp
-from coreg_wire.transport.addresses import check_free
+from coreg_wire.transport.service import check_free
 
 ABANDONED = "abandoned: a new run was requested (--new)"
 TRAININGS = ("agreement", "additive")  # the objectives whose runs have models

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.store.schema import Tables
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 
 MAX_NOTICES = 5000  # older ones are deleted
 

@@ -145,8 +145,8 @@ class RunStore(Tables):
                 return Dismissed(run, Outcome.STALLED, why)
             return None
 
-    def _rows(self, query: str, run: str) -> list[sqlite3.Row]:
-        return self._db.execute(query, (run,)).fetchall()
+    def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
+        return self._db.execute(query, values).fetchall()
 
 
 def signed_head(text: str) -> HeadSigned:

@@ -4,12 +4,16 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from coordinator.store.schema import Tables
 from coreg_core.errors import StorageError
-from coreg_wire.files.locks import exclusive
+from coreg_wire.clock import utc_now
+from coreg_wire.files.disk import exclusive
+
+SOON = 30  # days before the end of a certificate
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,19 @@ class SiteStatus:
     def connected(self) -> bool:
         """Whether its session was open when the coordinator last wrote."""
         return self.since is not None and self.ended is None
+
+    @property
+    def days_left(self) -> int | None:
+        """Days until its certificate ends; None without a certificate."""
+        return (datetime.fromisoformat(self.until) - utc_now()).days if self.until else None
+
+    @property
+    def expiry(self) -> str:
+        """A warning if its certificate ends soon."""
+        if (days := self.days_left) is None or days >= SOON:
+            return ""
+        when = f"expires in {days} days" if days >= 0 else "EXPIRED"
+        return f"{when}; it is renewed when the site connects, if ca.key is on this machine"
 
     def seen(self, updated_at: str | None) -> str | None:
         """The time of its last connection if no coordinator runs; None for a site that was never connected.
@@ -87,6 +104,12 @@ class Status(Tables):
         """The inverse of `set_service`."""
         with self.reading():
             return {row["name"]: json.loads(row["value"]) for row in self._db.execute("select * from service")}
+
+
+def waits(service: Mapping[str, Any]) -> dict[str, str]:
+    """What each run waits for, by its name, from the coordinator's own state."""
+    stalled = dict.fromkeys(service.get("parked", ()), "stalled: it goes on when its sites are back")
+    return {**stalled, **service.get("waiting", {})}
 
 
 @contextmanager

@@ -44,6 +44,22 @@ class Summaries(RunStore):
             rows = self._db.execute("select * from runs order by started desc, rowid desc").fetchall()
             return [_summary(row) for row in rows]
 
+    def recent(self, most: int) -> list[RunSummary]:
+        """The runs that are not over, then the latest others."""
+        with self.reading():
+            query = "select * from runs order by ended is not null, started desc, rowid desc limit ?"
+            return [_summary(row) for row in self._rows(query, most)]
+
+    def studies(self) -> list[dict[str, Any]]:
+        """Each study, the most recent first: how many runs began, converged and are not over, and the latest run."""
+        with self.reading():
+            query = """
+                select coalesce(nullif(json_extract(plan, '$.study'), ''), json_extract(plan, '$.federation')) as study,
+                count(*) as runs, sum(stop is 'CONVERGED') as converged, sum(ended is null) as open,
+                run as latest, max(started) as started
+                from runs group by 1 order by max(started) desc"""
+            return [dict(row) for row in self._rows(query)]
+
     def latest(self, plan_digest: str) -> RunSummary | None:
         """The latest run of this plan that has not ended."""
         with self.reading():
@@ -66,14 +82,28 @@ class Summaries(RunStore):
         """One run and its steps; a unique prefix of its name is enough."""
         found = self.find(run)
         with self.reading():
-            shown = []
-            for row in self._rows("select * from rounds where run = ? order by number", found.run):
-                plain = {name: row[name] for name in ROUND_COLUMNS if name != "run"}
-                for name in ("residual", "gap"):
-                    plain[name] = json.loads(plain[name])
-                plain["verified"] = bool(plain["verified"])
-                shown.append(plain)
-        return found, shown
+            rows = self._rows("select * from rounds where run = ? order by number", found.run)
+            return found, [_round(row) for row in rows]
+
+    def convergence(self, run: str, most: int) -> list[dict[str, Any]]:
+        """At most ``most`` of the steps with figures of a run's last attempt, evenly spaced, and the last one."""
+        with self.reading():
+            numbered = (
+                "select *, row_number() over (order by number desc) - 1 as nth, count(*) over () as total "
+                "from rounds where run = ?1 and (residual <> '[]' or gap <> '[]') "
+                "and attempt = (select max(attempt) from rounds where run = ?1)"
+            )
+            query = f"select * from ({numbered}) where nth % ((total - 1) / ?2 + 1) = 0 order by number"  # noqa: S608 - constant
+            return [_round(row) for row in self._rows(query, run, most)]
+
+    def phases(self, run: str) -> list[dict[str, Any]]:
+        """The phases of a run in order: steps, seconds to the last answer (sum and longest), bytes, time of the last step."""
+        with self.reading():
+            query = """
+                select phase, count(*) as steps, sum(seconds) as seconds, max(seconds) as longest,
+                sum(bytes_sent + bytes_received) as bytes, max(at) as at
+                from rounds where run = ? group by phase order by min(number)"""
+            return [dict(row) for row in self._rows(query, run)]
 
     def checkpoints(self, *, run: str | None = None, site: str | None = None) -> list[HeadSigned]:
         """The heads of sites' ledgers at the ends of runs, signed by both sides, in order of receipt."""
@@ -84,6 +114,12 @@ class Summaries(RunStore):
                 (run, site),
             )
             return [signed_head(row["checkpoint"]) for row in rows.fetchall()]
+
+
+def _round(row: sqlite3.Row) -> dict[str, Any]:
+    plain = {name: row[name] for name in ROUND_COLUMNS if name != "run"}
+    figures = {name: json.loads(row[name]) for name in ("residual", "gap")}
+    return {**plain, **figures, "verified": bool(row["verified"])}
 
 
 def _summary(row: sqlite3.Row) -> RunSummary:

@@ -9,8 +9,7 @@ from coordinator.transports import Emit
 from coordinator.transports.sessions import CLOSE_GRACE, Sessions
 from coreg_core.errors import UsageError
 from coreg_wire.identity.credentials import is_loopback, peer_certificate
-from coreg_wire.transport.addresses import check_free
-from coreg_wire.transport.service import IDLE_SECONDS, JOIN, SERVICE, channel_options
+from coreg_wire.transport.service import IDLE_SECONDS, JOIN, SERVICE, channel_options, check_free
 
 
 class _GrpcStream:

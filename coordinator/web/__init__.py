@@ -1,1 +1,1 @@
-"""Web pages that show a federation, from the run store alone. They need the extra `web`."""
+"""The page that shows a federation, from the run store alone. It needs the extra `web`."""

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.additive.fit import Fit
 from coreg_core.additive.models import Own
+from coreg_core.additive.moments import Fit
 from coreg_core.numerics.arrays import Arr
 
 Choice: TypeAlias = Literal["local", "joined", "score"]

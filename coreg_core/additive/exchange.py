@@ -24,15 +24,14 @@ from jaxtyping import Bool, Float64, UInt64
 
 from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import MOST_FEATURES, MOST_OWN, LocalModel, SiteFeatures, SiteRows, fit_features
-from coreg_core.additive.fit import Fit, fit
 from coreg_core.additive.models import Own, ScoreWeights
-from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Sums, positive, precision, steadied
+from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Fit, Moments, Sums, fit, positive, precision, steadied
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.errors import Refused
-from coreg_core.masking.fixed_point import HEADROOM, WORD
 from coreg_core.numerics.arrays import Arr
 from coreg_core.objectives.additive import Additive
 from coreg_core.secure import cross_products as cross
+from coreg_core.secure.sums import HEADROOM, WORD
 
 LABEL_UNIT = 8.0  # labels travel in so many common deviations
 MOST_PRECISION = 20.0  # of a private row

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from coreg_core.additive.fit import Fit
-from coreg_core.additive.moments import Moments, positive
+from coreg_core.additive.moments import Fit, Moments, positive
 from coreg_core.numerics.arrays import Arr, Ints
 
 AGAINST_NOISE = 0.3  # of the regression's ridge

@@ -11,8 +11,8 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.additive.check import Correction, Verdict
 from coreg_core.additive.features import LocalModel, SiteFeatures
-from coreg_core.additive.fit import Fit
 from coreg_core.additive.models import Own, ScoreWeights
+from coreg_core.additive.moments import Fit
 from coreg_core.numerics.arrays import Arr, Ints
 
 

@@ -15,13 +15,12 @@ from coreg_core.agreement.schedules import make_schedule
 from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Terms, overall_stop
 from coreg_core.computation.question import SOME_SITE, Question, norm_fault, scalar_fault
 from coreg_core.errors import BadData
-from coreg_core.masking.fixed_point import exponent_for
-from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.sums import norms
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
 from coreg_core.protocol.outcomes import Outcome
+from coreg_core.secure.sums import Layout, exponent_for
 
 SIZES = 3  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; then of each column Σ 1/(1 + μ b_v)
 

@@ -9,11 +9,11 @@ from jaxtyping import Float64
 
 from coreg_core.agreement.objective import Column
 from coreg_core.agreement.views import Part
-from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.sums import norms
 from coreg_core.objectives.setting import Kind
 from coreg_core.protocol.plan import OBJECTIVES
+from coreg_core.secure.sums import Layout
 
 KINDS: Mapping[str, Kind] = {
     kind: told for objective in OBJECTIVES.values() for kind, told in objective.questions.items()

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from coreg_core.errors import UsageError
-from coreg_core.estimators._parameters import one_a_view
+from coreg_core.estimators._tables import one_a_view
 from coreg_core.numerics.arrays import Arr, Ints
 
 Chosen: TypeAlias = int | Ints

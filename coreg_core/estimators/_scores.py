@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
 from coreg_core.estimators._tables import as_array, given_targets, missing_in, own_table, read_targets
-from coreg_core.evaluation.probability import Probability, fit_probability
+from coreg_core.evaluation import Probability, fit_probability
 from coreg_core.numerics.arrays import Arr
 
 

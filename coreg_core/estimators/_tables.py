@@ -1,10 +1,16 @@
-"""Tables and targets of any container as float64; a missing value is NaN, and is never read as a number."""
+"""What estimators share: limits of parameters, and tables of any container as float64, where a missing value is NaN."""
 
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import wraps
+from numbers import Integral, Real
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils import check_array
+from sklearn.base import _fit_context
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
     _check_feature_names,
     _check_n_features,
@@ -13,8 +19,110 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
-from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr
+from coreg_core.errors import BadData, UsageError
+from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.numerics.threads import one_thread
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+POSITIVE, NOT_NEGATIVE = Interval(Real, 0, None, closed="neither"), Interval(Real, 0, None, closed="left")
+COUNT, COUNT_OR_0 = Interval(Integral, 1, None, closed="left"), Interval(Integral, 0, None, closed="left")
+KERNELS = StrOptions({"gaussian", "laplacian", "polynomial", "linear"})
+RULES = StrOptions({"paper", "median"})  # of a bandwidth
+VIEWS = [list, tuple, None]
+SMALL = 1000
+"""Rows up to which a fit has one BLAS thread. More save it less than a second, and on busy cores cost a factor of 20."""
+_PRESETS = {"loo": ("loo", "loo", True), "paper": ("paper", "paper", False)}
+
+
+def fit_context(fit: F) -> F:
+    """scikit-learn's check of the parameters before a fit; a fit of at most `SMALL` rows has one BLAS thread."""
+
+    @wraps(fit)
+    def limited(self: Any, *given: Any, **named: Any) -> Any:
+        X = next(iter((*given, *named.values())), ())
+        tables = X if isinstance(X, (list, tuple)) else [X]
+        small = fit.__name__ == "fit" and all((getattr(table, "shape", ()) or (0,))[0] <= SMALL for table in tables)
+        with one_thread() if small else nullcontext():
+            return fit(self, *given, **named)
+
+    checked: F = _fit_context(prefer_skip_nested_validation=True)(limited)
+    return checked
+
+
+def by_preset(estimator: Any) -> tuple[Any, Any, bool]:
+    """Bandwidth, ridge and whether there is an intercept: the given values, and the preset's where they are None."""
+    given = (estimator.bandwidth, estimator.ridge, estimator.fit_intercept)
+    bandwidth, ridge, intercept = (
+        default if value is None else value for value, default in zip(given, _PRESETS[estimator.preset], strict=True)
+    )
+    return bandwidth, ridge, bool(intercept)
+
+
+def polynomial(estimator: Any) -> dict[str, Any]:
+    """The parameters of a polynomial kernel."""
+    return {"degree": estimator.degree, "offset": estimator.offset}
+
+
+def one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
+    """One value for all views, or one each; raises `UsageError` for another number of them."""
+    if isinstance(value, str) or np.ndim(value) == 0:
+        return [value] * n_views
+    if len(value) != n_views:
+        raise UsageError(f"{name}: {len(value)} values for {n_views} views; give one for all, or one each.")
+    return list(value)
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """numpy's Generator from scikit-learn's convention: an int gives the same draws, None fresh ones."""
+    return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+
+
+def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
+    """The positions of each view's columns; None is one view of all columns.
+
+    Raises
+    ------
+    UsageError
+        a view without a column, with one twice, or with one that the table does not have.
+    """
+    everything, out = np.arange(n_features), []
+    if views is not None and not len(views):
+        raise UsageError("views=[]: give the columns of each view, as slices, positions, booleans or names.")
+    for v, view in enumerate([everything] if views is None else views):
+        try:
+            if isinstance(view, slice):
+                if max(abs(end or 0) for end in (view.start, view.stop)) > n_features:
+                    raise IndexError("the slice ends beyond the last column")
+                columns = everything[view]
+            else:
+                wanted = [view] if isinstance(view, str) or np.ndim(view) == 0 else list(view)
+                if names is None and any(isinstance(each, str) for each in wanted):
+                    raise ValueError("it has no column names. Use positions, or a data frame, as by set_output")
+                order = [] if names is None else list(names)
+                columns = everything[[order.index(each) if isinstance(each, str) else each for each in wanted]]
+            if len(columns) == 0 or len(np.unique(columns)) < len(columns):
+                raise IndexError("no column" if len(columns) == 0 else "a column twice")
+        except (IndexError, ValueError, TypeError) as error:
+            shown = "" if names is None else f" The columns are {', '.join(map(repr, map(str, names)))}."
+            raise UsageError(f"views[{v}]={view!r}: not columns of a table of {n_features} ({error}).{shown}") from None
+        out.append(columns)
+    return out
+
+
+def named(X: Any, views: Any, fitted: Any = None) -> Any:
+    """A data frame with the columns that views name, in its order or in that of the fit; other tables do not change."""
+    lists = [[view] if isinstance(view, (str, slice)) or np.ndim(view) == 0 else list(view) for view in views or ()]
+    by_name = bool(lists) and all(isinstance(name, str) for view in lists for name in view)
+    if not by_name or hasattr(X, "collect") or not (names := list(getattr(X, "columns", ()))):
+        return X
+    if fitted is None:
+        used = np.unique(np.concatenate(columns_of(views, len(names), names)))
+        return X[[names[j] for j in used]]
+    if lacking := [str(name) for name in fitted if name not in names]:
+        raise BadData(f"X: no column {lacking[0]!r}. The views were fitted with {', '.join(map(str, fitted))}.")
+    return X[list(fitted)]
+
 
 LARGEST, SMALLEST = 1e150, 1e-100  # of numbers whose squares, and squares of their rounding, are to be normal numbers
 

@@ -9,10 +9,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._columns import columns_of, named
-from coreg_core.estimators._parameters import by_preset, one_a_view, polynomial
 from coreg_core.estimators._scores import Regressor
-from coreg_core.estimators._tables import as_array, numbers, own_table, read_table
+from coreg_core.estimators._tables import (
+    as_array,
+    by_preset,
+    columns_of,
+    named,
+    numbers,
+    one_a_view,
+    own_table,
+    polynomial,
+    read_table,
+)
 from coreg_core.kernels.functions import Kernel, make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr, Ints

@@ -14,12 +14,13 @@ from jaxtyping import Bool, Float64
 
 from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import LocalModel, SiteFeatures, SiteRows, fit_features, sizes
-from coreg_core.additive.fit import Fit, fit
 from coreg_core.additive.models import Own, ScoreWeights
 from coreg_core.additive.moments import (
     NOISE_PRIVATE,
+    Fit,
     Moments,
     Sums,
+    fit,
     positive,
     precision,
     steadied,

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
-from coreg_core.estimators._parameters import by_preset, fit_context, one_a_view, polynomial
+from coreg_core.estimators._tables import by_preset, fit_context, one_a_view, polynomial
 from coreg_core.estimators._views import ExpansionViews
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.numerics.arrays import Arr

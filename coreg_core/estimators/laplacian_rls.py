@@ -11,9 +11,8 @@ from scipy.linalg import lu_factor, lu_solve
 from sklearn.neighbors import NearestNeighbors
 
 from coreg_core.agreement.views import KernelExpansion
-from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, RULES, fit_context
 from coreg_core.estimators._scores import KernelRegressor
-from coreg_core.estimators._tables import labelled_first
+from coreg_core.estimators._tables import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, RULES, fit_context, labelled_first
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 from coreg_core.numerics.arrays import Arr, Ints
 

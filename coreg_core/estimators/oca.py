@@ -10,8 +10,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.errors import BadData
 from coreg_core.estimators._online import Loss, Objective, Rows, Weights, descend, objective, step
-from coreg_core.estimators._parameters import COUNT, NOT_NEGATIVE, POSITIVE, VIEWS, fit_context, generator
 from coreg_core.estimators._scores import Regressor, TwoClasses
+from coreg_core.estimators._tables import COUNT, NOT_NEGATIVE, POSITIVE, VIEWS, fit_context, generator
 from coreg_core.estimators._views import MultiView
 from coreg_core.numerics.arrays import Arr
 

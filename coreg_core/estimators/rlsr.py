@@ -6,9 +6,17 @@ from scipy.linalg import cho_solve
 from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.agreement.views import KernelExpansion, positive_factor
-from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, by_preset, fit_context, polynomial
 from coreg_core.estimators._scores import KernelRegressor
-from coreg_core.estimators._tables import labelled_first
+from coreg_core.estimators._tables import (
+    COUNT,
+    KERNELS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    by_preset,
+    fit_context,
+    labelled_first,
+    polynomial,
+)
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
 

@@ -10,9 +10,16 @@ from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.agreement.views import positive_factor
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.estimators._parameters import COUNT, COUNT_OR_0, NOT_NEGATIVE, POSITIVE, fit_context
 from coreg_core.estimators._scores import Regressor
-from coreg_core.estimators._tables import labelled_first, own_table
+from coreg_core.estimators._tables import (
+    COUNT,
+    COUNT_OR_0,
+    NOT_NEGATIVE,
+    POSITIVE,
+    fit_context,
+    labelled_first,
+    own_table,
+)
 from coreg_core.kernels.functions import Polynomial
 from coreg_core.numerics.arrays import Arr
 

@@ -9,7 +9,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.agreement.views import KernelExpansion, positive_factor
 from coreg_core.errors import UsageError
-from coreg_core.estimators._parameters import (
+from coreg_core.estimators._scores import KernelRegressor
+from coreg_core.estimators._tables import (
     COUNT,
     KERNELS,
     NOT_NEGATIVE,
@@ -17,10 +18,9 @@ from coreg_core.estimators._parameters import (
     RULES,
     fit_context,
     generator,
+    labelled_first,
     polynomial,
 )
-from coreg_core.estimators._scores import KernelRegressor
-from coreg_core.estimators._tables import labelled_first
 from coreg_core.kernels.bases import RANK_TOLERANCE, Basis, orthonormal_basis
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 from coreg_core.kernels.leave_one_out import choose

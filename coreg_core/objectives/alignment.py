@@ -58,7 +58,7 @@ class Alignment:
         return 175_000
 
     def most_answers(self, plan: Setting) -> int:
-        """Above `coreg_core.alignment.computation`: blocks of a padded list at every site, and of the tally."""
+        """Above `coreg_core.computation.alignment`: blocks of a padded list at every site, and of the tally."""
         M, size = len(plan.sites), 1.2 * self.max_ids + 200
         return _RUNS * (4 + ceil(size / 32_768) * (M + 1) + ceil(1.5 * M * size / 43_000))
 

@@ -14,15 +14,46 @@ In plaintext there are no keys, and sites answer step 0 with words. Every messag
 session (`Hello`, `Leaving`, `Rejected`) belong to no run; every other message names its run.
 """
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, TypeAlias
 
+import numpy as np
 from annotated_types import Ge, Len
+from jaxtyping import UInt64
 
+from coreg_core.errors import BadData
 from coreg_core.objectives.setting import Natural, NotNegative
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.words import Words
+from coreg_core.secure.sums import WORD
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Read-only, and equal to another by its bytes."""
+
+    values: UInt64[np.ndarray, " w"]
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 1 or self.values.dtype != WORD:
+            raise BadData(f"words are a row of uint64, not {self.values.dtype} {self.values.shape}.")
+        values = np.ascontiguousarray(self.values).view()
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(np.array_equal(self.values, other.values)) if isinstance(other, Words) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the bytes."""
+        return hashlib.sha256(self.values.data.cast("B")).hexdigest()
+
 
 PROTOCOL_VERSION = 5
 MOST_OPEN = 64  # runs of a `Hello`
@@ -170,7 +201,7 @@ class Fetched:
     """The site received the end of the run. Carries the signed head of its ledger.
 
     ``signature``, by the key of the site's certificate, is on the head of all lines before this message
-    (`coreg_wire.identity.checkpoints`). Without TLS there is no key: both are empty.
+    (`coreg_wire.identity.signatures`). Without TLS there is no key: both are empty.
     """
 
     run: str

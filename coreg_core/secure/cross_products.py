@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from jaxtyping import Float64, Int64, UInt64
 
 from coreg_core.errors import BadData
-from coreg_core.masking.fixed_point import HEADROOM, WORD
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.secure.sums import HEADROOM, WORD
 
 SECRET_ROWS, DEVIATION = 3328, 4096.0
 MOST_PROJECTED, MOST_ENCRYPTED = 448, 1024  # columns of all other sites together that one site meets

@@ -8,8 +8,7 @@ from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import exit_code, told
+from coreg_core.protocol.outcomes import Notice, exit_code, told
 from coreg_core.protocol.plan import plan_fault
 from coreg_sim.cli import figures
 from coreg_sim.cli import options as o

@@ -16,7 +16,7 @@ import numpy as np
 
 from coordinator.driver import NullSink, Observer, drive
 from coordinator.machine.federation import begin
-from coordinator.machine.phases import Timeouts
+from coordinator.machine.records import Timeouts
 from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
 from coreg_core.agreement import objective as objectives
@@ -31,14 +31,13 @@ from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy
 from coreg_core.protocol.messages import PlanRefused, Proposal
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome, told
+from coreg_core.protocol.outcomes import Notice, Outcome, told
 from coreg_core.protocol.plan import Plan
 from coreg_sim.federation.masks import simulated_keys
 from coreg_sim.federation.problems import Problem
 from site_agent.consent.objections import Consent
-from site_agent.machine.factoring import units
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.agreement import units
+from site_agent.machine.job import SiteResult
 from site_agent.machine.site import Site
 from site_agent.site_data import PrivateData
 

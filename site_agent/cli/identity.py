@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from coreg_core.errors import Refused, UsageError
-from coreg_wire.identity.spoken import words
+from coreg_wire.identity.keys import words
 from coreg_wire.terminal.command_line import as_owner
 from coreg_wire.terminal.output import print_json
 from site_agent.cli.service import JsonOption

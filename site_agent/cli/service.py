@@ -86,7 +86,7 @@ def state_of(config: Path, *, change: bool = False) -> "StateDir":
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     """List the plans that wait for approval. For each: method, what leaves this machine, deadline (approval = "ask")."""
-    from coreg_wire.files.locks import is_held
+    from coreg_wire.files.disk import is_held
     from site_agent.config.settings import read_settings
 
     state = state_of(config)
@@ -158,7 +158,7 @@ def status(
 
     A problem that the operator has to mend does not change the exit code, unless --complete is given.
     """
-    from coreg_wire.files.locks import is_held
+    from coreg_wire.files.disk import is_held
     from site_agent.config.settings import read_settings
     from site_agent.machine.agent import Stage
 

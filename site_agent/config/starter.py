@@ -1,8 +1,7 @@
 """The files that `coreg-agent init` writes: agent.toml and policy.toml (docs/reference/policy-toml.md)."""
 
+import json
 from collections.abc import Mapping
-
-from coreg_wire.files.toml_file import toml
 
 _AGENT = """\
 # The configuration of a site's agent. Paths are relative to this file. The command line and COREG_* override it.
@@ -69,6 +68,10 @@ _SAMPLES = {
 }
 
 
+def _toml(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # toml_file needs pydantic, which is slow to import
+
+
 def agent_toml(
     policy: str,
     *,
@@ -89,12 +92,14 @@ def agent_toml(
     for key, sample in _SAMPLES.items():
         value = found.get(key)
         if isinstance(value, dict):
-            value = value and "{" + ", ".join(f"{toml(name)} = {toml(layout)}" for name, layout in value.items()) + "}"
+            value = (
+                value and "{" + ", ".join(f"{_toml(name)} = {_toml(layout)}" for name, layout in value.items()) + "}"
+            )
         elif value is not None:
-            value = toml(value)
+            value = _toml(value)
         lines.append(f"{key} = {value}  # as the table shows" if value else f"# {key} = {sample}")
-    quoted = toml(policy)
+    quoted = _toml(policy)
     agent = _AGENT.replace("OWN", _SERVICE if service else _ONE_RUN).replace("TABLE", "table" if service else "data")
-    agent = agent.replace("SOURCE", toml(table)).replace("NOTATION", "\n".join(lines))
+    agent = agent.replace("SOURCE", _toml(table)).replace("NOTATION", "\n".join(lines))
     shared = '"people"  # the study that aligned them:' if service else '"shared.json"  # from `coreg-agent align`:'
     return agent.replace("SHARED  #", shared).replace("POLICY", quoted)

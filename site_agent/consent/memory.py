@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import UInt64
 
-from coreg_core.masking.fixed_point import WORD
 from coreg_core.protocol.plan import Plan
+from coreg_core.secure.sums import WORD
 from site_agent.consent.row_sets import RowSet
 
 KNOWN = 4096  # the most runs with a stored plan

@@ -51,7 +51,7 @@ class Inputs(BaseModel):
         Literal[",", ";", "\t"] | None, BeforeValidator(lambda text: "\t" if text == "tab" else text)
     ] = None
     decimal: Literal[".", ","] | None = None
-    dates: Annotated[Mapping[Text, Text], BeforeValidator(_as_dates)] = Field(default_factory=dict)
+    dates: Annotated[Mapping[Text, Text], BeforeValidator(_as_dates)] = {}
     na_values: Words = NA_VALUES
     categorical: Words = ()
     drop: Words = ()

@@ -36,6 +36,8 @@ NUMBER = re.compile(f"{INTEGER}|{POINT}|{COMMA}|{THOUSANDS}|{LIMIT}")
 ROUNDED = re.compile(r"\d[.,]\d+[eE]\+?[1-9]\d|\d[eE]\+[1-9]\d")  # 1.10105E+17; 2E15 is a code
 HEADER = 1 << 16  # bytes that hold the header
 HEAD = 1000  # cells of a column in which one decimal shows that all its points are decimal points
+PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_RUNS = re.compile(r"'*[=+\-@\t\r]")
 SLIPS = 5  # at most one decimal in so many may have the other mark, to count as a mistake
 
 
@@ -392,3 +394,16 @@ def advice(kind: str, cell: str, column: str, decimals: Decimals, *, target: boo
             return "Write the number only, and the unit into the column's name."
         case _:
             return f"Correct the cell, or declare it as missing (--na-values, or na_values in agent.toml). {texts}"
+
+
+# --- ids that a spreadsheet would run as formulas -------------------------------------------------------------------
+
+
+def guarded(text: str) -> str:
+    """An id for a CSV file: an apostrophe before what a spreadsheet would run as a formula. Numbers stay."""
+    return f"'{text}" if _RUNS.match(text) and not PLAIN.fullmatch(text) else text
+
+
+def unguarded(text: str) -> str:
+    """The id without that apostrophe."""
+    return text[1:] if text.startswith("'") and _RUNS.match(text) else text

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_wire.files.files import write_whole
+from coreg_wire.files.disk import write_whole
 from site_agent.data.errors import Faults
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing, kind_of_column

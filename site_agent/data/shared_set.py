@@ -26,7 +26,7 @@ from site_agent.data.inputs import Inputs
 from site_agent.data.notation import Notation
 from site_agent.data.sources import NA_VALUES, Source
 from site_agent.data.tables import Table, read_table
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import SiteResult
 
 UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
 FILE = "aligned.json"

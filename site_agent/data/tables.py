@@ -28,6 +28,7 @@ from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, some
 from site_agent.data.notation import (
+    PLAIN,
     ROUNDED,
     SEPARATORS,
     Decimals,
@@ -38,6 +39,7 @@ from site_agent.data.notation import (
     looks_numeric,
     read_numbers,
     separator_of,
+    unguarded,
 )
 from site_agent.data.sources import NA_VALUES, Query, Source, ask
 
@@ -46,18 +48,6 @@ BROKEN = "Quote a cell that holds a quote, and double the inner quote. End lines
 T = TypeVar("T")
 EXACT = 1e15  # a larger id that was a number may have lost digits
 FRAME = "the frame"
-_RUNS = re.compile(r"'*[=+\-@\t\r]")
-_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-
-
-def guarded(text: str) -> str:
-    """An id for a CSV file: an apostrophe before what a spreadsheet would run as a formula. Numbers stay."""
-    return f"'{text}" if _RUNS.match(text) and not _PLAIN.fullmatch(text) else text
-
-
-def unguarded(text: str) -> str:
-    """The id without that apostrophe."""
-    return text[1:] if text.startswith("'") and _RUNS.match(text) else text
 
 
 # --- columns ------------------------------------------------------------------------------------------------------
@@ -126,7 +116,7 @@ class Cells:
     @cached_property
     def codes(self) -> list[str]:
         """The numbers that mean a missing value."""
-        return [text for text in self._na if _PLAIN.fullmatch(text)]
+        return [text for text in self._na if PLAIN.fullmatch(text)]
 
     @cached_property
     def own(self) -> list[str]:
@@ -365,8 +355,8 @@ class Table:
         for code in codes:
             found = dict[str, list[str]]()
             for cells in columns:
-                if (cells.numbers == float(code)).any():
-                    found[cells.name] = [text for text in cells.texts if text is not None and _is(text, code)]
+                if len(at := np.flatnonzero(cells.numbers == float(code))):
+                    found[cells.name] = [cells.own[i] for i in at]
             if found:
                 form = next(iter(found.values()))[0]
                 where = ", ".join(f"{name!r} ({len(forms)})" for name, forms in found.items())
@@ -420,13 +410,6 @@ class Table:
         coded = [None if text is None else str(int(text == positive)) for text in self.cells(column).texts]
         new = Cells(column, coded, self.source)
         return replace(self, held=tuple(new if cells.name == column else cells for cells in self.held))
-
-
-def _is(text: str, code: str) -> bool:
-    try:
-        return float(text.replace(",", ".")) == float(code)
-    except ValueError:
-        return False
 
 
 # --- reading ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
-from coreg_wire.files.files import read, write_whole
+from coreg_wire.files.disk import read, write_whole
 from coreg_wire.identity.keys import check_private, key_pem, load_key
 from coreg_wire.identity.names import (
     certificate_name,

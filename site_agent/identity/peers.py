@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tomlkit.exceptions import TOMLKitError
 
 from coreg_core.errors import BadData, UsageError
-from coreg_wire.files.files import write_whole
+from coreg_wire.files.disk import write_whole
 from coreg_wire.identity.names import certificate_name, key_fingerprint, load_certificates
 from coreg_wire.identity.signatures import private_key
 from site_agent.identity.identity import Identity

@@ -5,7 +5,7 @@ r"""The keys of one attempt of a run: ephemeral, made from a contribution of eve
 
 T is the digest of the plan and of all offers. Masks and keystream are AES-256-CTR, each under a key that HKDF derives for
 one step's context. A single answer reveals nothing, and only members can read the sum. An additive tag accompanies the
-words (`coreg_core.masking.tag`), so that a changed sum is detected, and a site with another K.
+words (`coreg_core.secure.tag`), so that a changed sum is detected, and a site with another K.
 
 The coordinator forwards offers and is the certificate authority. Therefore a signature counts only if the site's own
 policy pins the fingerprint of its key, confirmed by the peer's operator. These secrets are never written to a disk.
@@ -26,11 +26,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from coreg_core.errors import BadData, Refused
-from coreg_core.masking.fixed_point import WORD
-from coreg_core.masking.tag import is_sum, message, tag_words
-from coreg_core.masking.words import Words
 from coreg_core.names import TAG_WORDS
 from coreg_core.protocol.messages import Offer
+from coreg_core.secure.sums import WORD, Words
+from coreg_core.secure.tag import is_sum, message, tag_words
 from coreg_wire.identity.names import key_fingerprint
 from coreg_wire.identity.signatures import is_signed, sign, statement
 

@@ -18,9 +18,8 @@ from pydantic import TypeAdapter
 
 from coreg_core.errors import BadData, StorageError
 from coreg_core.protocol.messages import Countersigned, LedgerHead
-from coreg_wire.identity.checkpoints import coordinator_fault, site_fault
 from coreg_wire.identity.names import certificate_name
-from coreg_wire.identity.signatures import from_hex
+from coreg_wire.identity.signatures import coordinator_fault, from_hex, site_fault
 from site_agent.ledger.entries import Line, read_lines
 
 

@@ -23,7 +23,7 @@ from coreg_core.protocol.messages import (
     PlanRefused,
 )
 from site_agent.consent.memory import Memory
-from site_agent.machine.memory import Told
+from site_agent.machine.job import Told
 
 GENESIS = "0" * 64  # the hash before the first line
 

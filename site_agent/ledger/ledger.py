@@ -17,15 +17,13 @@ from coreg_core.errors import StorageError
 from coreg_core.protocol.messages import Countersigned, Fetched, FromSite, LedgerHead, Offer
 from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.clock import utc_now
-from coreg_wire.files.disk import AppendFile, Disk
-from coreg_wire.files.locks import exclusive
-from coreg_wire.identity.checkpoints import coordinator_fault, said_by_site
+from coreg_wire.files.disk import AppendFile, Disk, exclusive
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.identity.signatures import private_key, sign, to_hex
+from coreg_wire.identity.signatures import coordinator_fault, private_key, said_by_site, sign, to_hex
 from site_agent.consent.memory import Memory
 from site_agent.identity.identity import Identity
 from site_agent.ledger.entries import Disclosed, countersigned, entry_for, read_lines, remember
-from site_agent.machine.memory import Told
+from site_agent.machine.job import Told
 
 MAX_AWAITED = 256  # heads that can wait for a countersignature
 IN_USE = "another agent of this site is running in this folder and writes it. Keep that agent, or end it first."

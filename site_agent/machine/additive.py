@@ -26,19 +26,17 @@ from coreg_core.additive.features import MOST_OWN, SiteRows
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, CoregError, Refused
-from coreg_core.evaluation.probability import Probability, fit_probability
-from coreg_core.masking.fixed_point import WORD
-from coreg_core.masking.words import Layout
+from coreg_core.evaluation import Probability, fit_probability
 from coreg_core.numerics.arrays import Ints
 from coreg_core.objectives.additive import Additive
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.secure import cross_products as cross
+from coreg_core.secure.sums import WORD, Layout
 from site_agent.consent.objections import Consent, Counts
 from site_agent.consent.row_sets import RowSet, row_set
-from site_agent.machine.factoring import data_digest
-from site_agent.machine.job import Heard, Row, Share, Telling
-from site_agent.machine.memory import Judged, SiteResult
+from site_agent.machine.agreement import data_digest
+from site_agent.machine.job import Heard, Judged, Row, Share, SiteResult, Telling
 from site_agent.site_data import PrivateData, keyed, normals
 
 _NUMBERS = struct.Struct("<IIddd")  # width, private rows, norm, level, deviation

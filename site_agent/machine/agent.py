@@ -1,4 +1,4 @@
-"""An agent as a function: its session, its runs and its operator's consent; an event in, a list of actions out.
+r"""An agent as a function: its session, its runs and its operator's consent; an event in, a list of actions out.
 
 Each run has a queue of messages and handles one at a time, so a run that factors delays no other run.
 `site.Site` handles the content of messages. This module decides whether the site takes part, orders the messages,
@@ -8,7 +8,7 @@ and detects protocol violations of the coordinator. An agent of one run (``once`
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused
 from coreg_core.protocol.messages import (
@@ -17,6 +17,7 @@ from coreg_core.protocol.messages import (
     Dismissed,
     Fetched,
     Finished,
+    FromSite,
     PlanRefused,
     Proposal,
     Rejected,
@@ -24,30 +25,158 @@ from coreg_core.protocol.messages import (
     Step,
     ToSite,
 )
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
 from site_agent.machine import notices
-from site_agent.machine.agent_events import (
-    Action,
-    AskOperator,
-    Countersign,
-    Decided,
-    EndSession,
-    Event,
-    Exit,
-    Forget,
-    Heard,
-    Install,
-    Judge,
-    Judged,
-    Notify,
-    RunMessage,
-    Say,
-    SessionEnded,
-    SessionOpened,
-    Work,
-    Worked,
-)
+
+RunMessage: TypeAlias = Proposal | Step | Finished | Dismissed
+
+
+@dataclass(frozen=True)
+class SessionOpened:
+    """A session is open: runs continue when their plans arrive again."""
+
+
+@dataclass(frozen=True)
+class SessionEnded:
+    """The session ended; the coordinator sends unhandled messages again."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A message from the coordinator, with a valid form."""
+
+    message: ToSite
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A plan was checked against policy, rows and ledger: a reason against it, or None. ``about``: a description by heading."""
+
+    run: str
+    reason: str | None
+    about: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The operator's decision."""
+
+    run: str
+    approved: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Worked:
+    """A message was handled, and its answers are sent.
+
+    Parameters
+    ----------
+    message
+        the message.
+    accepted
+        of a proposal: whether the site accepted it; of a step: False if the site leaves the run; None otherwise.
+    reason, for_now
+        of the refusal; whether the site can take part after a correction.
+    breach
+        the coordinator's violation of the protocol, if any.
+    models
+        of `Finished`: the number of models written.
+    """
+
+    message: RunMessage
+    accepted: bool | None = None
+    reason: str = ""
+    for_now: bool = False
+    breach: str | None = None
+    models: int = 0
+
+
+Event: TypeAlias = SessionOpened | SessionEnded | Heard | Judged | Decided | Worked
+
+
+# --- actions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Say:
+    """Send a message that needs no work."""
+
+    message: FromSite
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Check a plan against policy, rows and ledger; `Judged` follows."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class AskOperator:
+    """Ask the operator to approve a plan; `Decided` follows. ``about`` as in `Judged`, expires after ``seconds`` (0: never)."""
+
+    plan: Plan
+    about: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work on a message of this run and send the answers; `Worked` follows."""
+
+    plan: Plan
+    message: RunMessage
+
+
+@dataclass(frozen=True)
+class Countersign:
+    """Store the coordinator's countersignature of the ledger's head."""
+
+    receipt: Countersigned
+
+
+@dataclass(frozen=True)
+class Install:
+    """Install the site's next certificate (PEM)."""
+
+    certificate: str
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Drop the state of a run. ``keep_consent`` keeps the operator's decision for a run that can resume."""
+
+    run: str
+    keep_consent: bool
+
+
+@dataclass(frozen=True)
+class Notify:
+    """Tell the operator."""
+
+    notice: Notice
+
+
+@dataclass(frozen=True)
+class EndSession:
+    """End the session; the agent dials again after a pause."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Exit:
+    """End the agent: with an error, or with the outcome of its one run."""
+
+    error: CoregError | None = None
+    outcome: Outcome | None = None
+    run: str = ""
+
+
+Action: TypeAlias = Say | Judge | AskOperator | Work | Countersign | Install | Forget | Notify | EndSession | Exit
+
 
 MAX_BEGUN = 10  # consecutive runs that began and did not finish
 # A run with such an outcome can resume when its sites return. Its models are not kept.

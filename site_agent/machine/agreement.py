@@ -1,25 +1,160 @@
-r"""A site's part in a run of the agreement: sizes first, then respond(t, μ) of its view, and its models at the end."""
+r"""A site's part in a run of the agreement: sizes first, then respond(t, μ) of its view, and its models at the end.
 
-from collections.abc import Callable
+The share of one label in a sum at one instance, measured on this site's rows before it accepts a plan.
+
+    share(z, i) = H_zi² / (Σ_j H_zj² + (M − 1) h),   H = ∂ respond(t, μ) / ∂y,   h = the median of Σ_j H_zj² over z,
+
+is the r² with which the sum of M sites' answers at z predicts label i. It assumes that labels have the same variance at
+every site, and that the other sites' labels weigh as much at z as this site's labels do at its median instance. The share
+is near 1 if an instance has the features of a labelled row and the plan is sharp: a narrow kernel, a small ridge, or a
+strong coupling, which holds the answer to the target 0 at 0 except at labelled rows. Masks cannot hide such a label,
+because the other sites add almost nothing there.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
 
 import numpy as np
+from jaxtyping import Float64
 
 from coreg_core.agreement.objective import powered, stays, sweep_weight, weight_of
 from coreg_core.agreement.schedules.schedule import FinalTargets
-from coreg_core.agreement.views import Solution, View
+from coreg_core.agreement.views import Solution, View, make_view
 from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_on
 from coreg_core.computation.agreement import AgreementComputation, AgreementState
 from coreg_core.computation.question import Question
 from coreg_core.errors import BadData, CoregError, Refused
-from coreg_core.kernels.leave_one_out import some_rows
-from coreg_core.numerics.arrays import Arr
-from coreg_core.objectives.agreement import Agreement
+from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
+from coreg_core.kernels.functions import Linear, make_kernel
+from coreg_core.kernels.leave_one_out import kernel_rule, some_rows
+from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.objectives.agreement import Agreement, LabelUnits
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from site_agent.machine.factoring import data_digest, factor, many_labels, units
-from site_agent.machine.leverage import LABEL_SHARE_MAX, share_of_one_label
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import SiteResult
 from site_agent.site_data import PrivateData
+
+# The most entries of H that are computed in full. A larger H is reduced to instances equal to a labelled row and OTHERS more.
+MOST_ENTRIES = 4_000_000
+OTHERS = 500
+LABEL_SHARE_MAX = 0.95  # above it, every agent refuses the plan
+
+
+def share_of_one_label(view: View, data: PrivateData, weights: Iterable[float], n_sites: int) -> float:
+    """The largest share over instances, labels and weights."""
+    m = len(data.Z)
+    if m == 0 or len(data.y) == 0:
+        return 0.0
+    rows = None if m * len(data.y) <= MOST_ENTRIES else _some(data)
+    step = max(1, MOST_ENTRIES // len(data.y))
+    blocks = [rows] if rows is None else [rows[start : start + step] for start in range(0, len(rows), step)]
+    return max(_largest((view.label_map(weight, block) for block in blocks), n_sites) for weight in set(weights))
+
+
+def _largest(blocks: Iterable[Arr], n_sites: int) -> float:
+    sizes, largest = [], []
+    for H in blocks:
+        squares = np.multiply(H, H, out=H)  # in place: no one else uses H
+        sizes.append(squares.sum(axis=1))
+        largest.append(squares.max(axis=1))
+    size = np.concatenate(sizes)
+    hidden = size + (n_sites - 1) * float(np.median(size))
+    share: Arr = np.divide(np.concatenate(largest), hidden, out=np.zeros(len(size)), where=hidden > 0.0)
+    return float(share.max())
+
+
+def _some(data: PrivateData) -> Ints:
+    """Instances equal to a labelled row, and others spread evenly over the list."""
+    labelled = {row.tobytes() for row in np.ascontiguousarray(data.X) + 0.0}  # + 0.0 turns -0.0 into 0.0
+    alike = [i for i, row in enumerate(np.ascontiguousarray(data.Z) + 0.0) if row.tobytes() in labelled]
+    others = np.linspace(0, len(data.Z) - 1, OTHERS).astype(np.int64)
+    return np.unique(np.concatenate([np.array(alike[: 4 * OTHERS], np.int64), others]))
+
+
+def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
+    """Shift and divisor: the run sees (y − shift) / divisor."""
+    match rule:
+        case "centred":
+            return float(y.mean()), 1.0
+        case "standardised":  # the computed standard deviation of equal targets is a rounding error, not zero
+            return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
+
+
+# GiB of factors that an agent keeps in the exact form.
+FACTOR_MEMORY = 4.0
+
+
+def factor(
+    objective: Agreement,
+    data: PrivateData,
+    y: Float64[Arr, " n"],
+    factor_memory: float = FACTOR_MEMORY,
+) -> View:
+    """The site's view of its own rows and the shared ones.
+
+    Raises
+    ------
+    CoregError
+        a parameter that these rows do not allow, a system that is singular in floating point, or factors of more than
+        ``factor_memory`` GiB.
+    numpy.linalg.LinAlgError
+        the kernel returned infinities.
+    """
+    X, Z = data.X, data.Z
+    n_weights = sum(coupling > 0.0 for coupling in set(objective.coupling))
+    if objective.form == "exact":
+        _require_room(n_weights, len(X), len(Z), factor_memory)
+    kind = "linear" if objective.form == "linear" else objective.kernel
+    bandwidth, ridge = kernel_rule(X, y, kind, objective.bandwidth, objective.ridge)
+    span: Span
+    match objective.form:
+        case "exact":
+            span = EveryPoint()
+        case "semi-parametric" if len(X) <= objective.landmarks:
+            span = LabelledPoints()
+        case "semi-parametric":
+            span = Landmarks(objective.landmarks, objective.seed)
+        case "linear":
+            return make_view(LinearFeatures(), Linear(), X, y, Z, ridge)
+    kernel = make_kernel(objective.kernel, bandwidth=bandwidth)
+    return make_view(span, kernel, X, y, Z, ridge, n_weights=n_weights)
+
+
+def many_labels(objective: Agreement, n: int) -> str:
+    """A sentence where a site's rows are too many for the span of all of them; "" where they are not."""
+    if objective.form != "semi-parametric" or n <= objective.landmarks:
+        return ""
+    return (
+        f"this site has {n} labelled rows, more than landmarks = {objective.landmarks}: its function uses so many points, drawn "
+        "from the labelled and the shared rows, instead of all labelled rows"
+    )
+
+
+def _require_room(n_weights: int, n: int, m: int, factor_memory: float) -> None:
+    """Refuse an exact form that does not fit: 8 m² bytes for each coupling, and 8 n² for the labelled rows."""
+    factors = max(n_weights, 1)
+    each, labelled = 8 * m * m / 2**30, 8 * n * n / 2**30
+    if (needed := factors * each + labelled) <= factor_memory:
+        return
+    parts = [f"{each:,.3g} GiB for each of {factors} couplings with {m} unlabelled instances"]
+    parts += [f"{labelled:,.3g} GiB for {n} labelled rows"] * (labelled > 0.01 * needed)
+    serves = ['form = "semi-parametric"']
+    if 0 < (fit := int((factor_memory - labelled) / each) if each else 0) < factors:
+        serves.append(f"at most {fit} coupling{'s' * (fit > 1)} in a run")
+    raise BadData(
+        f'form = "exact" needs {needed:,.3g} GiB of factors ({" and ".join(parts)}). An agent has at most {factor_memory:g} GiB '
+        f"for them. Use {' or '.join(serves)}."
+    )
+
+
+def data_digest(data: PrivateData, run: str) -> str:
+    """A digest salted with the site's secret and the run: it shows whether the rows changed, and reveals nothing about them."""
+    digest = hashlib.sha256(data.salt + run.encode() + data.ids_digest.encode())
+    for array in data.arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(str(array.shape).encode())
+    return digest.hexdigest()
+
 
 # Leave-one-out needs as many labels; with fewer, all members of the path are kept and none is chosen.
 LEAST_TO_CHOOSE = 3

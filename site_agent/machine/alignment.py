@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coreg_core.alignment.tally import tally
 from coreg_core.computation.alignment import (
     BLOCK,
     CANARIES,
@@ -16,6 +15,7 @@ from coreg_core.computation.alignment import (
     AlignmentComputation,
     AlignmentState,
     size_class,
+    tally,
 )
 from coreg_core.computation.question import Question
 from coreg_core.errors import BadData, Refused
@@ -23,9 +23,8 @@ from coreg_core.numerics.arrays import Arr
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from site_agent.alignment.curve import Points, exponents, multiplied, points_of
-from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
-from site_agent.machine.memory import Aligned, SiteResult
+from site_agent.id_points import Pairs, Points, exponents, multiplied, packed, points_of, public_key, unpacked
+from site_agent.machine.job import Aligned, SiteResult
 
 
 @dataclass(frozen=True, eq=False)

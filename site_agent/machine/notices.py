@@ -4,8 +4,7 @@ from math import isfinite
 
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.protocol.messages import Proposal, Step, ToSite
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome, told
+from coreg_core.protocol.outcomes import Notice, Outcome, told
 from coreg_core.protocol.plan import Plan
 from site_agent.consent.request import IN_THE_CLEAR
 

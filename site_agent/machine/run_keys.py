@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from coreg_core.errors import Refused
-from coreg_core.masking.words import Words
 from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Plan
+from coreg_core.secure.sums import Words
 
 _NO_KEYS = 'aggregation = "plaintext" has no keys: what is for some sites only cannot be sealed.'
 

@@ -18,15 +18,13 @@ from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, Refused
-from coreg_core.masking.fixed_point import WORD, power_above
-from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_core.secure.sums import WORD, Layout, power_above
 from site_agent.consent.objections import Consent
-from site_agent.machine.job import Heard, Share, Telling
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import Heard, Share, SiteResult, Telling
 from site_agent.site_data import keyed, normals
 
 GRAIN, NOISE = 64, 0.05  # of a part, in common deviations of the labels: an exact score would be an equation of 53 bits

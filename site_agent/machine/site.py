@@ -38,8 +38,7 @@ from site_agent.consent.objections import Consent, Objection, objections, refusa
 from site_agent.machine.additive import AdditiveJob
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.alignment import AlignmentJob, IdList
-from site_agent.machine.job import Fold, Job, each_by_itself
-from site_agent.machine.memory import SiteResult, Told
+from site_agent.machine.job import Fold, Job, SiteResult, Told, each_by_itself
 from site_agent.machine.replica import Behind, Breach, Replica
 from site_agent.machine.run_keys import Keys
 from site_agent.machine.scoring import Batch, ScoringJob

@@ -8,12 +8,11 @@ from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.computation.alignment import AlignmentComputation
 from coreg_core.computation.question import Question
 from coreg_core.errors import BadData
-from coreg_core.masking.words import opened, summand
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from site_agent.machine.job import Heard, Share, Telling
-from site_agent.machine.memory import SiteResult
+from coreg_core.secure.sums import opened, summand
+from site_agent.machine.job import Heard, Share, SiteResult, Telling
 
 Computation: TypeAlias = AgreementComputation | AlignmentComputation
 

@@ -10,12 +10,12 @@ from jaxtyping import Bool
 
 from coreg_core.additive.check import Correction
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.evaluation.probability import Probability
+from coreg_core.evaluation import Probability
 from coreg_core.numerics.arrays import Arr
 from site_agent.data.drift import look
 from site_agent.data.inputs import Inputs
 from site_agent.data.shared_set import SharedIds, ids_digest, load_batch, own_name
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import SiteResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import ModelFile
 from site_agent.models.predictions import write_predictions

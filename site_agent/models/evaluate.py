@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.evaluation.losses import Estimate, Paired, estimate, paired
-from coreg_core.evaluation.probability import quality
+from coreg_core.evaluation import Estimate, Paired, estimate, paired, quality
 from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.drift import look
 from site_agent.data.errors import some

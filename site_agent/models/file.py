@@ -24,10 +24,10 @@ from coreg_core.additive.features import LocalModel
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_core.evaluation.probability import Probability
+from coreg_core.evaluation import Probability
 from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
 from coreg_core.numerics.arrays import Arr
-from coreg_wire.files.files import write_whole
+from coreg_wire.files.disk import write_whole
 from site_agent.data.errors import BadTable
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table

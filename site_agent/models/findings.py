@@ -13,10 +13,9 @@ from typing import Any, TypeAlias
 from coreg_core.additive.check import gain
 from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.errors import BadData, UsageError
-from coreg_core.evaluation.losses import estimate, paired
-from coreg_core.evaluation.probability import LEAST_TO_CALIBRATE, auc, can_calibrate
+from coreg_core.evaluation import LEAST_TO_CALIBRATE, auc, can_calibrate, estimate, paired
 from coreg_core.numerics.arrays import Arr
-from site_agent.machine.memory import Judged, SiteResult
+from site_agent.machine.job import Judged, SiteResult
 from site_agent.models.file import load_model
 
 Found: TypeAlias = dict[str, Any]

@@ -7,10 +7,10 @@ from typing import Literal, Protocol
 
 from coreg_core.errors import Refused
 from coreg_core.protocol.plan import Plan
-from coreg_wire.files.files import write_whole
+from coreg_wire.files.disk import write_whole
 from site_agent.data.prepare import Prepared
 from site_agent.data.shared_set import SharedIds
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import SiteResult
 from site_agent.models.batch import Scored
 from site_agent.models.file import ModelFile
 from site_agent.models.writer import Models

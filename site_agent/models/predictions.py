@@ -9,8 +9,8 @@ import polars as pl
 
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.numerics.arrays import Arr
-from coreg_wire.files.files import write_whole
-from site_agent.data.tables import guarded
+from coreg_wire.files.disk import write_whole
+from site_agent.data.notation import guarded
 
 TABLES = (".csv", ".parquet", ".pq")
 

@@ -17,7 +17,7 @@ from coreg_wire.files.disk import Disk
 from coreg_wire.identity.names import check_study_name
 from site_agent.data.prepare import Prepared
 from site_agent.data.shared_set import FILE, SharedIds
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import SiteResult
 from site_agent.models.batch import Scored
 from site_agent.models.file import ModelFile, load_model
 from site_agent.models.output import Note

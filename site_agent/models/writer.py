@@ -13,9 +13,9 @@ from typing import Any
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.views import Solution
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_core.evaluation.losses import estimate
+from coreg_core.evaluation import estimate
 from site_agent.data.prepare import Prepared
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import SiteResult
 from site_agent.models import findings
 from site_agent.models.file import Function, ModelFile, load_model, save_model
 

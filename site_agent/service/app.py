@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from coreg_core.errors import CoregError, UsageError
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.identity.names import check_site_name
@@ -24,8 +23,8 @@ from site_agent.identity.peers import own_fingerprint, run_keys
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.machine import agent as machine
 from site_agent.machine import notices
-from site_agent.machine.agent_events import Exit
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.agent import Exit
+from site_agent.machine.job import SiteResult
 from site_agent.models.file import load_model
 from site_agent.models.output import OneRun, Results
 from site_agent.models.predictions import check_predictions

@@ -6,7 +6,7 @@ import time
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 from coreg_wire.terminal.logs import Log, log_notice
 from coreg_wire.terminal.output import print_json
 

@@ -21,17 +21,17 @@ from coreg_core.protocol.messages import (
     Proposal,
     Rejected,
 )
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
-from coreg_wire.files.wake_up import WakeUp
+from coreg_wire.files.disk import WakeUp
 from coreg_wire.transport.fields import ProtocolError
-from coreg_wire.transport.release import release
+from coreg_wire.transport.service import release
 from site_agent.ledger import Ledger
 from site_agent.machine import agent as machine
 from site_agent.machine import notices
-from site_agent.machine.agent import Agent, Stage
-from site_agent.machine.agent_events import (
+from site_agent.machine.agent import (
+    Agent,
     AskOperator,
     Countersign,
     Decided,
@@ -47,6 +47,7 @@ from site_agent.machine.agent_events import (
     Say,
     SessionEnded,
     SessionOpened,
+    Stage,
     Work,
 )
 from site_agent.machine.notices import describe_work

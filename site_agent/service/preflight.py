@@ -14,11 +14,10 @@ from typing import Any
 
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
 from coreg_core.protocol.plan import Plan
-from coreg_wire.files.plan_file import read_plan
-from coreg_wire.files.toml_file import toml
+from coreg_wire.files.toml_file import read_plan, toml
 from coreg_wire.terminal.command_line import owner_hint
 from coreg_wire.terminal.output import human_bytes
-from coreg_wire.transport.release import release
+from coreg_wire.transport.service import release
 from site_agent.config.settings import ONLY, AgentSettings
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, objections

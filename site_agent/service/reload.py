@@ -7,7 +7,7 @@ from typing import TypeAlias
 import grpc
 
 from coreg_core.errors import CoregError
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 from coreg_wire.identity.credentials import client_credentials
 from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY, Identity, check_identity, install_renewed
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from coreg_core.errors import CoregError, UsageError
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import owner_hint
@@ -81,6 +81,8 @@ class RunTables:
         with self._reading(name, ahead=ahead):
             prepared, fresh = self.data_sets.get(name)
         if fresh:
+            for text in prepared.notes:  # above all, the notation that was found
+                self._notify(notices.finding(text))
             d = prepared.data
             self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
         return prepared

@@ -15,8 +15,7 @@ from typing import Any
 
 from coreg_core.errors import StorageError, UsageError
 from coreg_wire.clock import timestamp, utc_now
-from coreg_wire.files.disk import Disk
-from coreg_wire.files.wake_up import ring
+from coreg_wire.files.disk import Disk, ring
 from coreg_wire.identity.names import check_study_name
 
 

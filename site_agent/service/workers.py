@@ -14,12 +14,11 @@ from typing import Any
 from coreg_core.errors import CoregError
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.messages import Finished, FromSite, PlanRefused, Proposal, Step
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_wire.identity.names import check_study_name
 from coreg_wire.transport.codec import site_message_to_frames
-from coreg_wire.transport.release import release
+from coreg_wire.transport.service import release
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, objections, refusal
 from site_agent.consent.policy import Policy
@@ -27,9 +26,9 @@ from site_agent.consent.request import describe_request
 from site_agent.data.prepare import DataSets, Prepared
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
-from site_agent.machine.agent_events import Judged, RunMessage, Worked
+from site_agent.machine.agent import Judged, RunMessage, Worked
 from site_agent.machine.alignment import IdList
-from site_agent.machine.memory import SiteResult, Told
+from site_agent.machine.job import SiteResult, Told
 from site_agent.machine.run_keys import Keys
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Site

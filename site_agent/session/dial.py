@@ -1,7 +1,8 @@
-"""Connect to the coordinator, and reconnect when the stream breaks, until a conversation is complete."""
+r"""Connect to the coordinator, and reconnect when the stream breaks, until a conversation is complete."""
 
 import asyncio
 import math
+import os
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -9,6 +10,41 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from coreg_core.errors import Unreachable
+
+# The first match counts. gRPC has one status, UNAVAILABLE, for all of these.
+HINTS = (
+    ("proxy returned", "the proxy refuses. It must allow CONNECT to the coordinator's port"),
+    ("Connection refused", "nothing listens there. Check the port, or ask the coordinator's operator whether it runs"),
+    ("not found", "the name does not resolve. Check its spelling, and this machine's DNS"),
+    ("timed out", "no answer in time. A firewall drops the packets, or the machine is down or overloaded"),
+    ("expired", "the server's certificate has expired. Check this clock; its operator runs `init --renew-server`"),
+    ("not yet valid", "the server's certificate is not valid yet. Check the clocks of both machines"),
+    ("Hostname", "the server's certificate is for another name. Dial that name, or ask its operator to sign this one"),
+    (
+        "VERIFY_FAILED",
+        "the server's certificate is not from the authority in ca.pem. Check the address, or enrol again",
+    ),
+    ("WRONG_VERSION", "the server does not speak TLS: another service, or a coordinator run with --insecure"),
+    (
+        "reset",
+        "the server closed the connection. It is no coordinator, or a firewall cut the connection. Check the port",
+    ),
+    ("HTTP/2", "the server does not speak gRPC. Check the port"),
+    (
+        "Socket closed",
+        "the server closed the connection. It rejected this site's certificate (ask its operator to sign site.csr "
+        "again), or is not a coordinator",
+    ),
+)
+PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")  # gRPC reads the first that is set
+
+
+def explained(details: str) -> str:
+    """The hint for gRPC's `details`, with its last error and the proxy variable that is set."""
+    hint = next((hint for text, hint in HINTS if text in details), "no connection")
+    proxy = next((f"; proxy from {name}" for name in PROXY_VARIABLES if os.environ.get(name)), "")
+    return f"{hint} (gRPC: {details.rpartition('last error: ')[2] or 'no answer'}{proxy})"
+
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 PAUSE_WHEN_REFUSED = 30.0  # the coordinator rejected this site: its operator has to act first

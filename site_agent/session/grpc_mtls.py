@@ -13,8 +13,7 @@ from coreg_core.errors import Unreachable
 from coreg_wire.identity.credentials import client_credentials
 from coreg_wire.transport.service import JOIN_PATH, channel_options
 from site_agent.identity.identity import Identity
-from site_agent.session.dial import Connection, NoAnswer
-from site_agent.session.hints import explained
+from site_agent.session.dial import Connection, NoAnswer, explained
 
 Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 # Each session has its own subchannel pool: otherwise later channels share the back-off of a refused connection, which

@@ -10,20 +10,21 @@ from coordinator.authority.pki import create_authority, load_server, sign_reques
 from coordinator.service.access import Notary
 from coreg_core.agreement.objective import Column
 from coreg_core.computation.question import Question
-from coreg_core.masking.words import Layout
-from coreg_core.protocol.messages import Answer, Fetched, Hello, Leaving, Offer, Report
-from coreg_core.protocol.words import Words
+from coreg_core.protocol.messages import Answer, Fetched, Hello, Leaving, Offer, Report, Words
+from coreg_core.secure.sums import Layout
 from coreg_wire.identity.names import load_certificates
 from site_agent.identity.identity import check_identity, enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger
 from site_agent.ledger.audit import audit, read_record
-from site_agent.machine.memory import Told
+from site_agent.machine.job import Told
 
 
 def told(sites=("a", "b"), *, part="affine", rows=3, sealed=True, may_change=False):
     """What an answer with words tells: a site's predictions for the shared instances."""
     columns, everyone = (Column(0.1, 0.6),), tuple(range(len(sites)))
-    asked = Question(f"respond {part}", Layout(rows, 1, 0), (0,), everyone, columns=columns, targets=np.zeros((rows, 1)))
+    asked = Question(
+        f"respond {part}", Layout(rows, 1, 0), (0,), everyone, columns=columns, targets=np.zeros((rows, 1))
+    )
     return Told(asked, tuple(sites), may_change, sealed)
 
 

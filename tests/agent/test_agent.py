@@ -11,8 +11,9 @@ from machine.tiny import make_plan
 from coreg_core.errors import BadData, LeftBehind, Refused
 from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, LedgerHead, Proposal, Rejected, Step
 from coreg_core.protocol.outcomes import Outcome
-from site_agent.machine.agent import MAX_BEGUN, Agent, Stage, handle
-from site_agent.machine.agent_events import (
+from site_agent.machine.agent import (
+    MAX_BEGUN,
+    Agent,
     AskOperator,
     Decided,
     EndSession,
@@ -25,8 +26,10 @@ from site_agent.machine.agent_events import (
     Say,
     SessionEnded,
     SessionOpened,
+    Stage,
     Work,
     Worked,
+    handle,
 )
 
 

@@ -22,8 +22,7 @@ from coreg_core.protocol.messages import (
     Proposal,
     Rejected,
 )
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 from site_agent.config.settings import AgentSettings
 from site_agent.consent.policy import Policy
 from site_agent.ledger import read_ledger

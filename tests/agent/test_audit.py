@@ -17,9 +17,8 @@ from coreg_core.errors import BadData, StorageError
 from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.messages import Countersigned, Fetched, LedgerHead
 from coreg_core.protocol.plan import Plan
-from coreg_wire.identity.checkpoints import said_by_coordinator, said_by_site
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.identity.signatures import private_key, sign, to_hex
+from coreg_wire.identity.signatures import private_key, said_by_coordinator, said_by_site, sign, to_hex
 from site_agent.identity.identity import enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger
 from site_agent.ledger.audit import read_record

@@ -13,7 +13,7 @@ from coordinator.cli.app import app as coordinator_app
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.protocol.plan import plan_from_dict
-from coreg_wire.files.plan_file import read_plan
+from coreg_wire.files.toml_file import read_plan
 from site_agent.data.prepare import prepare, site_salt
 from site_agent.ledger import Ledger
 

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.errors import StorageError
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_wire.terminal.logs import last_line, make_log
 from site_agent.machine import notices
 from site_agent.service.console import OperatorConsole, ServiceLog

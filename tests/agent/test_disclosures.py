@@ -1,13 +1,12 @@
 """What the ledger says of an answer."""
 
-
 from ledger_home import answer
 
 from coreg_core.computation.question import KINDS, Question
-from coreg_core.masking.words import Layout
 from coreg_core.protocol.plan import OBJECTIVES
+from coreg_core.secure.sums import Layout
 from site_agent.ledger import Ledger, read_ledger
-from site_agent.machine.memory import Told
+from site_agent.machine.job import Told
 
 SITES = ("a", "b", "c")
 
@@ -25,7 +24,9 @@ def test_every_question_says_what_it_discloses():
     bearing = {"respond affine", "scores", "sums", "private", "parts"}
     assert {name for name, kind in KINDS.items() if kind.labels == "in the vectors"} == bearing
     assert {name for name, kind in KINDS.items() if kind.labels == "in the scalars"} == {"sizes", "summary"}
-    assert len(KINDS) == sum(len(objective.questions) for objective in OBJECTIVES.values()), "a kind is of one objective"
+    assert len(KINDS) == sum(len(objective.questions) for objective in OBJECTIVES.values()), (
+        "a kind is of one objective"
+    )
 
 
 def test_a_line_counts_the_words_of_a_stage_without_a_sum(tmp_path):

@@ -17,7 +17,7 @@ from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels.functions import Linear
 from site_agent.data.tables import read_table
-from site_agent.machine.memory import Judged
+from site_agent.machine.job import Judged
 from site_agent.models import findings
 from site_agent.models.evaluate import evaluate
 from site_agent.models.file import ModelFile, load_model, save_model

@@ -9,8 +9,9 @@ import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from site_agent.data.notation import guarded, unguarded
 from site_agent.data.sources import NA_VALUES
-from site_agent.data.tables import guarded, read_table, unguarded
+from site_agent.data.tables import read_table
 from site_agent.models.predictions import write_predictions
 
 IDS = st.text(st.sampled_from(list("=+-@'\t\r 1e.ab,\"é")), max_size=8)

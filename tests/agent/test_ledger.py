@@ -30,7 +30,7 @@ from coreg_core.protocol.messages import (
     Report,
 )
 from coreg_core.protocol.plan import Plan
-from coreg_wire.files.locks import is_held
+from coreg_wire.files.disk import is_held
 from site_agent.consent.memory import Memory
 from site_agent.ledger import GENESIS, Ledger, read_ledger
 from site_agent.ledger.entries import remember

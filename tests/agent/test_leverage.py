@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+import site_agent.machine.agreement as leverage
 from coreg_core.agreement.views import make_view
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints
 from coreg_core.kernels.functions import Gaussian
 from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.plan import Plan
-from site_agent.machine import leverage
-from site_agent.machine.leverage import share_of_one_label
+from site_agent.machine.agreement import share_of_one_label
 from site_agent.site_data import PrivateData
 
 

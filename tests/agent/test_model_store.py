@@ -17,7 +17,7 @@ from coreg_core.protocol.plan import Plan
 from site_agent.consent.objections import Consent
 from site_agent.data.prepare import DataSets
 from site_agent.data.tables import read_table
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import SiteResult
 from site_agent.machine.site import Site
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.file import load_model

@@ -18,7 +18,7 @@ from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from site_agent.data.tables import read_table
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import SiteResult
 from site_agent.models import findings
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model

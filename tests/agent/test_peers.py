@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from coreg_core.errors import UsageError
 from coreg_sim.federation.masks import fingerprint_of, identity_of
 from coreg_wire.files.toml_file import read_toml
+from coreg_wire.identity.keys import words
 from coreg_wire.identity.names import site_uri
-from coreg_wire.identity.spoken import words
 from site_agent.cli.app import app
 from site_agent.consent.policy import read_policy
 from site_agent.identity.peers import peer_of

@@ -1,4 +1,4 @@
-"""Points, hops and files of an alignment (site_agent/alignment, site_agent/data/aligned.py)."""
+"""Points, hops and files of an alignment (site_agent/id_points.py, site_agent/data/shared_set.py)."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,24 @@ from coreg_core.errors import BadData
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.plan import Plan
-from site_agent.alignment.curve import ORDER, A, P, exponents, multiplied, point_of, points_of
-from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
 from site_agent.consent.policy import Policy
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.data.shared_set import FILE, SharedIds, guessable, normalised, read_ids
+from site_agent.id_points import (
+    ORDER,
+    A,
+    P,
+    Pairs,
+    exponents,
+    multiplied,
+    packed,
+    point_of,
+    points_of,
+    public_key,
+    unpacked,
+)
 
 VECTOR = "4fe60a9c1b7adbafbbdaedaf9377841e3f55503aa3ca3fb33e07a8474430086f"
 

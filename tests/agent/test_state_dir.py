@@ -10,7 +10,7 @@ from machine.tiny import make_plan
 from test_model_store import plan
 
 from coreg_core.errors import StorageError, UsageError
-from coreg_wire.files.locks import exclusive
+from coreg_wire.files.disk import exclusive
 from site_agent.consent.request import describe_request
 from site_agent.service.state_dir import Decision, StateDir
 

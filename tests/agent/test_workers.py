@@ -23,10 +23,10 @@ from coreg_core.protocol.messages import (
     PlanRefused,
     Proposal,
     Step,
+    Words,
 )
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.words import Words
 from coreg_sim.federation.masks import simulated_keys
 from coreg_wire.transport.codec import Assembler
 from site_agent.consent.policy import Policy
@@ -156,10 +156,7 @@ def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(
         )
         assert agent.workers.judge(sealed).reason is None
         about = agent.workers.judge(sealed).about
-        assert (
-            "encrypted: the members of the run read the sums over 3 or more sites"
-            in about["leaves this machine"]
-        )
+        assert "encrypted: the members of the run read the sums over 3 or more sites" in about["leaves this machine"]
         data = agent.data_sets.get("patients")[0].data
         agent.ledger.memory.know_as(data.ids_digest, data.instances)
         agent.ledger.record(offer(ids=data.ids_digest))

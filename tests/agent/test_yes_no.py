@@ -13,13 +13,13 @@ from sklearn.metrics import roc_auc_score
 from trained_sites import PLAN, SITES, prepared_sites, tables, trained
 
 from coreg_core.errors import UsageError
-from coreg_core.evaluation.probability import Probability
+from coreg_core.evaluation import Probability
 from coreg_core.objectives.additive import Additive
 from coreg_core.protocol.outcomes import Outcome
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import SiteResult
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.evaluate import evaluate, lines
 from site_agent.models.file import load_model

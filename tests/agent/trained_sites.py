@@ -9,7 +9,7 @@ import numpy as np
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.estimators import additive_training
 from coreg_core.estimators.additive_training import train
-from coreg_core.evaluation.probability import fit_probability
+from coreg_core.evaluation import fit_probability
 from coreg_core.objectives.additive import IN_MEMORY, Additive
 from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.outcomes import Outcome
@@ -17,7 +17,7 @@ from coreg_core.protocol.plan import Plan
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare
 from site_agent.machine.additive import _site_rows
-from site_agent.machine.memory import Judged, SiteResult
+from site_agent.machine.job import Judged, SiteResult
 from site_agent.models.writer import Models
 
 SITES = ("a", "b", "c")

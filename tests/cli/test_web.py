@@ -26,7 +26,7 @@ from coordinator.store.status import Status
 from coordinator.web import pages as web
 from coordinator.web.pages import show
 from coreg_core.errors import UsageError
-from coreg_wire.files.locks import exclusive
+from coreg_wire.files.disk import exclusive
 
 NOW, LAST = "2026-01-01T00:00:00.000+00:00", "2026-01-02T03:04:05.000+00:00"
 

@@ -16,9 +16,8 @@ from coreg_wire.transport.codec import coordinator_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.consent.policy import Policy
 from site_agent.ledger import HeadSigner, Ledger, read_ledger
-from site_agent.machine.agent import Agent
-from site_agent.machine.agent_events import Exit
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.agent import Agent, Exit
+from site_agent.machine.job import SiteResult
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.run_tables import RunTables
 from site_agent.service.workers import RunWorkers

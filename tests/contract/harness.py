@@ -23,8 +23,8 @@ from coordinator.transports.grpc_mtls import GrpcServer
 from coordinator.transports.in_process import InProcess, SiteFunction
 from coordinator.transports.sessions import Sessions
 from coreg_core.protocol import messages as m
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.words import Words
+from coreg_core.protocol.messages import Words
+from coreg_core.protocol.outcomes import Notice
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb

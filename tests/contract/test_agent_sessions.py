@@ -16,8 +16,7 @@ from coordinator.authority.pki import load_server
 from coordinator.driver import NullSink, drive
 from coordinator.machine.events import Finish, Received, SiteJoined
 from coordinator.machine.federation import begin
-from coordinator.machine.phases import Timeouts
-from coordinator.machine.records import HeadSigned
+from coordinator.machine.records import HeadSigned, Timeouts
 from coordinator.service.access import Notary
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, StorageError, Unreachable
 from coreg_core.protocol import messages as m
@@ -27,8 +26,8 @@ from coreg_wire.transport.codec import PIECE_BYTES, Assembler
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.ledger import HeadSigner
 from site_agent.ledger.audit import SignedHead, audit
-from site_agent.machine.agent_events import Exit
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.agent import Exit
+from site_agent.machine.job import SiteResult
 from site_agent.service import daemon
 
 # --- a coordinator that speaks while a site prepares --------------------------------------------------------------

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.linalg import eigh, lstsq
 
 from coreg_core.errors import UsageError
-from coreg_core.numerics.cca import canonical_basis, canonical_ridge, fold_rows
+from coreg_core.estimators._canonical_ridge import canonical_basis, canonical_ridge, fold_rows
 
 
 def views(seed, rows, p=4, q=3, noise=0.5):

@@ -13,9 +13,9 @@ from coreg_core.agreement.objective import largest, powered, stays
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.errors import BadData, UsageError
-from coreg_core.masking.words import opened, summand
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
+from coreg_core.secure.sums import opened, summand
 from site_agent.machine.replica import power_of_ten, report_of
 
 NONE = np.zeros((0, 0))

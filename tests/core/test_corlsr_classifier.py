@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from coreg_core.errors import BadData
 from coreg_core.estimators import CoRLSR, CoRLSRClassifier
-from coreg_core.evaluation.probability import fit_probability
+from coreg_core.evaluation import fit_probability
 
 VIEWS = [slice(0, 2), slice(2, 4)]
 

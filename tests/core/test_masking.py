@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import coreg_core.secure.sums as fp
 from coreg_core.errors import BadData
-from coreg_core.masking import fixed_point as fp
-from coreg_core.masking.tag import is_sum, message, tag_words
-from coreg_core.masking.words import Layout, opened, summand
 from coreg_core.names import SCALAR_WORDS, TAG_WORDS
+from coreg_core.secure.sums import Layout, opened, summand
+from coreg_core.secure.tag import is_sum, message, tag_words
 
 SIZES = st.floats(1e-200, 1e200)
 

@@ -8,7 +8,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
-from coreg_core.evaluation.probability import (
+from coreg_core.evaluation import (
     auc,
     can_calibrate,
     fit_probability,

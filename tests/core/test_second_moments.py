@@ -14,9 +14,8 @@ from sklearn.linear_model import Ridge
 
 from coreg_core.additive.check import blend, gain, left_out_joined, left_out_score, rescaling, slope
 from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fit, sizes
-from coreg_core.additive.fit import fit
 from coreg_core.additive.models import Own, ScoreWeights
-from coreg_core.additive.moments import Moments, Sums, positive, steadied, sums
+from coreg_core.additive.moments import Moments, Sums, fit, positive, steadied, sums
 from coreg_core.errors import BadData
 from coreg_core.estimators import AdditiveRegressor
 from coreg_core.estimators.additive_training import train

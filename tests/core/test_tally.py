@@ -1,4 +1,4 @@
-"""coreg_core/alignment/tally.py: a sum tells every count, and a sum of no tallies is noticed."""
+"""coreg_core/computation/alignment.py: a sum tells every count, and a sum of no tallies is noticed."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from coreg_core.alignment.tally import COLUMNS, ROWS, read, tally, width_for
+from coreg_core.computation.alignment import COLUMNS, ROWS, read, tally, width_for
 from coreg_core.errors import BadData
 
 MARKS = st.integers(0, 2**64 - 1)

@@ -20,7 +20,7 @@ from coreg_core.estimators import (
     LabelledFolds,
     OCARegressor,
 )
-from coreg_core.estimators._parameters import SMALL, fit_context
+from coreg_core.estimators._tables import SMALL, fit_context
 
 VIEWS = [slice(0, 2), slice(2, 4)]
 MODELS = [CoRLSR(views=VIEWS), CoRLS(views=VIEWS), OCARegressor(views=VIEWS, n_steps=50, random_state=0)]

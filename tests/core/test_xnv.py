@@ -17,11 +17,10 @@ from coreg_core.estimators import (
     XKSClassifier,
     XNVClassifier,
 )
-from coreg_core.estimators._canonical_ridge import GAMMAS
+from coreg_core.estimators._canonical_ridge import GAMMAS, canonical_ridge
 from coreg_core.kernels.bases import draw_fourier_basis
 from coreg_core.kernels.functions import Gaussian
 from coreg_core.numerics import arrays
-from coreg_core.numerics.cca import canonical_ridge
 
 
 # An explicit bandwidth: the rules have no value for the constant tables of some checks.

@@ -25,7 +25,7 @@ from processes import Process
 
 from coordinator.driver import NullSink, drive
 from coordinator.machine.federation import begin
-from coordinator.machine.phases import Timeouts
+from coordinator.machine.records import Timeouts
 from coordinator.transports.in_process import InProcess
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.objectives.additive import Additive

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import coreg_wire.files.disk as files
 from coreg_core.errors import StorageError
-from coreg_wire.files import files
 from coreg_wire.files.disk import Disk
 
 

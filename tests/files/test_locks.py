@@ -10,12 +10,12 @@ import time
 import pytest
 
 from coreg_core.errors import StorageError
-from coreg_wire.files.locks import exclusive, is_held, lock_path
+from coreg_wire.files.disk import exclusive, is_held, lock_path
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from coreg_wire.files.locks import exclusive
+from coreg_wire.files.disk import exclusive
 with exclusive(Path(sys.argv[1]), "x"):
     print("held", flush=True)
     time.sleep(600)

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from coreg_wire.files.wake_up import LOOPBACK, WakeUp, ring
+from coreg_wire.files.disk import LOOPBACK, WakeUp, ring
 
 
 @pytest.fixture

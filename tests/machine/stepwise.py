@@ -8,13 +8,10 @@ from machine.tiny import TIMEOUTS, Machine, hello, make_plan, offer_of
 
 from coordinator.machine import notices as n
 from coordinator.machine.events import Action, Event, Notify, Persist, Received, Reject, Send, SiteJoined
-from coordinator.machine.phases import Phase
-from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Record
-from coreg_core.protocol.messages import Answer, Approval, Dismissed, Fetched, Part, Report, Step
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Phase, Record
+from coreg_core.protocol.messages import Answer, Approval, Dismissed, Fetched, Part, Report, Step, Words
+from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.words import Words
 
 RUN = "run-1"
 CONVERGED = Report(outcome="CONVERGED")

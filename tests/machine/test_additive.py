@@ -14,9 +14,9 @@ from coreg_core.errors import Refused
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.protocol import messages as m
+from coreg_core.protocol.messages import Words
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.words import Words
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, Counts
 from site_agent.consent.row_sets import row_set

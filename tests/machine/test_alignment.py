@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from machine.tiny import Pump, all_restarted, restarted, site_with
 
-from coreg_core.alignment.tally import COLUMNS, ROWS
-from coreg_core.computation.alignment import CANARIES, KEY_WORDS, SIZES, size_class
+from coreg_core.computation.alignment import CANARIES, COLUMNS, KEY_WORDS, ROWS, SIZES, size_class
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.protocol import messages as m
+from coreg_core.protocol.messages import Words
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_fault
-from coreg_core.protocol.words import Words
-from site_agent.alignment.curve import exponents, multiplied, points_of
+from site_agent.id_points import exponents, multiplied, points_of
 from site_agent.machine.alignment import AlignmentJob, IdList
 from site_agent.machine.site import Site
 from site_agent.machine.sums import Sums
@@ -121,7 +120,7 @@ def with_liar(monkeypatch: pytest.MonkeyPatch, liar: type[AlignmentJob], name: s
     def job_of(site: Site, plan: Plan) -> Any:
         if site.name != name:
             return honest(site, plan)
-        return Sums(plan, name, plan.objective, liar(plan, plan.objective, name, site._data))
+        return Sums(plan, name, liar(plan, plan.objective, name, site._data))
 
     monkeypatch.setattr(Site, "_job_of", job_of)
     return Pump(plan_of(sites), sites_of(sites)).join().run()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from machine.tiny import IDS, Pump, allowing, make_plan, private_data, sealed, site_with, summed_before, undisturbed
 
-from coordinator.machine.phases import Phase
+from coordinator.machine.records import Phase
 from coreg_core.errors import Refused
 from coreg_core.protocol.messages import Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome

@@ -23,8 +23,17 @@ from coordinator.machine import dispatch
 from coordinator.machine import events as e
 from coordinator.machine.dispatch import TABLE
 from coordinator.machine.federation import Federation, begin, handle
-from coordinator.machine.phases import TRANSITIONS, InvalidTransition, Phase, Transition, next_phase
-from coordinator.machine.records import AttemptBegan, Begun, HeadSigned, StepDone
+from coordinator.machine.records import (
+    TRANSITIONS,
+    AttemptBegan,
+    Begun,
+    HeadSigned,
+    InvalidTransition,
+    Phase,
+    StepDone,
+    Transition,
+    next_phase,
+)
 from coordinator.machine.run import Run
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome

@@ -22,8 +22,7 @@ from machine.tiny import Machine, Pump, all_restarted, make_plan, make_sites, re
 
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
-from coordinator.machine.phases import Phase
-from coordinator.machine.records import Begun, Ended, HeadSigned, StepDone
+from coordinator.machine.records import Begun, Ended, HeadSigned, Phase, StepDone
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 

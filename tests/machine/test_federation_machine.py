@@ -21,8 +21,7 @@ from machine.tiny import Machine, Pump, hello, make_plan, make_sites, offer_of, 
 
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
-from coordinator.machine.phases import Phase
-from coordinator.machine.records import AttemptBegan, Ended
+from coordinator.machine.records import AttemptBegan, Ended, Phase
 from coordinator.machine.scheduler import REST_SECONDS
 from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,

@@ -28,8 +28,7 @@ from machine.tiny import Machine, Pump, make_plan, make_sites, restarted, sealed
 
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
-from coordinator.machine.phases import Phase, Timeouts
-from coordinator.machine.records import AttemptBegan, Begun, Ended, StepDone
+from coordinator.machine.records import AttemptBegan, Begun, Ended, Phase, StepDone, Timeouts
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan

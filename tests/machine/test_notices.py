@@ -9,8 +9,7 @@ from machine.stepwise import RUN
 
 from coordinator.machine import notices as n
 from coreg_core.protocol.messages import Report
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 
 # Each notice, and the words that its line has; those of a warning come second.
 LINES: list[tuple[Notice, list[str]]] = [

@@ -7,7 +7,7 @@ from machine.stepwise import RUN, all_of, approval, comes_back, dismissed, joins
 from machine.tiny import IDS, make_plan
 
 from coordinator.machine import events as e
-from coordinator.machine.phases import Phase
+from coordinator.machine.records import Phase
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 

@@ -17,9 +17,9 @@ from problems import golden, golden_problem
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.protocol import messages as m
+from coreg_core.protocol.messages import Words
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.words import Words
 from coreg_sim.federation.masks import fingerprint_of, identity_of, simulated_keys
 from site_agent.identity.run_keys import AttemptSecrets, RunKeys
 from site_agent.machine.site import Site

@@ -32,7 +32,7 @@ from coreg_core.objectives.setting import Membership
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_fault
-from site_agent.machine.factoring import data_digest, factor, many_labels
+from site_agent.machine.agreement import data_digest, factor, many_labels
 from site_agent.machine.site import Site
 from site_agent.site_data import PrivateData
 

@@ -32,8 +32,7 @@ from machine.tiny import SCHEDULES, Machine, Pump, make_plan, make_sites, offer_
 
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
-from coordinator.machine.phases import Phase
-from coordinator.machine.records import AttemptBegan, Begun, Ended, StepDone
+from coordinator.machine.records import AttemptBegan, Begun, Ended, Phase, StepDone
 from coreg_core.objectives.additive import Additive
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome

@@ -23,8 +23,7 @@ from coordinator.machine.events import (
     SiteJoined,
     SiteLost,
 )
-from coordinator.machine.phases import Phase, Timeouts
-from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Record, StepDone
+from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Phase, Record, StepDone, Timeouts
 from coordinator.machine.run import Run
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
@@ -46,7 +45,7 @@ from site_agent.consent.objections import Consent, objections, refusal
 from site_agent.consent.policy import Policy
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.alignment import IdList
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.job import SiteResult
 from site_agent.machine.run_keys import Keys
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Site

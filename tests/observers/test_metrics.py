@@ -18,8 +18,7 @@ from coordinator.machine.records import StepDone
 from coordinator.observers.metrics import Metrics
 from coreg_core.errors import UsageError
 from coreg_core.protocol.messages import Report
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 
 
 def read(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:

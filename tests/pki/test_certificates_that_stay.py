@@ -9,7 +9,7 @@ import pytest
 from coordinator.authority.pki import create_authority, load_server, reissue_server, server_names, sign_request
 from coordinator.service.access import DAY, AccessControl
 from coreg_core.errors import UsageError
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 from site_agent.identity.identity import Identity, check_identity, enrol, install
 from site_agent.service.reload import ReloadingIdentity
 

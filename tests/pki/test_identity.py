@@ -20,7 +20,7 @@ from coordinator.authority import authorised
 from coordinator.authority.authorised import ALLOW_LIST
 from coordinator.authority.pki import create_authority, sign_request
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
-from coreg_wire.files.locks import exclusive
+from coreg_wire.files.disk import exclusive
 from coreg_wire.identity.names import key_fingerprint
 from site_agent.identity.identity import check_identity, enrol, install, install_renewed
 

@@ -146,7 +146,7 @@ def test_a_site_is_greeted_with_the_ends_that_it_waits_for(path: Path) -> None:
 
 
 def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("coreg_wire.files.locks.ACQUIRE_SECONDS", 0.1)
+    monkeypatch.setattr("coreg_wire.files.disk.ACQUIRE_SECONDS", 0.1)
     _, _, configuration = carried_out(path)  # it left its status behind
     store = configuration.service.store
     with store_of(store):

@@ -37,11 +37,10 @@ from coreg_core.protocol.messages import (
     Report,
     Step,
     ToSite,
+    Words,
 )
-from coreg_core.protocol.notice import Notice
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.words import Words
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, closed_form, plan_for, simulate, typical_size
 from coreg_sim.over_ray import OverRay, RayActors, transport

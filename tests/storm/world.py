@@ -24,7 +24,7 @@ from coreg_core.additive.features import LocalModel
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import PROTOCOL_VERSION, Hello
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 from coreg_core.protocol.plan import Plan
 from coreg_wire import clock
 from site_agent.consent.policy import Policy

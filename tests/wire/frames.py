@@ -14,10 +14,9 @@ from coreg_core.objectives.agreement import MOST_COLUMNS, Agreement, Form, Label
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import Aggregation, DropoutPolicy, Iteration, Membership, Privacy
 from coreg_core.protocol import messages as m
-from coreg_core.protocol.messages import FromSite, ToSite
+from coreg_core.protocol.messages import FromSite, ToSite, Words
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import (
     PIECE_BYTES,
     Assembler,

@@ -30,17 +30,16 @@ from wire.frames import (
 )
 
 from coreg_core.protocol import messages as m
-from coreg_core.protocol.messages import FromSite, ToSite
+from coreg_core.protocol.messages import FromSite, ToSite, Words
 from coreg_core.protocol.plan import (
     Plan,
 )
-from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import (
-    MAX_FRAME_BYTES,
     PIECE_BYTES,
     Assembler,
 )
 from coreg_wire.transport.fields import ProtocolError, fill, read, snake
+from coreg_wire.transport.service import MAX_FRAME_BYTES
 from coreg_wire.v1 import federation_pb2 as pb
 
 # --- the closed list ----------------------------------------------------------------------------------------------

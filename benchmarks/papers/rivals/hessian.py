@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.papers.rivals.tangents import check_dimension, tangents
 from coreg_core.errors import UsageError
-from coreg_core.estimators._parameters import COUNT
+from coreg_core.estimators._tables import COUNT
 from coreg_core.estimators.laplacian_rls import ManifoldRLS
 from coreg_core.numerics.arrays import Arr, Ints
 

@@ -4,9 +4,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from coreg_core.estimators._parameters import COUNT, NOT_NEGATIVE, POSITIVE, fit_context
 from coreg_core.estimators._scores import Regressor
-from coreg_core.estimators._tables import labelled_first, own_table
+from coreg_core.estimators._tables import COUNT, NOT_NEGATIVE, POSITIVE, fit_context, labelled_first, own_table
 from coreg_core.estimators.snf import latent_dimension, principal_scores
 from coreg_core.numerics.arrays import Arr
 

@@ -3,9 +3,17 @@ r"""Least squares support vector machine for regression: kernel ridge with a bia
 from typing import Any, ClassVar, Self
 
 from coreg_core.agreement.views import KernelExpansion
-from coreg_core.estimators._parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, RULES, fit_context, polynomial
 from coreg_core.estimators._scores import KernelRegressor
-from coreg_core.estimators._tables import labelled_first
+from coreg_core.estimators._tables import (
+    COUNT,
+    KERNELS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    RULES,
+    fit_context,
+    labelled_first,
+    polynomial,
+)
 from coreg_core.estimators.snf import dual_with_bias
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 

@@ -8,9 +8,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.estimators._online import Loss, Rows, Weights, descend, objective
-from coreg_core.estimators._parameters import COUNT, POSITIVE, fit_context, generator
 from coreg_core.estimators._scores import Regressor, TwoClasses
-from coreg_core.estimators._tables import own_table
+from coreg_core.estimators._tables import COUNT, POSITIVE, fit_context, generator, own_table
 from coreg_core.estimators.oca import OCAClassifier, OCARegressor
 from coreg_core.numerics.arrays import Arr
 

@@ -13,8 +13,8 @@ import numpy as np
 from training import rows_of, train
 
 from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
-from coreg_core.masking.fixed_point import WORD
 from coreg_core.secure import cross_products as cross
+from coreg_core.secure.sums import WORD
 from site_agent.consent.memory import Memory
 
 FEATURE, SIZE = 3, 10.0  # of the last site; deviations of its part of the score, in those of the labels

@@ -17,14 +17,14 @@ import numpy as np  # noqa: E402
 
 from coordinator.driver import NullSink, drive  # noqa: E402
 from coordinator.machine.federation import begin  # noqa: E402
-from coordinator.machine.phases import Timeouts  # noqa: E402
+from coordinator.machine.records import Timeouts  # noqa: E402
 from coordinator.transports.in_process import InProcess  # noqa: E402
 from coreg_core.computation.question import Question  # noqa: E402
-from coreg_core.masking.words import opened  # noqa: E402
 from coreg_core.objectives.agreement import Agreement, Form  # noqa: E402
 from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy  # noqa: E402
 from coreg_core.protocol.messages import Answer, FromSite, PlanRefused, ToSite  # noqa: E402
 from coreg_core.protocol.plan import Plan  # noqa: E402
+from coreg_core.secure.sums import opened  # noqa: E402
 from coreg_sim.federation.masks import simulated_keys  # noqa: E402
 from site_agent.consent.objections import Consent  # noqa: E402
 from site_agent.machine.job import Heard, Job  # noqa: E402

@@ -19,11 +19,9 @@ import numpy as np
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coordinator.service.access import Notary
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Answer, Fetched, Hello, LedgerHead, Report
-from coreg_core.protocol.words import Words
-from coreg_wire.identity.checkpoints import said_by_site
+from coreg_core.protocol.messages import Answer, Fetched, Hello, LedgerHead, Report, Words
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.identity.signatures import private_key, sign, to_hex
+from coreg_wire.identity.signatures import private_key, said_by_site, sign, to_hex
 from site_agent.identity.identity import Identity, enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger, read_ledger
 from site_agent.ledger.audit import SignedHead, audit

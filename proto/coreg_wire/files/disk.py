@@ -1,12 +1,19 @@
-"""All file changes of a running agent, in one class that a simulation replaces. Reading uses the ordinary functions."""
+"""Files of a process: written whole or appended and synced, locked against another process, and a signal that wakes one up."""
 
+import asyncio
 import contextlib
 import errno
 import os
 import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from coreg_wire.files.files import sync_folder, write_whole
+from filelock import FileLock, Timeout
+
+from coreg_core.errors import StorageError, UsageError
 
 
 class AppendFile:
@@ -42,7 +49,7 @@ class Disk:
         return file
 
     def write_whole(self, path: Path, data: bytes) -> None:
-        """See `coreg_wire.files.files.write_whole`; mode 0600."""
+        """See `coreg_wire.files.disk.write_whole`; mode 0600."""
         write_whole(path, data, mode=0o600)
 
     def make_folder(self, path: Path) -> None:
@@ -73,3 +80,119 @@ class Disk:
         """Sync the names in a folder to disk. If the file system does not support it, the system does so later."""
         with contextlib.suppress(OSError):
             sync_folder(path)
+
+
+# `is_held` holds the lock for a moment, so `exclusive` must not fail at once. Timeout in seconds.
+ACQUIRE_SECONDS = 1.0
+
+
+def lock_path(path: Path) -> Path:
+    """The lock of a file is in the same folder."""
+    return path.with_name(path.name + ".lock")
+
+
+@contextmanager
+def exclusive(path: Path, holder: str, timeout: float = ACQUIRE_SECONDS) -> Iterator[None]:
+    """Hold the lock of a file, which need not exist. ``holder`` is the error if another process has it after ``timeout``."""
+    lock = FileLock(lock_path(path), mode=0o600)
+    try:
+        lock.acquire(timeout=timeout)
+    except Timeout:
+        raise StorageError(f"{path}: {holder}") from None
+    except OSError as error:
+        message = f"{lock.lock_file}: cannot be written ({error.strerror}). Check the folder and its permissions."
+        raise StorageError(message) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock of this file now."""
+    if not lock_path(path).exists():
+        return False
+    try:
+        with FileLock(lock_path(path), timeout=0, mode=0o600):
+            return False
+    except Timeout:
+        return True
+    except OSError:
+        return False
+
+
+def read(path: Path, next_step: str) -> bytes:
+    """A file's bytes; ``next_step`` is the advice if it is missing."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} does not exist. {next_step}") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror}): check its owner and mode.") from error
+
+
+def write_whole(path: Path, data: bytes, *, mode: int) -> None:
+    """Replace the file atomically: a crash leaves the old or the new one, and the new one survives a power failure."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                if hasattr(os, "fchmod"):
+                    os.fchmod(descriptor, mode)
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            Path(temporary).replace(path)
+        finally:  # an interrupted write must not leave data in a temporary file
+            Path(temporary).unlink(missing_ok=True)
+        sync_folder(path.parent)
+    except OSError as error:
+        todo = "Free some space" if error.errno == errno.ENOSPC else "Check its folder, its permissions and the disk"
+        raise StorageError(f"{path}: cannot be written ({error.strerror}). {todo}.") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder to disk, since a new name survives a power failure only after that. Windows syncs no folders."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+LOOPBACK = "127.0.0.1"
+
+
+class WakeUp(asyncio.DatagramProtocol):
+    """Calls a function, on the event loop, whenever a process rings one of these files, in existing folders."""
+
+    def __init__(self, files: Iterable[Path], on_ring: Callable[[], None]):
+        self._files, self._on_ring = tuple(files), on_ring
+        self._transport: asyncio.DatagramTransport | None = None
+
+    async def listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(LOOPBACK, 0))
+        port = self._transport.get_extra_info("sockname")[1]
+        for file in self._files:
+            await asyncio.to_thread(write_whole, file, f"{port}\n".encode(), mode=0o600)
+
+    def datagram_received(self, data: bytes, addr: object) -> None:  # noqa: ARG002
+        self._on_ring()
+
+    def close(self) -> None:
+        for file in self._files:
+            file.unlink(missing_ok=True)
+        if self._transport is not None:
+            self._transport.close()
+
+
+def ring(file: Path) -> None:
+    """Wake the process that wrote its port to this file; no effect if there is none."""
+    with (
+        contextlib.suppress(OSError, ValueError, OverflowError),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bell,
+    ):
+        bell.sendto(b"", (LOOPBACK, int(file.read_text(encoding="ascii"))))

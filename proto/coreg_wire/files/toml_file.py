@@ -1,4 +1,4 @@
-"""A TOML file as a dictionary, and errors that name the key, its fault and the correction."""
+"""Files that people write: TOML with faults by key, and plans as JSON."""
 
 import json
 import re
@@ -10,7 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from coreg_core.errors import UsageError
+from coreg_core.errors import BadData, UsageError
+from coreg_core.protocol.plan import Plan, plan_fault, plan_from_dict
+from coreg_wire.transport.fields import fill, read
+from coreg_wire.v1 import federation_pb2 as pb
 
 # Names that pydantic gives to the members of a union.
 _MEMBER = re.compile(r"(literal|constrained|function|is-instance)[-\[]|(float|int|str|bool)$")
@@ -124,3 +127,22 @@ def _plainly(message: str) -> str:
     for theirs, ours in plain.items():
         message = message.replace(theirs, ours)
     return message
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan, or an object with a key "plan", as `coreg-agent pending --json` and `show --json` print it."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        plan = plan_from_dict(value.get("plan", value))
+        message = pb.Plan()
+        fill(message, plan)
+        plan = read(Plan, message)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadData) as error:
+        raise UsageError(
+            f"{path}: not a plan ({type(error).__name__}: {error}). `coreg-coordinator plan federation.toml` writes one."
+        ) from None
+    if (fault := plan_fault(plan)) is not None:
+        raise UsageError(f"{path}: {fault}")
+    return plan

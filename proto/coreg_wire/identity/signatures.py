@@ -1,10 +1,15 @@
-"""Signatures by the keys of certificates. Each is on one statement, whose context separates it from all other kinds.
+r"""Signatures by the keys of certificates. Each is on one statement, whose context separates it from all other kinds.
 
 Both sides, and a later audit, use this module for statements.
+
+Signatures at the end of a run: a site signs the head of its ledger, and the coordinator countersigns it.
+
+A head fixes every line before it. So the last head with both signatures proves the content of the ledger up to it, even against
+a person who can write the file.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cryptography import x509
@@ -12,8 +17,11 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from coreg_core.errors import BadData
+from coreg_core.errors import BadData, CoregError
+from coreg_core.protocol.messages import Countersigned, LedgerHead
+from coreg_wire.identity.names import certificate_name
 
 _ECDSA = ec.ECDSA(SHA256())
 
@@ -67,3 +75,59 @@ def is_issued(certificate: x509.Certificate, authorities: Iterable[x509.Certific
             continue
         return True
     return False
+
+
+def said_by_site(site: str, run: str, head: LedgerHead) -> bytes:
+    """The statement that a site signs."""
+    return statement("coreg ledger head 1", site, run, head.lines, head.last, head.at)
+
+
+def said_by_coordinator(site: str, signature: str, receipt: Countersigned) -> bytes:
+    """The statement that the coordinator signs: the site's statement, its signature, and the time of receipt."""
+    head = receipt.head
+    about = (site, receipt.run, head.lines, head.last, head.at, signature, receipt.at)
+    return statement("coreg ledger countersigned 1", *about)
+
+
+def site_fault(
+    site: str, run: str, head: LedgerHead, signature: str, certificate: str, authorities: Sequence[x509.Certificate]
+) -> str | None:
+    """Why this is not that site's signature on that head; None if it is."""
+    try:
+        shown = from_hex(certificate, "the value beside it")
+        owner = certificate_name(shown, "the certificate beside it")
+    except CoregError as error:
+        return str(error).rstrip(".")
+    if owner != site:
+        return f"the certificate beside it is of {owner!r}, not of {site!r}"
+    if not is_issued(shown, authorities):
+        return "the certificate beside it is not of this federation's authority"
+    if not is_signed(shown.public_key(), signature, said_by_site(site, run, head)):
+        return "the signature does not match that certificate's key and that head"
+    return None
+
+
+def coordinator_fault(
+    site: str, signature: str, receipt: Countersigned, authorities: Sequence[x509.Certificate]
+) -> str | None:
+    """Why this is not the coordinator's signature on that head of that site; None if it is."""
+    try:
+        shown = from_hex(receipt.certificate, "the value beside it")
+    except CoregError as error:
+        return str(error).rstrip(".")
+    if not is_issued(shown, authorities):
+        return "the certificate beside it is not of this federation's authority"
+    if not _serves(shown):
+        return "the certificate beside it is not a coordinator's"
+    if not is_signed(shown.public_key(), receipt.signature, said_by_coordinator(site, signature, receipt)):
+        return "the signature does not match that certificate's key and that head"
+    return None
+
+
+def _serves(certificate: x509.Certificate) -> bool:
+    """Whether it is a server's certificate. A site's certificate has the same authority, but is for clients only."""
+    try:
+        purposes = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+    return purposes == [ExtendedKeyUsageOID.SERVER_AUTH]

@@ -14,7 +14,7 @@ from types import FrameType
 import typer
 
 from coreg_core.errors import CoregError, StorageError
-from coreg_wire.transport.release import release
+from coreg_wire.transport.service import release
 
 EXIT_CODES = {
     0: "done",

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import structlog
 
 from coreg_core.errors import CoregError
-from coreg_core.protocol.notice import Notice
+from coreg_core.protocol.outcomes import Notice
 from coreg_wire.terminal.command_line import owner_hint
 
 

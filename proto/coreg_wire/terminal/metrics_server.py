@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from coreg_core.errors import UsageError
 from coreg_wire.identity.credentials import is_loopback
-from coreg_wire.transport.addresses import why_not
+from coreg_wire.transport.service import why_not
 
 
 def listen(address: str, registry: CollectorRegistry) -> Callable[[], None]:

@@ -10,15 +10,12 @@ from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
 
-from coreg_core.masking.fixed_point import WORD
-from coreg_core.protocol.messages import FromSite, ToSite
-from coreg_core.protocol.words import Words
+from coreg_core.protocol.messages import FromSite, ToSite, Words
+from coreg_core.secure.sums import WORD
 from coreg_wire.transport.fields import ProtocolError, fill, read, snake, text
 from coreg_wire.v1 import federation_pb2 as pb
 
 PIECE_BYTES = 1 << 20
-# The size of a piece, or of a message with many names (a plan, a roster). gRPC refuses larger frames before they are parsed.
-MAX_FRAME_BYTES = 5 << 18
 
 Frame: TypeAlias = pb.SiteFrame | pb.CoordinatorFrame
 _FROM_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(FromSite)}

@@ -1,9 +1,14 @@
-"""The gRPC service without a generated stub: its name, its only method, and the channel options of both ends.
+"""The service: its options, addresses and release."""
 
-Both ends need these options, since a server's default ends a stream whose client pings often.
-"""
+import errno
+import socket
+from functools import cache
+from importlib import metadata
 
-from coreg_wire.transport.codec import MAX_FRAME_BYTES
+from coreg_core.errors import UsageError
+
+# The size of a piece, or of a message with many names (a plan, a roster). gRPC refuses larger frames before they are parsed.
+MAX_FRAME_BYTES = 5 << 18
 
 SERVICE = "coreg.v1.Federation"
 JOIN = "Join"
@@ -32,3 +37,49 @@ def channel_options(idle_seconds: float = IDLE_SECONDS) -> list[tuple[str, int]]
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.so_reuseport", 0),
     ]
+
+
+def check_free(listen: str) -> None:
+    """Return if a listener can bind ``HOST:PORT``. Other forms are left to gRPC."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdigit() or int(port) == 0:
+        return
+    if ":" in host and not host.startswith("["):
+        raise UsageError(f"cannot listen on {listen}: write an IPv6 address in brackets, as in [{host}]:{port}.")
+    if int(port) > 65535:
+        raise UsageError(f"cannot listen on {listen}: a port is at most 65535.")
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, number) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC: a closed port is free at once
+            tried.bind(address)
+            tried.listen()
+    except OSError as error:
+        raise UsageError(f"cannot listen on {listen}: {why_not(error, port, '--listen')}") from None
+
+
+def why_not(error: OSError, port: str, option: str) -> str:
+    """Why an address is not available, and what to do; ``option`` is the option that sets it."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            return (
+                f"another program listens on port {port}; is another of ours running? End it, or give another address with "
+                f"{option} (`ss -ltnp 'sport = :{port}'` names it)."
+            )
+        case errno.EADDRNOTAVAIL:
+            return "this machine has no such address; 0.0.0.0 stands for all of its addresses."
+        case errno.EACCES:
+            return "ports below 1024 need root; choose a higher port."
+        case _:
+            return f"{error.strerror or error}."
+
+
+@cache
+def release() -> str:
+    """The distribution's version; empty if coreg runs from source and is not installed."""
+    try:
+        return metadata.version("coreg-federation")
+    except metadata.PackageNotFoundError:
+        return ""

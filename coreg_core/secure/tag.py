@@ -12,7 +12,7 @@ guess a root of a polynomial of degree L/2 over p: at most one chance in 2¹⁰�
 import numpy as np
 from jaxtyping import UInt64
 
-from coreg_core.masking.words import Words
+from coreg_core.secure.sums import Words
 
 _P = (1 << 130) - 5
 _CLAMP = 0x0FFFFFFC0FFFFFFC0FFFFFFC0FFFFFFF

@@ -1,0 +1,143 @@
+"""The page's server: a static page, the state of the federation as JSON, and server-sent events. It is read-only.
+
+A strict Content-Security-Policy: no inline script or style, and nothing from another host.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse as Text
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from coordinator.store.overview import overview
+from coordinator.store.schema import open_for_reading
+from coreg_core.errors import StorageError, UsageError
+from coreg_wire.files.disk import is_held
+from coreg_wire.identity.credentials import is_loopback
+from coreg_wire.transport.service import why_not
+
+STATIC = Path(__file__).parent / "static"
+COOKIE = "coreg_token"
+LOOK, HEARTBEAT = 1.0, 15.0  # seconds between two checks for a change, and between two events
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def application(store: Path, token: str | None = None) -> Starlette:
+    """The application that shows this store. Without a token it rejects foreign host names, else requests without it."""
+
+    def fits(word: str) -> bool:
+        return token is not None and hmac.compare_digest(word.encode(), token.encode())
+
+    async def admitted(request: Request, go_on: RequestResponseEndpoint) -> Response:
+        if token is None:
+            if _is_own(request.url.hostname or ""):
+                return await go_on(request)
+            return Text("Host name not accepted. Open the page by its IP address, or set --web-token-file.\n", 421)
+        if fits(request.query_params.get("token", "")):  # once, from a link; afterwards the cookie
+            moved, secure = RedirectResponse(request.url.path, 303), request.url.scheme == "https"
+            moved.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure)
+            return moved
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if fits(request.cookies.get(COOKIE, "")) or fits(bearer):
+            return await go_on(request)
+        if bearer or "token" in request.query_params:
+            return Text("Not the token of --web-token-file. In an address write a + as %2B.\n", 401)
+        return Text("A token is needed: open the page with ?token=…\n", 401)
+
+    async def guard(request: Request, go_on: RequestResponseEndpoint) -> Response:
+        answer = await admitted(request, go_on)
+        answer.headers.update(HEADERS)
+        return answer
+
+    return Starlette(
+        routes=[
+            Route("/", lambda _: FileResponse(STATIC / "page.html")),
+            Route("/status.json", lambda _: JSONResponse(overview(store))),
+            Route("/events", lambda r: StreamingResponse(events(store, r), media_type="text/event-stream")),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+        exception_handlers={StorageError: lambda _, error: Text(f"{error}\n", 503)},
+    )
+
+
+def _is_own(host: str) -> bool:
+    """Whether it is an IP address or localhost. Under another name, a foreign page could read this one (DNS rebinding)."""
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return host == "localhost"
+    return True
+
+
+async def events(store: Path, request: Request) -> AsyncIterator[str]:
+    """The state now and after each change, until the browser disconnects; else a comment, so that proxies stay connected."""
+    sent, seen, quiet = "", None, 0.0
+    try:
+        with closing(open_for_reading(store)) as db:
+            while not await request.is_disconnected():
+                now = (db.execute("pragma data_version").fetchone()[0], is_held(store))
+                quiet += LOOK
+                if now != seen or quiet > HEARTBEAT:
+                    text = json.dumps(await asyncio.to_thread(overview, store))
+                    yield ": no change\n\n" if text == sent else f"data: {text}\n\n"
+                    sent, seen, quiet = text, now, 0.0
+                await asyncio.sleep(LOOK)
+    except StorageError as error:
+        yield f"event: fault\ndata: {json.dumps(str(error))}\n\n"
+
+
+def bound(address: str, token: str | None, option: str = "--web") -> socket.socket:
+    """A listening socket; ``option`` names the option of the address in errors."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{option} {address}: expected HOST:PORT, as in 127.0.0.1:7601.")
+    if not is_loopback(address) and not token:
+        raise UsageError(
+            f"{option} {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."
+        )
+    try:
+        return socket.create_server((host.strip("[]"), int(port)))
+    except OSError as error:
+        raise UsageError(f"{option} {address}: cannot listen there: {why_not(error, port, option)}") from None
+
+
+def server_of(store: Path, token: str | None) -> uvicorn.Server:
+    """A configured server."""
+    quiet = uvicorn.Config(application(store, token), log_config=None, access_log=False, server_header=False)
+    quiet.timeout_graceful_shutdown = 1
+    return uvicorn.Server(quiet)
+
+
+def show(address: str, store: Path, token: str | None) -> Callable[[], None]:
+    """Serve the page in a thread; the returned function ends it."""
+    listening, server = bound(address, token), server_of(store, token)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="web", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        server.should_exit = True
+        thread.join(5.0)
+        listening.close()
+
+    return end

@@ -1,1 +1,0 @@
-"""Which ids several sites have, from a sum: an invertible table of fingerprints."""
