@@ -17,7 +17,7 @@ from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Plan
 from coreg_core.secure.sums import Layout, exponent_for, opened, summand
-from coreg_sim.federation.masks import simulated_keys
+from coreg_sim.federation.simulate import simulated_keys
 from site_agent.machine.run_keys import transcript_of
 
 

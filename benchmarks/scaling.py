@@ -68,7 +68,10 @@ class TimedSite(Site):
 @contextmanager
 def here(data):
     fold = SharedFold()
-    sites = {name: TimedSite(name, private, Consent.simulated(), fold=fold, token=fold.token) for name, private in data.items()}
+    sites = {
+        name: TimedSite(name, private, Consent.simulated(), fold=fold, token=fold.token)
+        for name, private in data.items()
+    }
     yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
 

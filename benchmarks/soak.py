@@ -16,7 +16,7 @@ from federation import SITES, federation, until, well
 
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import study_plan
-from coordinator.store.queue import Queue
+from coordinator.store.runs import Queue
 from coreg_wire.clock import utc_now
 
 STUDIES = 10

@@ -52,7 +52,7 @@ def serve(
     start. SIGHUP reads the list of sites and the certificates again; sessions stay open.
     """
     from coordinator.config.federation_toml import with_service
-    from coordinator.observers.lines import LogLines
+    from coordinator.observers.terminal import LogLines
     from coordinator.service.daemon import ServiceOptions
     from coordinator.service.daemon import serve as stay
     from coordinator.store.status import store_of

@@ -52,7 +52,7 @@ def submit(
 ) -> None:
     """Queue a run of a study. A coordinator that serves the store starts it; it need not run yet."""
     from coordinator.config.federation_toml import with_service
-    from coordinator.store.queue import Queue
+    from coordinator.store.runs import Queue
     from coreg_wire.clock import timestamp
 
     if not federation.exists():
@@ -115,7 +115,7 @@ def cancel(
     ] = "cancelled by the operator",
 ) -> None:
     """End a run, queued or under way. A cancelled run does not begin again."""
-    from coordinator.store.queue import Queue
+    from coordinator.store.runs import Queue
     from coreg_wire.clock import timestamp
 
     queue = Queue(existing(store))
@@ -137,7 +137,7 @@ def _ring(store: Path) -> bool:
 def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
     """List the queue and every run, the latest first."""
     from coordinator.cli.format import queued_line, run_line
-    from coordinator.store.queue import Queue
+    from coordinator.store.runs import Queue
     from coordinator.store.summaries import Summaries
 
     summaries, queue = Summaries(existing(store), read_only=True), Queue(store, read_only=True)
@@ -168,8 +168,8 @@ def show(
 ) -> None:
     """Show a run: plan, steps with figures, phases, certificates, outcome."""
     from coordinator.cli.format import checkpoint_line, pruned_line, queued_line
-    from coordinator.observers.lines import HEADINGS, PLAIN, Phases, cells
-    from coordinator.store.queue import Queue
+    from coordinator.observers.terminal import HEADINGS, PLAIN, Phases, cells
+    from coordinator.store.runs import Queue
     from coordinator.store.summaries import Summaries
 
     opened, queue = Summaries(existing(store), read_only=True), Queue(store, read_only=True)

@@ -3,8 +3,7 @@
 import sys
 from typing import TypeAlias
 
-from coordinator.observers.lines import JsonLines
-from coordinator.observers.terminal import Plain, ProgressBar
+from coordinator.observers.terminal import JsonLines, Plain, ProgressBar
 from coreg_core.protocol.plan import Plan
 
 AnyObserver: TypeAlias = JsonLines | Plain

@@ -30,10 +30,8 @@ from coordinator.machine.records import HeadSigned
 from coordinator.machine.scheduler import Scheduler
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
-from coordinator.store.history import History
 from coordinator.store.overview import HEARTBEAT_SECONDS
-from coordinator.store.queue import Queue
-from coordinator.store.runs import RunStore
+from coordinator.store.runs import History, Queue, RunStore
 from coordinator.store.status import Status
 from coreg_core.errors import CoregError, StorageError
 from coreg_core.protocol.messages import Fetched, Hello, Renewed, ToSite

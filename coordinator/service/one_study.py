@@ -8,7 +8,7 @@ from coordinator.config.study_toml import Trained
 from coordinator.driver import Observer
 from coordinator.machine.events import Finish
 from coordinator.service.daemon import ServiceOptions, serve
-from coordinator.store.queue import Queue
+from coordinator.store.runs import Queue
 from coordinator.store.status import store_of
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import UsageError

@@ -6,8 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.store.history import History
-from coordinator.store.queue import Queue
+from coordinator.store.runs import History, Queue
 from coordinator.store.status import SiteStatus, Status, waits
 from coordinator.store.summaries import RunSummary, Summaries
 from coreg_core.protocol.outcomes import Outcome, advice
@@ -16,7 +15,7 @@ from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import is_held
 
 HEARTBEAT_SECONDS = 5.0  # between two writes of the status
-RUNS, ROWS, NOTICES = 20, 60, 100  # at most
+RUNS, ROWS, NOTICES = 20, 60, 50  # at most
 
 
 def overview(path: Path) -> dict[str, Any]:
@@ -26,6 +25,7 @@ def overview(path: Path) -> dict[str, Any]:
     """
     with ExitStack() as stack:
         status = stack.enter_context(closing(Status(path, read_only=True)))
+        stack.enter_context(status.reading())  # a damaged value is a `StorageError`
         queue = stack.enter_context(closing(Queue(path, read_only=True)))
         runs = stack.enter_context(closing(Summaries(path, read_only=True)))
         history = stack.enter_context(closing(History(path, read_only=True)))

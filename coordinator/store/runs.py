@@ -1,19 +1,25 @@
-"""Records of runs. They are written before the message that depends on them is sent, so they survive a crash.
+r"""Records of runs. They are written before the message that depends on them is sent, so they survive a crash.
 
 No record has a number of a site. A restarted coordinator begins an unfinished run again with the same sites.
+
+The queue: runs that were submitted, and runs to cancel. Other processes write it; the coordinator reads it.
 """
 
 import json
 import sqlite3
+import threading
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, assert_never
 
 from coordinator.driver import Timing
+from coordinator.machine.events import QueueRead
 from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, Record, StepDone
 from coordinator.store.schema import Tables
+from coreg_core.errors import UsageError
 from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, LedgerHead
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan, plan_from_dict
 
 # The columns of `rounds`, in order.
@@ -154,3 +160,92 @@ def signed_head(text: str) -> HeadSigned:
     plain = json.loads(text)
     receipt = plain["receipt"]
     return HeadSigned(**{**plain, "receipt": Countersigned(**{**receipt, "head": LedgerHead(**receipt["head"])})})
+
+
+class Queue(Tables):
+    """See the module's docstring. Every method may raise `StorageError`."""
+
+    def submit(self, plan: Plan, at: str) -> int:
+        """Append a run; the number of runs that wait before it."""
+        with self.transaction():
+            (before,) = self._db.execute(
+                "select count(*) from queue where run not in (select run from cancellations)"
+            ).fetchone()
+            self._db.execute(
+                "insert into queue (run, plan, submitted) values (?, ?, ?)",
+                (plan.run, json.dumps(plan.to_dict()), at),
+            )
+        return int(before)
+
+    def waiting(self) -> list[tuple[Plan, str]]:
+        """The runs that will begin, in order, with the time of submission; without cancelled ones."""
+        return self._waiting("where run not in (select run from cancellations)")
+
+    def cancelled(self) -> list[tuple[Plan, str]]:
+        """The queued runs that were cancelled while no coordinator served, with the time of submission."""
+        return self._waiting("where run in (select run from cancellations)")
+
+    def _waiting(self, which: str = "") -> list[tuple[Plan, str]]:
+        with self.reading():
+            rows = self._db.execute(f"select plan, submitted from queue {which} order by number").fetchall()  # noqa: S608 - constant
+            return [(plan_from_dict(json.loads(row["plan"])), row["submitted"]) for row in rows]
+
+    def read(self) -> QueueRead:
+        """The runs that wait, and the runs to cancel that have not ended."""
+        waiting = tuple(plan for plan, _ in self._waiting())  # a cancelled one is told to its sites, and removed
+        with self.reading():
+            rows = self._db.execute(
+                "select c.run, c.reason from cancellations c left join runs r on r.run = c.run where r.ended is null"
+            ).fetchall()
+            return QueueRead(waiting, {row["run"]: row["reason"] for row in rows})
+
+    def cancel(self, prefix: str, reason: str, at: str) -> tuple[str, bool]:
+        """Request the end of a run; return its whole name, and whether it had begun."""
+        with self.reading():
+            matches = "where substr(run, 1, length(?1)) = ?1"
+            begun = dict(self._db.execute(f"select run, ended from runs {matches}", (prefix,)).fetchall())  # noqa: S608 - constant
+            queued = {row[0] for row in self._db.execute(f"select run from queue {matches}", (prefix,))}  # noqa: S608 - constant
+            cancelled = {row["run"] for row in self._db.execute("select run from cancellations")}
+        found = {*begun, *queued}
+        if len(found) != 1:
+            raise UsageError(f"{len(found) or 'no'} runs begin with {prefix!r}; `coreg-coordinator runs` lists them.")
+        [run] = found
+        if run in cancelled or begun.get(run) is not None:
+            raise UsageError(f"run {run} is over, or cancelled already.")
+        with self.transaction():
+            self._db.execute("insert or ignore into cancellations values (?, ?, ?)", (run, at, reason))
+        return run, run in begun
+
+
+MAX_NOTICES = 5000  # older ones are deleted
+
+
+class History(Tables):
+    """The table. `add` collects notices on the event loop; `flush` writes them, in a thread."""
+
+    def __init__(self, path: Path, *, read_only: bool = False):
+        super().__init__(path, read_only=read_only)
+        self._lock, self._added = threading.Lock(), list[tuple[str, str, str]]()
+
+    def add(self, notice: Notice, at: str) -> None:
+        """Record a notice that has a sentence. Answered steps have none: they are in the table of rounds."""
+        if notice.text:
+            with self._lock:
+                self._added.append((at, notice.run, json.dumps(notice.to_dict())))
+
+    def flush(self) -> None:
+        """Write the collected notices."""
+        with self._lock:
+            added, self._added = self._added, []
+        if added:
+            with self.transaction(durable=False):
+                self._db.executemany("insert into notices (at, run, notice) values (?, ?, ?)", added)
+                self._db.execute(
+                    "delete from notices where number <= (select max(number) from notices) - ?", (MAX_NOTICES,)
+                )
+
+    def notices(self, run: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
+        """The latest notices of one run or of all runs as JSON objects with their time ``at``, newest first."""
+        with self.reading():
+            query = "select at, notice from notices where ?1 is null or run = ?1 order by number desc limit ?2"
+            return [{"at": at, **json.loads(notice)} for at, notice in self._db.execute(query, (run, limit)).fetchall()]

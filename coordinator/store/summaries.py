@@ -97,12 +97,12 @@ class Summaries(RunStore):
             return [_round(row) for row in self._rows(query, run, most)]
 
     def phases(self, run: str) -> list[dict[str, Any]]:
-        """The phases of a run in order: steps, seconds to the last answer (sum and longest), bytes, time of the last step."""
+        """The phases of a run, the current one last: steps, answer times (sum, longest) in seconds, bytes, last step."""
         with self.reading():
             query = """
                 select phase, count(*) as steps, sum(seconds) as seconds, max(seconds) as longest,
                 sum(bytes_sent + bytes_received) as bytes, max(at) as at
-                from rounds where run = ? group by phase order by min(number)"""
+                from rounds where run = ? group by phase order by max(number)"""
             return [dict(row) for row in self._rows(query, run)]
 
     def checkpoints(self, *, run: str | None = None, site: str | None = None) -> list[HeadSigned]:

@@ -12,8 +12,7 @@ from jaxtyping import Float64
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 from coreg_sim.benefit.partition import AttributeTable, table_of
-from coreg_sim.federation.problems import TableSource
-from coreg_sim.federation.views_file import read_views
+from coreg_sim.federation.problems import TableSource, read_views
 from site_agent.data.errors import BadTable
 from site_agent.data.notation import dates_of
 from site_agent.data.preprocessing import Preprocessing
@@ -46,7 +45,7 @@ class OwnTable(TableSource):
 
     @classmethod
     def divided(cls, path: Path, positive: str = "", na_values: tuple[str, ...] = ()) -> "OwnTable":
-        """By a views.toml (`coreg_sim.federation.views_file`)."""
+        """By a views.toml (`coreg_sim.federation.problems`)."""
         views = read_views(path)
         if views.labelled_at is not None:
             raise UsageError(f"{path}: labelled_at is for `coreg-sim run`. Leave it out: draws choose the rows.")

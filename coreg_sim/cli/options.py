@@ -140,7 +140,7 @@ def problem_of(
     ``common``: all sites know the labelled rows.
     """
     if not views.isdigit():
-        from coreg_sim.federation.views_file import partitioned, read_views  # polars takes one second to import
+        from coreg_sim.federation.problems import partitioned, read_views  # polars takes one second to import
 
         return partitioned(read_views(Path(views)), labelled, unlabelled, seed, common=common)
     if table is None:

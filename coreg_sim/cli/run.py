@@ -2,7 +2,7 @@
 
 import typer
 
-from coordinator.observers.lines import HEADINGS, PLAIN, cells
+from coordinator.observers.terminal import HEADINGS, PLAIN, cells
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive

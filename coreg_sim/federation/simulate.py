@@ -1,18 +1,20 @@
-"""A simulated federation through the service's state machines, and the closed form of the same problem.
+r"""A simulated federation through the service's state machines, and the closed form of the same problem.
 
 A `Hosting` runs the sites in this process or in Ray's processes (`coreg_sim.over_ray`). Both give the same bits.
 """
 
 import asyncio
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from coordinator.driver import NullSink, Observer, drive
 from coordinator.machine.federation import begin
@@ -33,13 +35,34 @@ from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Pr
 from coreg_core.protocol.messages import PlanRefused, Proposal
 from coreg_core.protocol.outcomes import Notice, Outcome, told
 from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.masks import simulated_keys
 from coreg_sim.federation.problems import Problem
+from coreg_wire.identity.names import key_fingerprint
 from site_agent.consent.objections import Consent
+from site_agent.identity.run_keys import RunKeys
 from site_agent.machine.agreement import units
 from site_agent.machine.job import SiteResult
 from site_agent.machine.site import Site
 from site_agent.site_data import PrivateData
+
+_ORDER_BELOW = 1 << 255  # every number from 1 to this is a private key of P-256
+
+
+@cache
+def identity_of(name: str) -> ec.EllipticCurvePrivateKey:
+    """The certificate's key of a site of this name."""
+    number = int.from_bytes(hashlib.sha256(b"coreg simulated site " + name.encode()).digest(), "big") % _ORDER_BELOW
+    return ec.derive_private_key(number + 1, ec.SECP256R1())
+
+
+@cache
+def fingerprint_of(name: str) -> str:
+    return key_fingerprint(identity_of(name).public_key())
+
+
+def simulated_keys(name: str) -> RunKeys:
+    """The run keys of one site."""
+    return RunKeys(identity_of(name), fingerprint_of)
+
 
 Made = TypeVar("Made")
 # Effectively no timeout: a site that factors an exact view of 10⁴ instances is slow, not lost. The hosting detects a

@@ -33,7 +33,7 @@ from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import Plan
 from coreg_sim.federation.problems import Problem
 from coreg_sim.federation.simulate import ClosedForm, factored, solved
-from coreg_sim.over_ray.hosts import START_SECONDS, late, partition, share
+from coreg_sim.over_ray.transport import START_SECONDS, late, partition, share
 from coreg_sim.ray_cluster import Cluster
 from site_agent.site_data import PrivateData
 

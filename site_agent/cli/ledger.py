@@ -89,6 +89,10 @@ def shown(entry: Mapping[str, Any]) -> str:
         case "Fetched":
             ended = f" ({entry['outcome']})" if "outcome" in entry else ""
             said = f"confirmed the end of the run{ended}{'; signed the ledger' if 'head' in entry else ''}"
+        case "Opened":
+            said = f"noted: moments of labelled rows opened, time {entry['openings']} for these rows"
+        case "Scored":
+            said = f"noted: {len(str(entry['individuals'])) * 3 // 64} individuals scored with others"
         case "Countersigned":
             said = f"received: the coordinator signed the ledger's first {entry['head']['lines']} lines"
         case "Approval":

@@ -61,7 +61,7 @@ class Memory:
         self._answered: dict[Terms, int] = {}
         self._summed: dict[str, set[SummedWith]] = {}
         self._opened: dict[str, RowSet] = {}
-        self._scored: Pairs = np.zeros((0, 2), dtype=WORD)
+        self._scored: list[Pairs] = [np.zeros((0, 2), dtype=WORD)]  # merged when they are asked for
         self._known_as: dict[str, str] = {}
         self._reserved: dict[Terms, SummedWith] = {}  # by run and instances, of runs that have not answered yet
 
@@ -81,11 +81,11 @@ class Memory:
                 self._summed.setdefault(terms[1], set()).add(summed)
         elif kind == "Opened":
             known = self._opened[entry["again"]] if "again" in entry else _row_set(entry["rows"])
-            opened = replace(known, features=int(entry["features"]), openings=int(entry["openings"]))
+            features = max(known.features, int(entry["features"]))
+            opened = replace(known, features=features, openings=int(entry["openings"]))
             self._opened[opened.digest] = opened
         elif kind == "Scored":
-            both = np.concatenate([self._scored, _words(entry["individuals"]).reshape(-1, 2)])
-            self._scored = np.unique(both, axis=0)
+            self._scored.append(_words(entry["individuals"]).reshape(-1, 2))
 
     def note(self, entry: dict[str, Any]) -> None:
         """Store an entry of what the next answer opens, and remember it."""
@@ -99,8 +99,11 @@ class Memory:
         self.note({"kind": "Opened", "run": run, "features": rows.features, "openings": rows.openings, **which})
 
     def scored(self, pairs: Pairs, run: str) -> None:
-        """Note scores of these individuals."""
-        self.note({"kind": "Scored", "run": run, "individuals": _text(pairs)})
+        """Note scores of these individuals that are not noted yet."""
+        known = {tuple(pair) for pair in self.scores().tolist()}
+        fresh = [pair for pair in pairs.tolist() if tuple(pair) not in known]
+        if fresh:
+            self.note({"kind": "Scored", "run": run, "individuals": _text(np.array(fresh, dtype=WORD))})
 
     # --- what is known --------------------------------------------------------------------------------------------
 
@@ -121,7 +124,9 @@ class Memory:
 
     def scores(self) -> Pairs:
         """Every individual that was scored, with each model and sites."""
-        return self._scored
+        if len(self._scored) > 1:
+            self._scored = [np.unique(np.concatenate(self._scored), axis=0)]
+        return self._scored[0]
 
     def know_as(self, ids_digest: str, instances: str) -> None:
         """Register the site's own name of the instances of a digest."""
@@ -139,11 +144,12 @@ class Memory:
 
     def reserved(self, run: str, ids_digest: str) -> Iterable[SummedWith]:
         """The sets of sites of other open runs on these instances."""
-        return [now for (other, ids), now in self._reserved.items() if other != run and ids == ids_digest]
+        name = self._name(ids_digest)
+        return [now for (other, ids), now in self._reserved.items() if other != run and ids == name]
 
     def reserve(self, run: str, ids_digest: str, now: SummedWith) -> None:
         """Promise this set of sites to a run that has not answered yet."""
-        self._reserved[run, ids_digest] = now
+        self._reserved[run, self._name(ids_digest)] = now
 
     def release(self, run: str) -> None:
         """Drop the promise to a run that ended: its answers are noted."""

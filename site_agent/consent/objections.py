@@ -68,7 +68,7 @@ def objections(
     Parameters
     ----------
     policy
-        None in a simulation, which has the limits of every agent alone.
+        None in a simulation, which checks no term of a plan.
     data
         the rows of a training.
     ids_digest
@@ -87,11 +87,11 @@ def refusal(found: Sequence[Objection], policy: Policy | None = None) -> str | N
     """The objections as one text, or None."""
     if not found:
         return None
-    reasons = [each.reason for each in found]
+    reasons = [each.reason.removesuffix(".") for each in found]
     if len(reasons) > 1:
         reasons = [f"({number}) {reason}" for number, reason in enumerate(reasons, 1)]
     default = " This policy has only default values. If the site has a policy.toml, give it with --policy."
-    return f"{'; '.join(reasons).removesuffix('.')}.{default * (policy == Policy())}"
+    return f"{'; '.join(reasons)}.{default * (policy == Policy() and any(each.allow for each in found))}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,9 @@ class Consent:
         counts = Counts(frozenset(sites))
         with self.memory.lock:
             self.require(plan, ids_digest, counts)
-            self.memory.reserve(plan.run, ids_digest, SummedWith(counts.sites, plan.privacy.membership_changes))
+            if plan.masked and plan.objective.one_set:
+                now = SummedWith(counts.sites, plan.privacy.membership_changes)
+                self.memory.reserve(plan.run, ids_digest, now)
 
     def open_moments(self, plan: Plan, ids_digest: str, counts: Counts) -> None:
         """Check the labelled rows, and note an opening of their moments, before the answer that opens them."""
@@ -234,8 +236,7 @@ def _of_additive(terms: Additive, policy: Policy, data: PrivateData | None) -> I
         found, least = getattr(terms, key), getattr(policy, key)
         if found < least:
             yield Objection(
-                f"the plan's {key} = {found:g} is below {key} = {least:g}: {discloses}. The study can have {key} = {least:g}, or "
-                "this site a smaller limit",
+                f"the plan's {key} = {found:g} is below {key} = {least:g}: {discloses}. The study can have {key} = {least:g}",
                 f"{key} = {found:g}",
             )
     if data is not None and terms.noise < COUNTED and sends_counts(data, policy.least_columns):
@@ -248,7 +249,7 @@ def _of_additive(terms: Additive, policy: Policy, data: PrivateData | None) -> I
 def _of_scoring(plan: Plan, policy: Policy) -> Iterator[Objection]:
     if not policy.scoring:
         yield Objection(
-            "scoring together is not allowed (scoring = false; to consent, set scoring = true and reload)",
+            "scoring together is not allowed (scoring = false)",
             "scoring = true",
         )
     if plan.membership.min_sites < 3 and not policy.scores_of_two:
@@ -262,7 +263,7 @@ def _of_scoring(plan: Plan, policy: Policy) -> Iterator[Objection]:
 def _of_alignment(terms: Alignment, policy: Policy) -> Iterator[Objection]:
     if not policy.alignment:
         yield Objection(
-            "alignment of ids is not allowed (alignment = false; to consent, set alignment = true and reload)",
+            "alignment of ids is not allowed (alignment = false)",
             "alignment = true",
         )
     if terms.max_ids > policy.max_alignment_ids:
@@ -328,7 +329,6 @@ def _of_labelled(
     if times >= policy.openings:
         yield Objection(
             f"sums of these labelled rows were opened {times} times, and openings = {policy.openings} in this site's policy: "
-            "more would average out the noise. The model of an earlier run stays. New labels allow another training, or this "
-            "site can raise openings",
+            "more would average out the noise. The model of an earlier run stays. New labels allow another training",
             f"openings = {times + 1}",
         )

@@ -92,7 +92,7 @@ def remember(path: Path, memory: Memory) -> Line:
     for line in read_lines(path) if path.exists() else ():
         try:
             memory.add(line.entry)
-        except (TypeError, ValueError, AttributeError, KeyError) as error:
+        except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
             raise StorageError(
                 f"{path}, line {line.number}: not an entry of this release ({error!r}). Restore the ledger from a backup: "
                 "without it, this site has no record of its earlier answers."

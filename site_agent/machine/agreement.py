@@ -225,10 +225,12 @@ class AgreementJob:
             raise BadData(f'these rows cannot be factored under kernel = "{objective.kernel}" ({error}).') from None
         if not (np.isfinite([self._bound, self._norm]).all() and np.isfinite(alone).all()):
             raise BadData(f'kernel = "{objective.kernel}" overflows on these rows. Scale the features.')
-        self._require_hidden_labels(label_share_max)
+        self._label_share_max = label_share_max
+        self._require_hidden_labels(plan.membership.min_sites)
 
     def begin(self, sites: tuple[str, ...], key: bytes) -> None:  # noqa: ARG002
         self._n_sites = len(sites)
+        self._require_hidden_labels(len(sites))
 
     def computation(self, n_sites: int) -> AgreementComputation:
         """Of a membership."""
@@ -255,13 +257,13 @@ class AgreementJob:
                     )
                 return values, ()
 
-    def _require_hidden_labels(self, most: float) -> None:
-        """Check the share of one label in the smallest sums that the plan allows."""
+    def _require_hidden_labels(self, summed: int) -> None:
+        """Check the share of one label in sums over so many sites, at the weights of the sites in hand."""
         if self.plan.masked:
             weights = [weight_of(self.plan.iteration.name, c, self._n_sites) for c in self.objective.coupling]
-            share = share_of_one_label(self.view, self.data, weights, self.plan.membership.min_sites)
-            if share > most:
-                raise TooMuchOfOneLabel(share, most)
+            share = share_of_one_label(self.view, self.data, weights, summed)
+            if share > self._label_share_max:
+                raise TooMuchOfOneLabel(share, self._label_share_max)
 
     # --- the end --------------------------------------------------------------------------------------------------
 

@@ -213,7 +213,8 @@ class Site:
         assert self.plan is not None
         assert self._replica is not None
         most = self.plan.objective.most_answers(self.plan)
-        if self._remembered.answered + self._answered >= most:
+        known = self._consent.memory.recall(self.plan, self._data.ids_digest).answered  # of runs beside this one too
+        if max(self._remembered.answered + self._answered, known) >= most:
             raise Refused(
                 f"more than {most} questions: an agent's limit for such a plan on these instances, over all runs in its ledger. "
                 "A plan with other terms is counted by itself."

@@ -20,7 +20,7 @@ from coreg_wire.terminal.output import human_bytes
 from coreg_wire.transport.service import release
 from site_agent.config.settings import ONLY, AgentSettings
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, objections
+from site_agent.consent.objections import Consent, Objection, objections
 from site_agent.consent.policy import Policy, read_policy
 from site_agent.data.errors import BadTable, some
 from site_agent.data.inputs import Inputs
@@ -215,12 +215,25 @@ def check(
         allowed = with_own_key(read_policy(settings.policy), checked)
         memory = Memory()
         remember(settings.ledger_path, memory)
+        if sections and planned.data and planned.data not in settings.data:
+            listed = ", ".join(f"[data.{name}]" for name in settings.data)
+            raise UsageError(
+                f"its data set is {planned.data!r}, and agent.toml has {listed}. Rename the section, or ask the coordinator's "
+                "operator to correct `data` of the study."
+            )
+        allows, so_far = "the policy allows it", ""
         if planned.objective.needs != "rows" or planned.data in untrained:
-            given, against = 0, objections(planned, allowed, None, memory, "")
+            against = objections(planned, allowed, None, memory, "")
+            if name not in planned.sites:
+                against.append(Objection(f"the plan does not list {name} among its sites, {', '.join(planned.sites)}"))
+            if planned.objective.needs == "rows":
+                against.append(Objection("its data set has no target here, so this site cannot train"))
         else:
+            allows = "this site would take part in it"
             data = _data_for(planned).data
             memory.know_as(data.ids_digest, data.instances)
             given = memory.recall(planned, data.ids_digest).answered
+            so_far = f"; {given} of at most {planned.objective.most_answers(planned)} answers are given"
             against = Site(name, data, Consent(allowed, memory, time.monotonic)).objections(planned)
         for each in against:
             here, allow = f" ({each.here})" * bool(each.here), f". To allow it: {each.allow}" * bool(each.allow)
@@ -228,16 +241,9 @@ def check(
         if against:
             code = code or Refused.exit_code
         else:
-            so_far = f"; {given} of at most {planned.objective.most_answers(planned)} answers are given"
-            note(f"plan: this site would take part in it{so_far}", True, fields)
+            note(f"plan: {allows}{so_far}", True, fields)
 
     def _data_for(planned: Plan) -> Prepared:
-        if sections and planned.data and planned.data not in settings.data:
-            listed = ", ".join(f"[data.{name}]" for name in settings.data)
-            raise UsageError(
-                f"its data set is {planned.data!r}, and agent.toml has {listed}. Rename the section, or ask the coordinator's "
-                "operator to correct `data` of the study."
-            )
         prepared = found.get(planned.data) or (next(iter(found.values())) if len(found) == 1 else None)
         if prepared is None or (sections and planned.data and planned.data not in found):
             raise BadData(

@@ -94,7 +94,9 @@ class RunWorkers:
 
     def forget(self, run: str) -> None:
         with self._lock:
-            self._workers.pop(run, None)
+            worker = self._workers.pop(run, None)
+        if worker is None or worker.unsaid is None:
+            self.ledger.memory.release(run)
 
     def room(self, run: str) -> int | None:
         """The maximum number of words in a message of that run."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from coreg_core.errors import UsageError
-from coreg_sim.federation.masks import fingerprint_of, identity_of
+from coreg_sim.federation.simulate import fingerprint_of, identity_of
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.keys import words
 from coreg_wire.identity.names import site_uri

@@ -10,7 +10,7 @@ from machine.tiny import make_plan, offer_of
 
 from coreg_core.errors import BadData, Refused
 from coreg_core.names import TAG_WORDS
-from coreg_sim.federation.masks import simulated_keys
+from coreg_sim.federation.simulate import simulated_keys
 from site_agent.machine.run_keys import transcript_of
 
 SITES = ("a", "b", "c")

@@ -27,7 +27,7 @@ from coreg_core.protocol.messages import (
 )
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.masks import simulated_keys
+from coreg_sim.federation.simulate import simulated_keys
 from coreg_wire.transport.codec import Assembler
 from site_agent.consent.policy import Policy
 from site_agent.data.tables import read_table

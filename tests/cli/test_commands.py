@@ -12,9 +12,9 @@ from machine.tiny import against, make_plan
 
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import read_study
+from coordinator.store.overview import overview
 from coordinator.store.status import Status, store_of
 from coordinator.store.summaries import Summaries
-from coordinator.web.values import one_run, overview
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code, told
 from coreg_wire.clock import timestamp
@@ -212,8 +212,8 @@ def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_
         assert json.loads(command("coreg-coordinator", "status", "--json")[1])["waiting"] == {"r1": text}
         for words in (("runs",), ("show", "r1")):
             assert json.loads(command("coreg-coordinator", *words, "--json")[1])["waiting"] == text
-        for row in (overview(store)["rows"][0], one_run(store, "r1")["row"]):
-            assert (row.state.kind, row.state.text) == ("approval", text)
+        [run] = overview(store)["latest"]
+        assert (run["state"], run["text"]) == ("approval pending", text)
         with closing(Status(store)) as status:
             status.set_service({"state": "ready", "runs": [], "parked": ["r1"], "waiting": {}}, timestamp())
         assert command("coreg-coordinator", "status", "--complete")[0] == 5

@@ -1,12 +1,12 @@
-"""The pages show the store, change nothing in it, ask for a token if one is set, and load nothing from elsewhere."""
+"""The page shows what `status --json` prints, changes nothing, asks for a token if one is set, loads nothing from elsewhere."""
 
 import asyncio
 import json
 import re
 import socket
 import urllib.request
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
 
 import pytest
 from machine.tiny import Pump, make_plan, make_site
@@ -19,13 +19,11 @@ from coordinator.config.study_toml import Study
 from coordinator.driver import Timing
 from coordinator.machine import notices as n
 from coordinator.machine.records import StepDone
-from coordinator.store.history import History
-from coordinator.store.queue import Queue
-from coordinator.store.runs import RunStore
+from coordinator.store.overview import ROWS, overview
+from coordinator.store.runs import History, Queue, RunStore
 from coordinator.store.status import Status
-from coordinator.web import pages as web
-from coordinator.web.pages import show
-from coreg_core.errors import UsageError
+from coordinator.web import server
+from coreg_core.errors import StorageError, UsageError
 from coreg_wire.files.disk import exclusive
 
 NOW, LAST = "2026-01-01T00:00:00.000+00:00", "2026-01-02T03:04:05.000+00:00"
@@ -46,20 +44,16 @@ def write(store, plan, *, steps=None):
 def shown(tmp_path_factory):
     """A run that converged, one under way that waits for b, one in the queue."""
     path = tmp_path_factory.mktemp("web") / "runs.sqlite"
-    store, queue, status = RunStore(path), Queue(path), Status(path)
-    write(store, make_plan(run="over"))
-    write(store, make_plan(run="live", coupling=(0.1, 2.0)), steps=4)
-    sites = FederationSection(name="tiny", sites=("a", "b"))
-    queue.submit(
-        Study.model_validate({"study": {"name": "queued-study"}, "model": {"objective": "additive"}}).plan(sites), NOW
-    )
-    status.opened("a", "0.2.0", "2027-01-01T00:00:00+00:00", NOW)
-    status.rejected("b", "<b> was revoked", NOW)
-    service = {"state": "ready", "federation": "tiny", "sites": ["a", "b", "c"], "runs": ["live"]}
-    waits = {"awaited": {"live": ["b"]}, "waiting": {"live": "waiting for b to connect"}}
-    status.set_service({**service, **waits}, NOW)
-    for opened in (store, queue, status):
-        opened.close()
+    with closing(RunStore(path)) as store, closing(Queue(path)) as queue, closing(Status(path)) as status:
+        write(store, make_plan(run="over"))
+        write(store, make_plan(run="live", coupling=(0.1, 2.0)), steps=4)
+        study = {"study": {"name": "queued-study"}, "model": {"objective": "additive"}}
+        queue.submit(Study.model_validate(study).plan(FederationSection(name="tiny", sites=("a", "b"))), NOW)
+        status.opened("a", "0.2.0", "2027-01-01T00:00:00+00:00", NOW)
+        status.rejected("b", "<b> was revoked", NOW)
+        service = {"state": "ready", "federation": "tiny", "sites": ["a", "b", "c"], "runs": ["live"]}
+        waits = {"awaited": {"live": ["b"]}, "waiting": {"live": "waiting for b to connect"}}
+        status.set_service({**service, **waits}, NOW)
     return path
 
 
@@ -72,76 +66,97 @@ def store(shown, tmp_path):
 
 @pytest.fixture
 def status(store):
-    made = Status(store)
-    yield made
-    made.close()
+    with closing(Status(store)) as made:
+        yield made
 
 
-class Page(HTMLParser):
-    """What a page loads, and what of it would be an inline script or style."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.loads, self.inline, self.points, self._in = [], [], [], None
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        named = dict(attrs)
-        self.loads += [value or "" for key, value in attrs if key in ("src", "href", "action") and value]
-        self.inline += [key for key, _ in attrs if key == "style" or key.startswith("on")]
-        self.points += [named["points"] or ""] if "points" in named else []
-        self._in = tag if tag in ("script", "style") else None
-
-    def handle_data(self, data):
-        if self._in and data.strip():
-            self.inline.append(data)
+def command(*words):
+    return CliRunner().invoke(coordinator_app, [str(word) for word in words]).stdout
 
 
-def get(store, path, status=200):
-    with TestClient(web.pages(store), base_url="http://localhost") as client:
-        answer = client.get(path)
-    assert answer.status_code == status, answer.text
-    policy = answer.headers["content-security-policy"]
-    assert ("default-src 'none'" in policy, "unsafe" in policy) == (True, False)
-    page = Page(answer.text)
-    assert page.inline == []
-    assert all(link.startswith(("/", "#")) for link in page.loads), "nothing from elsewhere"
-    return answer.text
+def plain(path):
+    return json.loads(json.dumps(overview(path)))
 
 
-def test_the_first_page_shows_sites_queue_and_runs(shown):
-    text = get(shown, "/")
-    assert "coordinator not running" in text
-    assert ">connected</span>" not in text
+def latest(path):
+    return {run["run"]: run for run in overview(path)["latest"]}
+
+
+def sites(path):
+    return {site["site"]: site for site in overview(path)["sites"]}
+
+
+# --- the state ----------------------------------------------------------------------------------------------------
+
+
+def test_the_json_of_the_page_is_that_of_the_command(shown):
+    with TestClient(server.application(shown), base_url="http://localhost") as client:
+        assert client.get("/status.json").json() == json.loads(command("status", "--json", "--store", shown))
+        with exclusive(shown, "a coordinator"):
+            found = client.get("/status.json").json()
+            assert found == json.loads(command("status", "--json", "--store", shown))
+    assert found["sites"] == [json.loads(line) for line in held(shown, "sites", "--json")]
+    assert (found["connected"], found["of"]) == (["a"], ["a", "b", "c"])
+
+
+def held(path, *words):
+    with exclusive(path, "a coordinator"):
+        return command(*words, "--store", path).splitlines()
+
+
+def test_runs_have_a_state_a_phase_and_their_convergence(shown):
+    assert latest(shown)["live"]["state"] == "not running"
     with exclusive(shown, "a coordinator"):
-        text = get(shown, "/")
-    assert re.search(r'>connected</span> <span class="muted">since 2026-01-01 00:00:00', text)
-    assert "&lt;b&gt; was revoked" in text, "what a site says is text"
-    for run, badge, sentence in (("over", "converged", ""), ("live", "waiting", "waiting for b to connect")):
-        row = next(row for row in re.findall(r"<tr>.*?</tr>", text, re.S) if f"/run/{run}" in row)
-        assert f">{badge}</span>" in row
-        assert sentence in row
-    assert re.search(r"queued-study.*?>queued</span>.*?submitted", text, re.S)
-    table = text[text.index("<table") :]
-    assert table.index("queued-study") < table.index("/run/live") < table.index("/run/over"), "open runs first"
-    [card] = [card for card in re.findall(r'<li class="card site">.*?</li>', text, re.S) if "<h3>b</h3>" in card]
-    assert re.search(r'>awaited</span> by <a href="/run/live">', card)
+        found = overview(shown)
+    queued, live, over = found["latest"]
+    assert (queued["study"], queued["state"]) == ("queued-study", "queued")
+    assert (live["run"], live["state"], live["text"]) == ("live", "waiting", "waiting for b to connect")
+    assert (over["run"], over["state"], over["text"]) == ("over", "converged", "")
+    assert sum(phase["steps"] for phase in over["phases"]) == over["steps"]
+    assert over["phases"][0]["longest"] == 0.25
+    rounds = [row["round"] for row in over["convergence"]]
+    assert rounds == sorted(rounds)
+    assert {len(row["gap"]) for row in over["convergence"]} == {2}, "one figure for each coupling"
+    assert over["convergence"][-1]["round"] == over["rounds"]
+    assert "this site's own predictions for the shared instances" in over["discloses"].values()
+    [study] = found["studies"]
+    assert (study["study"], study["runs"], study["converged"], study["open"]) == ("tiny", 2, 1, 1)
 
 
-def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, status):
-    """Nobody wrote down that a's session ended: its last moment is the coordinator's."""
-    status.set_service({"state": "ready"}, LAST)
-    assert re.search(r'>not connected</span> <span class="muted">last seen 2026-01-02 03:04:05', get(store, "/"))
+def test_a_long_run_has_few_rows_and_its_last_one(store):
+    with closing(RunStore(store)) as runs:
+        many = [("long", i, 0, 3, i, "", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW) for i in range(10 * ROWS + 1)]
+        runs.begin(make_plan(run="long"), NOW)
+        runs._db.executemany(f"insert into rounds values ({', '.join('?' * 13)})", many)
+        before = [("long", 9999 + i, -1, 3, i, "", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW) for i in range(5)]
+        runs._db.executemany(f"insert into rounds values ({', '.join('?' * 13)})", before)
+    rows = latest(store)["long"]["convergence"]
+    assert len(rows) <= ROWS
+    assert rows[-1]["round"] == 10 * ROWS, "and none of an earlier attempt"
 
-    def sites(*words):
-        return CliRunner().invoke(coordinator_app, ["sites", "--store", str(store), *words]).output.splitlines()
 
-    lines = {line.split()[0]: line for line in sites()}
-    assert f"last seen {LAST}, at the coordinator's last status  release 0.2.0" in lines["a"]
-    found = {line["site"]: (line["connected"], line["seen"]) for line in map(json.loads, sites("--json"))}
-    assert found == {"a": (False, LAST), "b": (False, None), "c": (False, None)}
-    status.ended("a", "2026-01-02T03:04:04.000+00:00")
-    assert any("disconnected since 2026-01-02T03:04:04" in line for line in sites())
+@pytest.mark.parametrize(
+    ("stop", "text", "parked", "label"),
+    [
+        (None, "", [], "running"),
+        (None, "waiting for a, b to answer", [], "running"),
+        (None, "waiting for b to connect and for a to answer", [], "waiting"),
+        (None, "waiting for b to connect", ["live"], "stalled"),
+        (None, "", ["live"], "stalled"),
+        (None, "waiting for approval by b", [], "approval pending"),
+        ("MAX_ROUNDS", "", [], "max rounds"),
+        ("SITE_FAULT", "", [], "site fault"),
+    ],
+)
+def test_the_state_of_a_run_is_a_word_and_a_sentence(store, status, stop, text, parked, label):
+    status.set_service({"parked": parked, "waiting": {"live": text} if text else {}}, LAST)
+    status._db.execute("update runs set stop = ?, ended = ? where run = 'live'", (stop, stop and NOW))
+    with exclusive(store, "a coordinator"):
+        run = latest(store)["live"]
+    assert run["state"] == label
+    assert run["text"].startswith(text or ("stalled" if parked else ""))
+    if stop:
+        assert run["text"], "what to do"
 
 
 def test_a_status_that_is_older_than_the_run_is_not_its_state(store, status):
@@ -149,121 +164,102 @@ def test_a_status_that_is_older_than_the_run_is_not_its_state(store, status):
     waits = dict.fromkeys(("over", "live"), "waiting for approval by b")
     status.set_service({"waiting": waits}, "2025-12-31T23:59:59.000+00:00")
     with exclusive(store, "a coordinator"):
-        texts = [get(store, path) for path in ("/", "/run/over", "/run/live")]
-        assert not [text for text in texts if "approval by b" in text]
-        assert ">running</span>" in texts[2]
+        assert [run["state"] for run in overview(store)["latest"]] == ["queued", "running", "converged"]
         status.set_service({}, LAST)
-        assert "approval by b" in get(store, "/run/live")
+        assert latest(store)["live"]["state"] == "approval pending"
 
 
-def test_a_run_is_shown_with_its_convergence_and_the_sites_that_it_waits_for(shown):
-    assert "no runs begin with" in get(shown, "/run/nothing", 404)
-    with exclusive(shown, "a coordinator"):
-        text, over = get(shown, "/run/live"), get(shown, "/run/over")
-    assert ("waiting for b to connect" in text, "waiting for" in over) == (True, False)
-    charts = [
-        re.findall(r"<strong>(.*?)</strong>", figure) for figure in re.findall(r"<figure.*?</figure>", over, re.S)
-    ]
-    assert charts == [["Residual"], ["Gap"]]
-    legends = re.findall(r'<li class="hue-(\d)"><i></i><span>(.*?)</span>', over)
-    assert legends == [("0", "λ = 0.1"), ("1", "λ = 1")] * 2, "one line for each coupling"
-    for words in ("<th>residual</th>", "objective coupling"):
-        assert words in text
-        assert words in over
+def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, status):
+    """Nobody wrote down that a's session ended: its last moment is the coordinator's."""
+    status.set_service({"state": "ready"}, LAST)
+    lines = {line.split()[0]: line for line in command("sites", "--store", store).splitlines()}
+    assert f"last seen {LAST}, at the coordinator's last status  release 0.2.0" in lines["a"]
+    found = {name: (site["connected"], site["seen"]) for name, site in sites(store).items()}
+    assert found == {"a": (False, LAST), "b": (False, None), "c": (False, None)}
+    with exclusive(store, "a coordinator"):
+        assert sites(store)["b"]["awaited"] == ["live"]
+    status.ended("a", "2026-01-02T03:04:04.000+00:00")
+    assert "disconnected since 2026-01-02T03:04:04" in command("sites", "--store", store)
 
 
-def test_notices_stand_beside_a_run(store):
-    told = History(store)
-    for notice in (n.access_denied("z", "it was <revoked>"), n.stalled("live", ("b",), 60.0)):
-        told.add(notice, LAST)
-    told.flush()
-    told.close()
-    here, run = get(store, "/"), get(store, "/run/live")
-    assert "rejected: z: it was &lt;revoked&gt;" in here
-    for text in (here, run):
-        assert re.search(
-            r">[-\d :]{19}</time> <span><span class=\"badge warn\">warning</span> .*?stalled: waiting for b", text
-        )
-    assert "revoked" not in run
-
-
-def test_a_certificate_that_expires_soon_is_marked(store, status):
+def test_a_certificate_that_ends_soon_is_a_warning(store, status):
     soon = datetime.now(UTC) + timedelta(days=9, hours=1)
     status.opened("a", "0.2.0", soon.isoformat(), NOW)
     status.opened("b", "0.2.0", (soon + timedelta(days=90)).isoformat(), NOW)
     status.opened("c", "0.1.9", "2001-01-01T00:00:00+00:00", NOW)
-    text = get(store, "/")
-    assert f'<span class="badge warn">9 days left</span> <span class="muted nb">({soon.date()})' in text
-    assert re.search(r"<dd>99 days left <", text)
-    assert '<span class="badge bad">expired</span> on 2001-01-01' in text
+    with exclusive(store, "a coordinator"):
+        found = overview(store)
+    assert [site["days_left"] for site in found["sites"]][:2] == [9, 99]
+    first, second = found["certificates"]
+    assert first.startswith("certificate of a: expires in 9 days")
+    assert second.startswith("certificate of c: EXPIRED")
 
 
-def test_runs_stand_side_by_side_by_what_differs(shown):
-    text = get(shown, "/compare?run=over&run=live")
-    assert re.findall(r'<li class="hue-(\d)"><i></i><span>(\w+)</span>', text) == [("0", "over"), ("1", "live")]
-    assert len(Page(text).points) == 2, "the gap of each, in one picture"
-    assert ("objective coupling" in text, "0.1, 2.0" in text) == (True, True)
-    assert "objective kernel" not in text, "it is the same in both"
-    assert "Choose runs" in get(shown, "/compare")
+def test_the_latest_notices_are_in_it(store):
+    with closing(History(store)) as told:
+        for notice in (n.access_denied("z", "it was <revoked>"), n.stalled("live", ("b",), 60.0)):
+            told.add(notice, LAST)
+        told.flush()
+    first, second = overview(store)["notices"]
+    assert (first["run"], first["level"]) == ("live", "warning")
+    assert "it was <revoked>" in second["text"]
 
 
-def rows(text):
-    return [run for run in re.findall(r'<th scope="row">.*?/run/(\w+)"', text, re.S) if run in ("over", "live")]
+# --- the server ---------------------------------------------------------------------------------------------------
 
 
-def test_runs_are_filtered_searched_and_paged(shown, monkeypatch):
-    with exclusive(shown, "a coordinator"):
-        assert rows(get(shown, "/runs")) == ["live", "over"]
-        assert rows(get(shown, "/runs?state=good")) == ["over"]
-        assert rows(get(shown, "/runs?state=open")) == ["live"]
-        assert rows(get(shown, "/runs?q=CONVERGED+ov")) == ["over"]
-        assert rows(get(shown, "/runs?q=waiting+for+b")) == ["live"]
-        assert "queued-study" in get(shown, "/runs?study=queued-study")
-        assert rows(get(shown, "/runs?study=queued-study")) == []
-        assert "0 runs of this filter" in get(shown, "/runs?q=%3Cscript%3E")
-        monkeypatch.setattr(web.values, "LATEST", 1)
-        assert [rows(get(shown, f"/runs?page={page}")) for page in (2, 3, 99, "x")] == [
-            ["live"],
-            ["over"],
-            ["over"],
-            [],
-        ]
-        assert "state=&amp;study=&amp;q=over&amp;page=" not in get(shown, "/runs?q=over")
-
-
-def test_an_empty_store_says_what_to_do(tmp_path):
-    RunStore(tmp_path / "runs.sqlite").close()
-    text = get(tmp_path / "runs.sqlite", "/")
-    assert ("coreg-coordinator submit STUDY.toml" in text, "federation.toml" in text) == (True, True)
-    for path in ("/runs", "/studies", "/notices"):
-        get(tmp_path / "runs.sqlite", path)
+def test_the_page_loads_only_from_this_server_and_writes_no_markup(shown):
+    with TestClient(server.application(shown), base_url="http://localhost") as client:
+        for path in ("/", "/status.json", "/static/page.js", "/static/page.css", "/static/icon.svg"):
+            answer = client.get(path)
+            assert answer.status_code == 200
+            policy = answer.headers["content-security-policy"]
+            assert ("default-src 'none'" in policy, "unsafe" in policy) == (True, False)
+        html, script = client.get("/").text, client.get("/static/page.js").text
+        for method in ("post", "put", "delete"):
+            assert getattr(client, method)("/").status_code == 405
+    loads = re.findall(r'(?:src|href)="([^"]*)"', html)
+    assert all(link.startswith(("/static/", "#")) for link in loads)
+    assert not re.search(r"<style|<script>|\sstyle=|\son\w+=", html), "the policy would block it"
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|DOMParser|srcdoc", script)
 
 
 def test_looking_changes_nothing(shown):
     before = shown.read_bytes()
-    for path in ("/", "/run/over", "/compare?run=over", "/runs", "/studies", "/study/tiny", "/notices"):
-        get(shown, path)
-    with TestClient(web.pages(shown), base_url="http://127.0.0.1") as client:
-        for method in ("post", "put", "delete"):
-            assert getattr(client, method)("/").status_code == 405
+    overview(shown)
     assert shown.read_bytes() == before
 
 
+def test_an_unreadable_store_is_one_sentence(tmp_path):
+    (tmp_path / "runs.sqlite").write_bytes(b"no database" * 1000)
+    with TestClient(server.application(tmp_path / "runs.sqlite"), base_url="http://localhost") as client:
+        answer = client.get("/status.json")
+    assert (answer.status_code, "runs.sqlite" in answer.text) == (503, True)
+    [fault] = heard(tmp_path / "runs.sqlite", lambda _: None)
+    assert fault.startswith("event: fault\ndata: ")
+
+
+def test_a_damaged_value_is_one_sentence(store, status):
+    status.opened("a", "0.2.0", "no date", NOW)
+    with pytest.raises(StorageError, match="cannot be read"):
+        overview(store)
+
+
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example"])
-def test_without_a_token_the_pages_answer_under_no_name_of_somebody_elses(shown, host):
-    """A page of theirs whose name is made to lead here would read them (DNS rebinding)."""
-    with TestClient(web.pages(shown), base_url=f"http://{host}:7601") as client:
-        answer = client.get("/run/over")
+def test_without_a_token_the_page_answers_under_no_name_of_somebody_elses(shown, host):
+    """A page of theirs whose name is made to lead here would read it (DNS rebinding)."""
+    with TestClient(server.application(shown), base_url=f"http://{host}:7601") as client:
+        answer = client.get("/status.json")
         assert (answer.status_code, "over" in answer.text) == (421, False)
     for own in ("localhost", "127.0.0.1", "[::1]"):
-        with TestClient(web.pages(shown), base_url=f"http://{own}:7601") as client:
-            assert client.get("/run/over").status_code == 200
+        with TestClient(server.application(shown), base_url=f"http://{own}:7601") as client:
+            assert client.get("/status.json").status_code == 200
 
 
 def test_a_token_is_asked_for_where_one_is_set(shown):
     token = "correct-horse-battery"
-    with TestClient(web.pages(shown, token), base_url="http://testserver") as client:
-        for path in ("/", "/run/over", "/events", "/static/live.js", "/?token=wrong"):
+    with TestClient(server.application(shown, token), base_url="http://testserver") as client:
+        for path in ("/", "/status.json", "/events", "/static/page.js", "/?token=wrong"):
             assert client.get(path).status_code == 401
         assert client.get("/", headers={"Authorization": f"Bearer {token}"}).status_code == 200
         answer = client.get(f"/?token={token}", follow_redirects=False)
@@ -272,35 +268,53 @@ def test_a_token_is_asked_for_where_one_is_set(shown):
         assert client.get("/").status_code == 200
 
 
-def test_a_browser_hears_of_a_change_and_of_nothing_else(store, status, monkeypatch):
+def heard(store, at_look, looks=6):
+    """The events of a browser that looks a few times."""
+
     class Browser:
-        looks = 0
+        look = 0
 
         async def is_disconnected(self):
-            self.looks += 1
-            if self.looks == 3:
-                status.all_ended(NOW)
-            return self.looks > 5
+            self.look += 1
+            at_look(self.look)
+            return self.look > looks
 
-    async def heard():
-        return [word async for word in web._changes(store, Browser())]
+    async def listen():
+        return [word async for word in server.events(store, Browser())]
 
-    monkeypatch.setattr(web, "LOOK", 0.01)
-    assert asyncio.run(heard()) == ["retry: 2000\n\n", "data: changed\n\n"]
+    return asyncio.run(listen())
+
+
+def test_a_browser_gets_the_state_at_once_and_after_a_change(store, status, monkeypatch):
+    monkeypatch.setattr(server, "LOOK", 0.01)
+    first, second = heard(store, lambda look: look == 3 and status.rejected("c", "<script>", NOW))
+    states = [json.loads(event.removeprefix("data: ")) for event in (first, second)]
+    assert [state["sites"][2]["refusal"] for state in states] == [None, "<script>"]
+    assert states[1] == plain(store)
+    assert all(event.endswith("\n\n") and event.count("\n") == 2 for event in (first, second))
+
+
+def test_without_a_change_a_comment_keeps_the_connection(store, monkeypatch):
+    monkeypatch.setattr(server, "LOOK", 0.01)
+    monkeypatch.setattr(server, "HEARTBEAT", 0.015)
+    first, *rest = heard(store, lambda _: None)
+    assert first.startswith("data: ")
+    assert set(rest) == {": no change\n\n"}
 
 
 def test_it_is_served_in_a_thread_that_ends_and_beyond_loopback_with_a_token_alone(shown):
     with pytest.raises(UsageError, match="set a token"):
-        show("0.0.0.0:0", shown, None)
+        server.show("0.0.0.0:0", shown, None)
     with pytest.raises(UsageError, match="expected HOST:PORT"):
-        show("127.0.0.1", shown, None)
+        server.show("127.0.0.1", shown, None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=rf"another program listens on port {port}.*with --web \(`ss -ltnp"):
-            show(f"127.0.0.1:{port}", shown, None)
-    end = show(f"127.0.0.1:{port}", shown, None)
+            server.show(f"127.0.0.1:{port}", shown, None)
+    end = server.show(f"127.0.0.1:{port}", shown, None)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/static/live.js", timeout=200) as answer:
-            assert b"EventSource" in answer.read()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/events", timeout=200) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            assert json.loads(answer.readline().removeprefix(b"data: ")) == plain(shown)
     finally:
         end()

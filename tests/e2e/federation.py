@@ -30,7 +30,7 @@ from coordinator.transports.in_process import InProcess
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.objectives.additive import Additive
 from coreg_core.protocol.plan import plan_from_dict
-from coreg_sim.federation.masks import simulated_keys
+from coreg_sim.federation.simulate import simulated_keys
 from coreg_wire.terminal import command_line
 from site_agent.consent.objections import Consent
 from site_agent.data.inputs import Inputs

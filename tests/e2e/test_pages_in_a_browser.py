@@ -1,21 +1,28 @@
-"""The pages in Chromium: they update by themselves, and fit a phone and a screen.
+"""The page in Chromium: it updates by itself, writes what a store says as text, and fits a phone and a screen.
 
 If COREG_SCREENSHOTS names a folder (`make pages`), the test puts the pictures of the operator's guide there.
 """
 
 import io
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from browser import needed, opened
 from federation import ENDLESS, federation
 from PIL import Image
+from store.filled import RECORDS, begun
 from test_serve import free_port
+
+from coordinator.store.runs import History, RunStore
+from coordinator.store.status import Status
+from coordinator.web.server import show
+from coreg_core.protocol.outcomes import Notice
 
 pytestmark = pytest.mark.e2e
 
-POINTS = "Math.max(0, ...[...document.querySelectorAll('.chart polyline')].map(line => line.points.numberOfItems))"
+POINTS = "Math.max(0, ...[...document.querySelectorAll('polyline')].map(line => line.points.numberOfItems))"
 SMALLEST = """Math.min(...[...document.querySelectorAll('main *')].filter(e => e.matches('text') ||
     [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim())).filter(e => e.getClientRects().length && !e.closest('title')
     ).map(e => parseFloat(getComputedStyle(e).fontSize) * (e.ownerSVGElement ?
@@ -40,6 +47,8 @@ NAMELESS = """[...document.querySelectorAll('a, button, input, select, svg, img,
     e.getClientRects().length &&
     !(e.ariaLabel || e.labels?.length || e.textContent.trim() || e.alt === '')).map(e => e.outerHTML.slice(0, 120))"""
 PHONE, SCREEN = (390, 844), (1280, 900)
+WIDTHS = "[document.documentElement.scrollWidth, innerWidth]"
+HOSTILE = "<script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
 
 
 def pictured(browser, name):
@@ -49,68 +58,101 @@ def pictured(browser, name):
         taken.quantize(96).save(Path(folder) / f"{name}.png", optimize=True)  # a third of the size
 
 
-def checked(browser, address):
-    """The page at both widths, light and dark: nothing is cut off, small, faint or without a name."""
-    browser.go(address)
+def checked(browser):
+    """The page at both widths, light and dark, all folds open: nothing is cut off, small, faint or without a name."""
+    browser.script("[...document.querySelectorAll('details')].forEach(each => { each.open = true; })")
     for width, height in (PHONE, SCREEN):
         browser.wide(width, height)
+        whole, window = browser.script(WIDTHS)
+        assert (whole <= width, window) == (True, width), "no horizontal scrolling"
         for mode in ("light", "dark"):
             features = [{"name": "prefers-color-scheme", "value": mode}]
             browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
             for what in (CUT_OFF, FAINT, NAMELESS):
-                assert browser.script(what) == [], f"{address}, {width} px, {mode}"
-            assert browser.script(SMALLEST) >= 10, f"{address}, {width} px: too small to read"
+                assert browser.script(what) == [], f"{width} px, {mode}"
+            assert browser.script(SMALLEST) >= 10, f"{width} px: too small to read"
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_pages_update_by_themselves_name_awaited_sites_and_fit_a_phone(tmp_path):
+def test_words_of_a_store_are_text_at_any_width(tmp_path):
+    needed("chromium", "chromedriver")
+    path, at, port = tmp_path / "runs.sqlite", "2026-01-01T00:00:00.000+00:00", free_port()
+    with closing(RunStore(path)) as runs, closing(Status(path)) as status, closing(History(path)) as history:
+        begun(runs, RECORDS, run="first", coupling=(0.1, 1.0))
+        begun(runs, RECORDS[:4], run="r<b>2")
+        status.opened(HOSTILE, "0.3.0", "2027-01-01T00:00:00+00:00", at)
+        status.rejected("y" * 200, HOSTILE, at)
+        status.set_service({"federation": HOSTILE, "sites": [HOSTILE, "b"]}, at)
+        history.add(Notice("stalled", f"stalled: {HOSTILE}", "warning", run="first"), at)
+        history.flush()
+    end = show(f"127.0.0.1:{port}", path, None)
+    try:
+        with opened(tmp_path / "profile") as browser:
+            browser.wide(*SCREEN)
+            browser.go(f"http://127.0.0.1:{port}/")
+            browser.until("document.querySelector('#sites h3') !== null")
+            assert browser.script("document.getElementById('name').textContent") == HOSTILE
+            assert browser.script("document.title") == HOSTILE
+            assert browser.script("document.querySelectorAll('main script, main img, main b').length") == 0
+            for run in ("first", "r<b>2"):
+                browser.script(f"(location.hash = '#run-' + encodeURIComponent({run!r}))")
+                browser.until(f"document.getElementById('run-' + {run!r}) !== null")
+                checked(browser)
+            assert browser.script("document.querySelectorAll('svg[role=img][aria-label]').length") == 2
+            browser.script("(location.hash = '#run-none')")
+            browser.until("document.getElementById('run').innerText == 'coreg-coordinator show none'")
+            browser.script("(location.hash = '#run-first')")
+            browser.until("document.querySelectorAll('polyline').length == 4")
+            assert browser.script("window.hit") is None
+            assert browser.complaints() == []
+    finally:
+        end()
+
+
+def test_the_page_updates_by_itself_and_names_awaited_sites(tmp_path):
     needed("chromium", "chromedriver")
     port = free_port()
     with federation(tmp_path) as fed, opened(tmp_path / "profile") as browser:
-        here = f"http://127.0.0.1:{port}"
         fed.study("monthly")
         fed.study("long", **ENDLESS)
         early = fed.submit("monthly")
-        fed.serve("--web", f"127.0.0.1:{port}")
+        coordinator = fed.serve("--web", f"127.0.0.1:{port}")
         browser.wide(*SCREEN)
-        browser.go(here)
-        assert browser.driver.title == "Overview · test"
+        browser.go(f"http://127.0.0.1:{port}")
         browser.until_says(early)
+        assert browser.driver.title == "test"
         # Nobody touches the page from here on: sites connect, and a run begins and ends on it.
-        browser.script("window.untouched = true")
+        browser.script("(window.untouched = true)")
         agents = fed.all_stay()
         browser.until(
-            "[...document.querySelectorAll('.site .badge')].filter(b => b.innerText == 'connected').length == 3"
+            "[...document.querySelectorAll('#sites .badge')].filter(b => b.innerText == 'connected').length == 3"
         )
         browser.until_says("converged")
-        assert browser.script("window.untouched && document.getElementById('live').innerText") == "page refreshes"
+        assert browser.script("document.getElementById('live').innerText") == "live"
 
         live = fed.submit("long")
-        link = f"document.querySelector('a[href=\"/run/{live}\"]')"
+        link = f"document.querySelector('#runs a[href=\"#run-{live}\"]')"
         browser.until(f"{link} && ({link}.click() || true)")  # at once: the page is put in place anew meanwhile
         browser.until(f"{POINTS} > 3")
-        browser.script("window.untouched = true")
-        before = browser.script(POINTS)
-        browser.until(f"{POINTS} > {before + 5}")
-        assert browser.script("window.untouched"), "the same page: it was put in place by itself"
-        assert browser.script("document.querySelector('#state .badge').innerText") == "running"
+        assert browser.script(f"document.querySelector('#run-{live} .badge').innerText") == "running"
+        browser.script("document.querySelector('#run summary').click()")
+        rows = "document.querySelectorAll('#run details[open] tr').length"
+        browser.until(f"{rows} > 3")
+        before = browser.script(f"document.querySelector('#run-{live} dl').innerText")
+        browser.until(f"document.querySelector('#run-{live} dl').innerText != {before!r} && {rows} > 3")
 
         agents["west"].kill()
-        browser.until("document.getElementById('text').innerText.startsWith('waiting for west to ')")
+        browser.until(f"document.querySelector('#run-{live}').innerText.includes('waiting for west to ')")
+        west = "[...document.querySelectorAll('#sites li')].find(c => c.innerText.startsWith('west'))"
+        browser.until(f"{west}.innerText.includes('away') && {west}.innerText.includes('awaited by {live}')")
+        assert browser.script("window.untouched"), "the same page: it was drawn by itself"
         pictured(browser, "run")
-        browser.go(f"{here}/")
-        awaited = "[...document.querySelectorAll('.site')].find(c => c.querySelector('h3').innerText == 'west')"
-        browser.until(f"{awaited}.innerText.includes('away') && {awaited}.innerText.includes('awaited')")
+        browser.wide(*PHONE)
+        pictured(browser, "phone")
+        browser.wide(*SCREEN)
+        browser.script("scrollTo(0, 0)")
         pictured(browser, "federation")
-        browser.script("[...document.querySelectorAll('input[name=run]')].forEach(box => box.click())")
-        browser.script("document.querySelector('#runs form button').click()")
-        browser.until_says("Compare runs")
-        assert "long" in browser.text()
-        assert "objective coupling" in browser.text()
-
-        for path in ("/", f"/run/{early}", f"/run/{live}", f"/compare?run={early}&run={live}", "/run/nothing"):
-            checked(browser, here + path)
-            if path == f"/run/{live}":
-                pictured(browser, "phone")
-        told = [line for line in browser.complaints() if "/run/nothing" not in line]  # a 404, as it should be
-        assert told == []
+        checked(browser)
+        assert browser.complaints() == []
+        coordinator.kill()
+        browser.until("document.getElementById('live').innerText == 'no connection'")

@@ -177,8 +177,8 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         assert proxy.connects == [fed.address] * 2, "and so does its check"
         assert 'coreg_runs_finished_total{stop="CONVERGED",study="asked"} 1.0' in fetched(numbers, "/metrics")
         assert 'coreg_site_connected{site="west"} 1.0' in fetched(numbers, "/metrics")
-        assert f"/run/{agreed}" in fetched(pages, "/")
-        assert "polyline" in fetched(pages, f"/run/{agreed}")
+        [seen] = json.loads(fetched(pages, "/status.json"))["latest"]
+        assert (seen["run"], seen["state"], len(seen["convergence"]) > 1) == (agreed, "converged", True)
 
         stop, reason = ended(fed.submit("narrow"))  # nobody is asked for what the policy refuses on these rows
         assert (stop, "bandwidth = 1e-06 is below 0.5 times" in reason, waiting()) == ("REFUSED", True, [])

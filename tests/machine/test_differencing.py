@@ -56,6 +56,8 @@ def test_a_promise_is_its_run_s_and_gives_way_to_that_run_s_next_roster() -> Non
             return False
         return True
 
+    clear = make_plan(sites=tuple("abc"), min_sites=3, run="in the clear")
+    consent.sum_with(clear, "i", "abc")  # nothing is hidden there, so it is no promise
     asked = (("r", "i", "abcd"), ("r", "i", "abc"), ("q", "i", "abcd"), ("q", "other", "abcd"))
     assert [judged(*each) for each in asked] == [True, True, False, True]
 

@@ -20,7 +20,7 @@ from coreg_core.protocol import messages as m
 from coreg_core.protocol.messages import Words
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.masks import fingerprint_of, identity_of, simulated_keys
+from coreg_sim.federation.simulate import fingerprint_of, identity_of, simulated_keys
 from site_agent.identity.run_keys import AttemptSecrets, RunKeys
 from site_agent.machine.site import Site
 from site_agent.site_data import PrivateData

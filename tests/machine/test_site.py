@@ -32,6 +32,7 @@ from coreg_core.objectives.setting import Membership
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_fault
+from site_agent.consent.memory import Remembered
 from site_agent.machine.agreement import data_digest, factor, many_labels
 from site_agent.machine.site import Site
 from site_agent.site_data import PrivateData
@@ -132,6 +133,15 @@ def test_no_more_questions_are_answered_than_an_agents_limit_over_restarts_too(
     assert pump.outcome is Outcome.REFUSED
     assert "refused the plan: more than 6 questions: an agent's limit" in pump.end.reason
     assert sum(site._answered for site in (pump.sites["b"], sites["b"])) <= 6
+
+
+def test_answers_of_runs_at_once_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, sites = sealed(make_plan(min_sites=3)), make_sites("abc")
+    monkeypatch.setattr(Agreement, "most_answers", lambda self, plan: 6)
+    pump = Pump(plan, sites).join().steps(3)
+    memory = sites["b"]._consent.memory
+    monkeypatch.setattr(memory, "recall", lambda plan, ids_digest: Remembered(6))
+    assert "more than 6 questions" in pump.run().end.reason
 
 
 def test_what_an_answer_tells_is_there_for_the_ledger_where_it_has_words_and_only_then() -> None:

@@ -39,7 +39,7 @@ from coreg_core.protocol.messages import (
 )
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.masks import simulated_keys
+from coreg_sim.federation.simulate import simulated_keys
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, objections, refusal
 from site_agent.consent.policy import Policy

@@ -9,8 +9,7 @@ from rich.console import Console
 
 from coordinator.machine import notices as n
 from coordinator.machine.events import Finish
-from coordinator.observers.lines import cells
-from coordinator.observers.terminal import Plain, ProgressBar
+from coordinator.observers.terminal import Plain, ProgressBar, cells
 from coreg_core.protocol.messages import Report
 from coreg_core.protocol.outcomes import Outcome
 

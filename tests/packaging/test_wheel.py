@@ -71,7 +71,7 @@ def test_what_runs_is_the_wheel_and_not_this_checkout(installed):
 
 def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"coordinator/web/templates/base.html", "coordinator/web/static/style.css"} <= names
+    assert {"coordinator/web/static/page.html", "coordinator/web/static/page.js"} <= names
     packages = ("coreg_federation", "coreg_core", "coordinator", "site_agent", "coreg_sim", "coreg_wire")
     assert {f"{package}/py.typed" for package in packages} <= names
     assert {name.split("/")[1] for name in names if name.startswith("coreg_sim/")} == {

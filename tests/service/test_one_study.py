@@ -13,8 +13,7 @@ from coordinator.machine.records import Ended
 from coordinator.service.access import AccessControl
 from coordinator.service.daemon import Daemon, ServiceOptions, StoredRuns
 from coordinator.service.one_study import ABANDONED, choose_run, run, trained_run
-from coordinator.store.history import History
-from coordinator.store.queue import Queue
+from coordinator.store.runs import History, Queue
 from coordinator.store.status import Status, store_of
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError, UsageError

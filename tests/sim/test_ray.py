@@ -24,7 +24,7 @@ from coreg_sim.cli.app import app
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, factored, plan_for, simulate, simulated_site
 from coreg_sim.over_ray.closed_form import Factors, aligned
-from coreg_sim.over_ray.hosts import Host, partition, share
+from coreg_sim.over_ray.transport import Host, partition, share
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, UsageError
 from coreg_sim.cli.app import app
-from coreg_sim.federation.views_file import partitioned, read_views
+from coreg_sim.federation.problems import partitioned, read_views
 
 
 def write_table(path, seed, who=lambda i: ""):

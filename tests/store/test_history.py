@@ -1,13 +1,13 @@
-"""coordinator/store/history.py: the notices of a coordinator."""
+"""coordinator/store/runs.py: the notices of a coordinator."""
 
 from pathlib import Path
 
 import pytest
 from machine.stepwise import RUN
 
+import coordinator.store.runs as history
 from coordinator.machine import notices as n
-from coordinator.store import history
-from coordinator.store.history import History
+from coordinator.store.runs import History
 from coreg_core.protocol.messages import Report
 
 

@@ -17,10 +17,9 @@ from coordinator.cli.app import app
 from coordinator.machine import notices as n
 from coordinator.machine.records import HeadSigned
 from coordinator.store import maintenance
-from coordinator.store.history import History
-from coordinator.store.queue import Queue
+from coordinator.store.overview import overview
+from coordinator.store.runs import History, Queue
 from coordinator.store.summaries import Summaries
-from coordinator.web.values import one_run
 from coreg_core.errors import StorageError
 from coreg_core.protocol.messages import Countersigned, LedgerHead
 
@@ -94,8 +93,8 @@ def test_pruning_removes_an_ended_run_from_every_table_but_for_its_figures_and_i
     figures = f"{summary.rounds} rounds, residual {summary.residual:.0e}, gap {summary.gap:.0e}"
     assert all(word in coordinator("show", PLAN.run, "--store", whole) for word in (figures, today))
     assert today in coordinator("runs", "--store", whole)
-    row = one_run(whole, PLAN.run)["row"]
-    assert (row.summary.steps, row.summary.pruned[:10], row.state.kind) == (summary.steps, today[-10:], "good")
+    [run] = overview(whole)["latest"]
+    assert (run["steps"], run["pruned"][:10], run["state"]) == (summary.steps, today[-10:], "converged")
     assert maintenance.prune(whole, 0.0).runs == 0, "it is pruned already"
     with closing(Summaries(whole)) as store:
         assert store.end_for(PLAN.run, "a") is not None, "a site that was away still receives how it ended"

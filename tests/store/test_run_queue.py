@@ -1,4 +1,4 @@
-"""coordinator/store/queue.py and status.py: what other processes write into a store, and read from it."""
+"""coordinator/store/runs.py and status.py: what other processes write into a store, and read from it."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from machine.tiny import make_plan
 from store.filled import NOW
 
 from coordinator.machine.events import QueueRead
-from coordinator.store.queue import Queue
+from coordinator.store.runs import Queue
 from coordinator.store.status import SiteStatus, Status
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError, UsageError

@@ -15,9 +15,8 @@ import numpy as np
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import Trained, study_plan
 from coordinator.service.daemon import Daemon, ServiceOptions, StoredRuns
-from coordinator.store.history import History
 from coordinator.store.maintenance import back_up
-from coordinator.store.queue import Queue
+from coordinator.store.runs import History, Queue
 from coordinator.store.status import Status
 from coordinator.store.summaries import RunSummary, Summaries
 from coreg_core.additive.features import LocalModel

@@ -10,7 +10,7 @@ const byId = (id) => document.getElementById(id);
 const when = (time) => (time || "–").slice(0, 19).replace("T", " ");
 const power = (value) => value === null || value < 0 ? "–" : value.toExponential(0);
 const worst = (values) => values.reduce((most, value) => Math.max(most, value), -1);
-const size = (bytes) => bytes < 1e3 ? `${bytes} B` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+const size = (bytes) => bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 const span = (seconds) => seconds < 120 ? `${Number(seconds.toPrecision(2))} s` : `${Math.round(seconds / 60)} min`;
 const shown = {}, open = new Set();
 let state = null;
@@ -22,7 +22,8 @@ function make(tag, attributes, ...children) {
   element.append(...children.flat(2).filter((child) => child !== ""));
   return element;
 }
-const badge = (word) => make("span", { class: `badge ${Object.keys(KINDS).find((kind) => KINDS[kind].includes(word)) || "bad"}` }, word);
+const kind = (word) => Object.keys(KINDS).find((each) => KINDS[each].includes(word)) || "bad";
+const badge = (word) => make("span", { class: `badge ${kind(word)}` }, word);
 const link = (run, text) => make("a", { href: `#run-${encodeURIComponent(run)}` }, text || run);
 const card = (...content) => make("li", { class: "card" }, ...content);
 const note = (n) => make("li", {}, make("time", {}, when(n.at)), " ", n.level === "warning" ? badge("warning") : "", " ",
@@ -54,13 +55,14 @@ function site(s) {
   s.awaited.map((run) => make("p", {}, "awaited by ", link(run))),
   s.refusal && s.refused >= (s.since || "") ? make("p", {}, badge("rejected"), ` ${when(s.refused)}: ${s.refusal}`) : "",
   facts({ [s.connected ? "Since" : "Last seen"]: when(s.connected ? s.since : s.seen), Release: s.release || "–",
-    Certificate: s.until ? make("span", soon ? { class: "warn" } : {}, `${end} (${s.until.slice(0, 10)})`) : "–" }));
+    Certificate: s.until ? make("span", soon ? { class: "warn" } : {}, `${s.until.slice(0, 10)}, ${end}`) : "–" }));
 }
 
 // Residual or gap by round, one line for each coupling, on a logarithmic axis. Dots are certified.
 function chart(run, what) {
   const names = run.plan.objective.coupling?.map((value) => `λ = ${value}`) || [what];
-  const lines = names.map((_, i) => run.convergence.filter((r) => r[what][i] > 0).map((r) => [r.round, Math.log10(r[what][i]), r.verified]));
+  const points = (i) => run.convergence.filter((r) => r[what][i] > 0).map((r) => [r.round, Math.log10(r[what][i]), r.verified]);
+  const lines = names.map((_, i) => points(i));
   const rounds = lines.flat().map(([x]) => x), logs = lines.flat().map(([, y]) => y);
   const [first, last, low] = [Math.min(...rounds), Math.max(...rounds), Math.floor(Math.min(...logs))];
   const high = Math.max(low + 1, Math.ceil(Math.max(...logs))), ticks = [];
@@ -69,14 +71,16 @@ function chart(run, what) {
   const at = (x) => 46 + 300 * (x - first) / (last - first), up = (log) => 12 + 150 * (high - log) / (high - low);
   const said = lines.map((line, i) => line.length ? `${names[i]}: ${power(10 ** line.at(-1)[1])}` : `${names[i]}: none`);
   const words = (x, y, text, anchor) => make("text", { x, y, class: anchor }, String(text));
+  const label = `${what}, rounds ${first} to ${last}. Last values: ${said.join(", ")}`;
   return make("figure", {}, make("figcaption", {}, `${what} by round`),
-    make("svg", { viewBox: "0 0 360 200", role: "img", "aria-label": `${what}, rounds ${first} to ${last}. Last values: ${said.join(", ")}` },
-      ticks.map((log) => [make("line", { x1: 46, x2: 346, y1: up(log), y2: up(log) }), words(42, up(log) + 4, `1e${log}`, "end")]),
+    make("svg", { viewBox: "0 0 360 200", role: "img", "aria-label": label },
+      ticks.map((log) => make("line", { x1: 46, x2: 346, y1: up(log), y2: up(log) })),
+      ticks.map((log) => words(42, up(log) + 4, `1e${log}`, "end")),
       words(46, 180, first, "mid"), words(196, 196, "round", "mid"), words(346, 180, last, "mid"),
-      lines.map((line, i) => make("polyline", { class: `hue-${i % 6}`, points: line.map(([x, y]) => `${at(x)},${up(y)}`).join(" ") })),
+      lines.map((line, i) => make("polyline", { class: `hue-${i % 4}`, points: line.map(([x, y]) => [at(x), up(y)]).join(" ") })),
       lines.map((line, i) => line.filter(([, , verified]) => verified).map(([x, y]) =>
-        make("circle", { class: `hue-${i % 6}`, cx: at(x), cy: up(y), r: 2 })))),
-    make("ul", { class: "legend" }, said.map((text, i) => make("li", { class: `hue-${i % 6}` }, text))));
+        make("circle", { class: `hue-${i % 4}`, cx: at(x), cy: up(y), r: 2 })))),
+    make("ul", { class: "legend" }, said.map((text, i) => make("li", { class: `hue-${i % 4}` }, text))));
 }
 
 function detail(run) {
@@ -100,19 +104,20 @@ function detail(run) {
 function draw() {
   const s = state, name = location.hash.startsWith("#run-") ? decodeURIComponent(location.hash.slice(5)) : s.latest[0]?.run;
   const run = s.latest.find((each) => each.run === name);
+  const warnings = s.not_reloaded ? [...s.certificates, `not reloaded: ${s.not_reloaded}`] : s.certificates;
   byId("name").textContent = document.title = s.federation || "coreg";
   put("federation", [s.state, s.listen, s.since, s.connected, s.of, s.certificates, s.not_reloaded], () => [badge(s.state),
-    make("p", {}, s.since ? `${s.connected.length} of ${s.of.length} sites connected; on ${s.listen} since ${when(s.since)}; release ${s.release}`
-      : "The page shows the store. To continue: coreg-coordinator serve FEDERATION.toml"),
-    ...[...s.certificates, s.not_reloaded && `not reloaded: ${s.not_reloaded}`].filter(Boolean).map((text) => make("p", {}, badge("warning"), " ", text))]);
+    make("p", {}, s.since ? `${s.connected.length} of ${s.of.length} sites connected; on ${s.listen} since ${when(s.since)}`
+      : "To continue: coreg-coordinator serve FEDERATION.toml"),
+    ...warnings.map((text) => make("p", {}, badge("warning"), " ", text))]);
   put("sites", s.sites, () => s.sites.map(site));
   put("studies", s.studies, () => s.studies.map((each) => card(make("h3", {}, each.study),
-    make("p", {}, `${each.runs} runs, ${each.converged} converged, ${each.open} open. Latest: `, link(each.latest)))));
+    make("p", {}, `Runs: ${each.runs}. Converged: ${each.converged}. Open: ${each.open}. Latest: `, link(each.latest)))));
   put("runs", s.latest, () => s.latest.length ? s.latest.map((each) => card(
     make("h3", {}, link(each.run, `${each.study} ${each.run}`), " ", badge(each.state)), make("p", {}, each.text),
     make("p", { class: "muted" }, `${when(each.started)}, ${each.rounds} rounds, gap ${power(each.gap)}`)))
     : card("No run. Submit a study: coreg-coordinator submit STUDY.toml"));
-  put("run", [run, name, s.notices], () => run ? detail(run) : name ? make("p", {}, `To show this run: coreg-coordinator show ${name}`) : []);
+  put("run", [run, name, s.notices], () => run ? detail(run) : name ? `coreg-coordinator show ${name}` : []);
   put("notices", s.notices, () => s.notices.map(note));
 }
 
@@ -123,10 +128,10 @@ function show() {
 const live = (text) => { byId("live").textContent = text; };
 const source = new EventSource("/events");
 source.onmessage = (event) => {
-  const begins = state === null;
+  const turn = state ? draw : show;
   state = JSON.parse(event.data);
   live("live");
-  (begins ? show : draw)();
+  turn();
 };
 source.addEventListener("fault", (event) => live(JSON.parse(event.data)));
 source.onerror = () => live("no connection");

@@ -25,7 +25,7 @@ from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Pr
 from coreg_core.protocol.messages import Answer, FromSite, PlanRefused, ToSite  # noqa: E402
 from coreg_core.protocol.plan import Plan  # noqa: E402
 from coreg_core.secure.sums import opened  # noqa: E402
-from coreg_sim.federation.masks import simulated_keys  # noqa: E402
+from coreg_sim.federation.simulate import simulated_keys  # noqa: E402
 from site_agent.consent.objections import Consent  # noqa: E402
 from site_agent.machine.job import Heard, Job  # noqa: E402
 from site_agent.machine.run_keys import Keys  # noqa: E402
