@@ -10,7 +10,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 
-
 PART = re.compile(r"<!-- generated: ([^>]+) -->(\n?)(.*?)<!-- end -->", re.DOTALL)
 
 

@@ -13,6 +13,7 @@ from threadpoolctl import ThreadpoolController
 @cache
 def _controller() -> ThreadpoolController:
     """One for the process: to look for its libraries takes 9 ms."""
+    import scipy.linalg  # noqa: F401 - loads a BLAS of its own beside numpy's, which is to be found
 
     return ThreadpoolController()
 

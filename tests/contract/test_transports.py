@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 from contract.harness import RUN, SITES, EchoSite, Events, Watching, Wire, echo, step, within
+from core.test_exchange import short  # noqa: F401 - a fixture
 from machine.test_additive import exchange, plan_of, rows_of
 from machine.tiny import (
     SCHEDULES,

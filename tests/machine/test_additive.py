@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core.test_exchange import in_memory
+from core.test_exchange import in_memory, short  # noqa: F401 - the fixture: short secrets have the same sums
 from machine.tiny import Pump, allowing, altered, site_with
 
 from coreg_core.additive.models import ScoreWeights

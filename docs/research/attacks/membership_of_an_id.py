@@ -7,6 +7,8 @@ coordinator does not have, the digest is keyed and confirms nothing to it. The s
 from itertools import combinations
 from typing import Any
 
+import federation  # noqa: F401 - puts the checkout on the path
+
 from site_agent.data.shared_set import ids_digest, keyed
 
 CANDIDATES = [f"patient {number}" for number in range(9)]
