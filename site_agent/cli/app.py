@@ -125,7 +125,7 @@ def check_command(
     """Check everything before joining. It reads versions, table, policy, identity, connection and TLS, disk.
 
     Without --data it reads ./agent.toml. Without --coordinator the connection is not checked. With --plan the command also
-    lists every reason against that plan, reasons from the ledger first, and the plan's numbers in units of these rows. With
+    lists every reason against that plan, with the line of policy.toml that would allow it, if there is one. With
     sections [data.NAME] in --config it reads every data set.
 
     All faults of a table are listed at once. With --json each has the fields file, row (its first line), rows (how many),

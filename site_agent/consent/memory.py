@@ -100,10 +100,12 @@ class Memory:
 
     def scored(self, pairs: Pairs, run: str) -> None:
         """Note scores of these individuals that are not noted yet."""
-        known = {tuple(pair) for pair in self.scores().tolist()}
-        fresh = [pair for pair in pairs.tolist() if tuple(pair) not in known]
-        if fresh:
-            self.note({"kind": "Scored", "run": run, "individuals": _text(np.array(fresh, dtype=WORD))})
+        known = self.scores()
+        known = known[np.isin(known[:, 0], pairs[:, 0])]
+        _, first = np.unique(np.concatenate([known, pairs]), axis=0, return_index=True)
+        fresh = pairs[np.sort(first[first >= len(known)]) - len(known)]
+        if len(fresh):
+            self.note({"kind": "Scored", "run": run, "individuals": _text(fresh)})
 
     # --- what is known --------------------------------------------------------------------------------------------
 
@@ -122,10 +124,15 @@ class Memory:
         """Every set of labelled rows whose moments were opened."""
         return list(self._opened.values())
 
+    def openings_of(self, rows: RowSet) -> int:
+        """How often these rows' moments were opened."""
+        known = self._opened.get(rows.digest)
+        return 0 if known is None else known.openings
+
     def scores(self) -> Pairs:
         """Every individual that was scored, with each model and sites."""
         if len(self._scored) > 1:
-            self._scored = [np.unique(np.concatenate(self._scored), axis=0)]
+            self._scored = [np.concatenate(self._scored)]  # an entry has no pair of an earlier one
         return self._scored[0]
 
     def know_as(self, ids_digest: str, instances: str) -> None:

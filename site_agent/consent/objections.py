@@ -83,6 +83,12 @@ def objections(
         return found if policy is None else [*_of_terms(plan, policy, data), *found]
 
 
+def not_listed(plan: Plan, name: str) -> list[Objection]:
+    """The objection of a site that the plan does not list, if it is one."""
+    reason = f"the plan does not list {name} among its sites, {', '.join(plan.sites)}"
+    return [] if name in plan.sites else [Objection(reason)]
+
+
 def refusal(found: Sequence[Objection], policy: Policy | None = None) -> str | None:
     """The objections as one text, or None."""
     if not found:
@@ -104,7 +110,7 @@ class Consent:
 
     @classmethod
     def simulated(cls) -> "Consent":
-        """Of a simulation: the limits of every agent, and no memory of other runs."""
+        """Of a simulation: it checks no term of a plan, and remembers no other run."""
         return cls(None, Memory(), lambda: 0.0)
 
     def require(self, plan: Plan, ids_digest: str, counts: Counts) -> None:
@@ -133,7 +139,7 @@ class Consent:
         assert counts.rows is not None
         with self.memory.lock:
             self.require(plan, ids_digest, counts)
-            times = self._opened(counts.rows) + 1
+            times = self.memory.openings_of(counts.rows) + 1
             self.memory.opened(replace(counts.rows, openings=times), plan.run)
 
     def open_scores(self, plan: Plan, ids_digest: str, scores: Pairs) -> None:
@@ -146,9 +152,6 @@ class Consent:
         """Note scores that no rule forbids: those of a training have its openings as their limit."""
         with self.memory.lock:
             self.memory.scored(scores, plan.run)
-
-    def _opened(self, rows: RowSet) -> int:
-        return next((known.openings for known in self.memory.row_sets() if known.digest == rows.digest), 0)
 
 
 # --- before an offer ----------------------------------------------------------------------------------------------
@@ -325,7 +328,7 @@ def _of_labelled(
         over_budget(now, earlier, terms.rows_per_feature, labelled),
     )
     yield from (Objection(fault) for fault in faults if fault is not None)
-    times = next((known.openings for known in earlier if known.digest == now.digest), 0)
+    times = memory.openings_of(now)
     if times >= policy.openings:
         yield Objection(
             f"sums of these labelled rows were opened {times} times, and openings = {policy.openings} in this site's policy: "

@@ -359,8 +359,8 @@ def two_readings(cell: str) -> str:
     other = cell.replace(",", ".")
     thousand, decimal = (",", ".") if "." in cell else (".", ",")
     return (
-        f'Give decimal = "{thousand}" in agent.toml, or --decimal {thousand}, if it is {digits}. '
-        f'Give decimal = "{decimal}", or --decimal {decimal}, if it is {other}.'
+        f"Give decimal = \"{thousand}\" in agent.toml, or --decimal '{thousand}', if it is {digits}. "
+        f"Give decimal = \"{decimal}\", or --decimal '{decimal}', if it is {other}."
     )
 
 

@@ -120,7 +120,7 @@ class Cells:
 
     @cached_property
     def own(self) -> list[str]:
-        """The texts as they are; a missing one is empty."""
+        """The text of each cell; empty if the cell is missing."""
         return [_text(value) or "" if self._typed else (value or "").strip() for value in self.series.to_list()]
 
     @cached_property

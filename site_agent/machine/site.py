@@ -34,7 +34,7 @@ from coreg_core.protocol.messages import (
 )
 from coreg_core.protocol.plan import Plan
 from site_agent.consent.memory import Remembered
-from site_agent.consent.objections import Consent, Objection, objections, refusal
+from site_agent.consent.objections import Consent, Objection, not_listed, objections, refusal
 from site_agent.machine.additive import AdditiveJob
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.alignment import AlignmentJob, IdList
@@ -156,9 +156,7 @@ class Site:
     def _objections(self, plan: Plan) -> list[Objection]:
         rows = self._data if isinstance(self._data, PrivateData) else None
         found = objections(plan, self._consent.policy, rows, self._consent.memory, self._data.ids_digest)
-        if self.name not in plan.sites:
-            found.append(Objection(f"the plan does not list {self.name} among its sites, {', '.join(plan.sites)}"))
-        return found
+        return [*found, *not_listed(plan, self.name)]
 
     def _begun(self, plan: Plan) -> Replica:
         self._remembered = self._consent.memory.recall(plan, self._data.ids_digest)

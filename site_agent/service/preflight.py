@@ -20,7 +20,7 @@ from coreg_wire.terminal.output import human_bytes
 from coreg_wire.transport.service import release
 from site_agent.config.settings import ONLY, AgentSettings
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, Objection, objections
+from site_agent.consent.objections import Consent, Objection, not_listed, objections
 from site_agent.consent.policy import Policy, read_policy
 from site_agent.data.errors import BadTable, some
 from site_agent.data.inputs import Inputs
@@ -223,9 +223,7 @@ def check(
             )
         allows, so_far = "the policy allows it", ""
         if planned.objective.needs != "rows" or planned.data in untrained:
-            against = objections(planned, allowed, None, memory, "")
-            if name not in planned.sites:
-                against.append(Objection(f"the plan does not list {name} among its sites, {', '.join(planned.sites)}"))
+            against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
             if planned.objective.needs == "rows":
                 against.append(Objection("its data set has no target here, so this site cannot train"))
         else:

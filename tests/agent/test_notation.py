@@ -85,13 +85,16 @@ REFUSED = {
     "a slip, or a decimal comma": ('id,a\n1,"1,5"\n2,2\n', "'1,5' is not a finite number: commas separate"),
     "a thousand, or one": (
         "id;a\n1;1,234\n2;5,678\n",
-        'if it is 1234. Give decimal = ",", or --decimal ,, if it is 1.234',
+        "if it is 1234. Give decimal = \",\", or --decimal ',', if it is 1.234",
     ),
     "both in one table": ("id;a;b\n1;1,5;2\n2;2,5;2.5\n", "decimal commas ('1,5' in 'a') and decimal points"),
-    "points alone": ("id;a\n1;80.157\n2;643\n", 'Give decimal = "," in agent.toml, or --decimal ,, if it is 80157.'),
+    "points alone": (
+        "id;a\n1;80.157\n2;643\n",
+        "Give decimal = \",\" in agent.toml, or --decimal ',', if it is 80157.",
+    ),
     "points beside commas": (
         "id;a;b\n1;1.234;0,5\n",
-        'Give decimal = "," in agent.toml, or --decimal ,, if it is 1234.',
+        "Give decimal = \",\" in agent.toml, or --decimal ',', if it is 1234.",
     ),
     "a unit": ("id,a\n1,70 kg\n2,3\n", "the unit into the column's name"),
     "a date": ("id,a\n1,3.4.2024\n2,3\n", "--dates a=%d.%m.%Y"),

@@ -170,7 +170,7 @@ def test_a_status_that_is_older_than_the_run_is_not_its_state(store, status):
 
 
 def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, status):
-    """Nobody wrote down that a's session ended: its last moment is the coordinator's."""
+    """The store has no end of a's session. So the site was last seen when the coordinator last wrote its status."""
     status.set_service({"state": "ready"}, LAST)
     lines = {line.split()[0]: line for line in command("sites", "--store", store).splitlines()}
     assert f"last seen {LAST}, at the coordinator's last status  release 0.2.0" in lines["a"]
