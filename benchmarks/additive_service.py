@@ -2,8 +2,8 @@
 
     python benchmarks/additive_service.py [--sites 3] [--common 442] [--labels 60]
 
-The script runs an operator's commands: an authority, signed sites, tables, `coreg-coordinator run`, `coreg-agent`. The time is
-the coordinator's, from the first question to the last. Joining, reading tables and saving models are reported separately.
+The script runs the operators' commands: `init`, `run`, `join`, `coreg-agent`. The time is the coordinator's, from the first
+question to the last. Joining, reading tables and saving models are reported separately.
 """
 
 import csv
@@ -14,8 +14,9 @@ import numpy as np
 from harness import arguments, folder
 
 from examples.demo import processes
-from examples.demo.processes import enrol, together
+from examples.demo.processes import create, together
 
+STUDY = "[study]\nname = 'additive'\n[model]\nobjective = 'additive'\n[alignment]\nalign = false\n"  # the ids are equal
 processes.DEADLINE = 900.0  # many individuals take longer than a demo waits
 
 
@@ -39,21 +40,11 @@ def main():
     given = arguments(__doc__, sites=3, common=442, labels=60)
     sites = [f"site-{v}" for v in range(given.sites)]
     with folder() as work:
-        enrol(work, sites)
+        create(work, sites)
         tables(work, sites, given.common, given.labels)
-        (work / "federation" / "federation.toml").write_text(
-            f"[federation]\nname = 'benchmark'\nsites = {json.dumps(sites)}\n"
-            "[model]\nobjective = 'additive'\n[service]\nlisten = '127.0.0.1:0'\n"
-        )
-        (work / "policy.toml").write_text(f'objectives = ["additive"]\n{(work / "peers.toml").read_text()}')
-        agents = {
-            site: [
-                "--data", f"{site}.csv", "--unlabelled", f"{site}-shared.csv", "--target", "y", "--id", "id",
-                "--output", f"{site}.model", "--policy", "policy.toml",
-            ]
-            for site in sites
-        }  # fmt: skip
-        wall = together(work, "additive", ["run", "federation/federation.toml", "--json"], agents)
+        (work / "additive.toml").write_text(STUDY)
+        agents = {site: ["--data", f"../{site}.csv", "--unlabelled", f"../{site}-shared.csv"] for site in sites}
+        wall = together(work, "additive", ["run", "fed", "--study", "additive.toml", "--json"], agents)
         lines = (work / "additive.log").read_text().splitlines()
     events = [json.loads(line) for line in lines if line.startswith("{")]
     end, questions = events[-1], [event for event in events if event["event"] == "round"]

@@ -2,12 +2,11 @@
 
     python benchmarks/connected.py [--sizes 10000 100000] [--write]
 
-The script runs an operator's commands on tables of 100 labelled rows and 8 columns, and reads the kernel's record of each
+The script runs the operators' commands on tables of 100 labelled rows and 8 columns, and reads the kernel's record of each
 process's peak until it ends. --write keeps them in benchmarks/results/performance.json.
 """
 
 import contextlib
-import json
 import random
 import subprocess
 import threading
@@ -19,18 +18,15 @@ from harness import PERFORMANCE, arguments, folder, keep, memory, show
 from examples.demo import processes
 
 SITES, LABELLED, COLUMNS, NUMBERS = ("east", "north", "west"), 100, 8, "%.5f"
-FEDERATION = """\
-[federation]
+STUDY = """\
+[study]
 name = "memory"
-sites = {sites}
 [model]
 form = "semi-parametric"
 coupling = 0.1
 label_units = "centred"
-[privacy]
-aggregation = "secure"
-[service]
-listen = "127.0.0.1:0"
+[alignment]
+align = false
 """
 
 
@@ -63,14 +59,12 @@ def held(m: int) -> dict[str, float]:
             time.sleep(0.02)
 
     with folder() as work:
-        (work / "federation").mkdir()
-        (work / "federation" / "federation.toml").write_text(FEDERATION.format(sites=json.dumps(SITES)))
-        processes.enrol(work, SITES)
+        processes.create(work, SITES)
         tables(work, m)
-        about = ("--target", "y", "--id", "id", "--policy", "peers.toml")
-        agents = {site: ["--data", f"{site}.csv", "--output", f"{site}.model", *about] for site in SITES}
+        (work / "memory.toml").write_text(STUDY)
+        agents = {site: ["--data", f"../{site}.csv"] for site in SITES}
         watched = lambda *both: threading.Thread(target=watch, args=both, daemon=True).start()  # noqa: E731
-        processes.together(work, "memory", ["run", "federation/federation.toml"], agents, started=watched)
+        processes.together(work, "memory", ["run", "fed", "--study", "memory.toml"], agents, started=watched)
     return {"m": m, "agent": max(peaks[site] for site in SITES), "coordinator": peaks["coordinator"]}
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/defaults.py [--draws 5]
 
-docs/how-to/semi-supervised-regression.md and CHANGELOG.md quote it.
+docs/tutorials/from-python.md and CHANGELOG.md quote it.
 """
 
 import argparse

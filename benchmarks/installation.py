@@ -25,9 +25,10 @@ import sys
 import numpy as np
 import site_agent.service.daemon
 from pathlib import Path
-from site_agent.data.prepare import Inputs, prepare
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import prepare
 from site_agent.machine.agreement import factor
-from coreg_core.protocol.plan import Agreement
+from coreg_core.objectives.agreement import Agreement
 def peak():
     print([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0].split()[1])
 peak()

@@ -5,7 +5,7 @@
 The floor: a grpc.aio server sends each of 4 clients m doubles, in the cheapest pieces, and receives as many, over mutual TLS.
 The promises: the same, where each client also hashes received and sent bytes and writes a line to its disk before it answers,
 and the server adds the answers and writes a row to SQLite before it sends again.
-coreg: an operator's commands, a coordinator and four agents as processes, on tables of one linear feature, so that computing
+coreg: the operators' commands, a coordinator and four agents as processes, on tables of one linear feature, so that computing
 costs almost nothing. --beside DIR measures another checkout in the same run, size by size. The echo's clients
 share one process. Medians over the rounds after the first three; CPU seconds are of all processes, a round, over the same
 rounds. Ratios hold on any machine; seconds are this one's. --write saves them in benchmarks/results/performance.json.
@@ -24,7 +24,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from harness import PERFORMANCE, ROOT, apart, arguments, beside, folder, keep, show  # before numpy
+from harness import PERFORMANCE, ROOT, apart, arguments, beside, cpu_of, folder, keep, show  # before numpy
 
 # isort: split
 import grpc
@@ -37,8 +37,7 @@ from coreg_core.numerics.allocation import keep_freed_memory
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import PIECE_BYTES
 from coreg_wire.transport.service import channel_options
-from examples.demo.processes import enrol as enrol_sites
-from examples.demo.processes import run, together
+from examples.demo.processes import create, run, together
 from site_agent.identity.identity import check_identity, enrol, install
 
 SITES, WARM_UP = 4, 3
@@ -59,12 +58,6 @@ class Clock:
     def figures(self) -> dict[str, float]:
         spent = (self.cpu[-1] - self.cpu[WARM_UP - 1]) / (len(self.cpu) - WARM_UP)
         return {"wall": statistics.median(self.seconds[WARM_UP:]), "cpu": spent}
-
-
-def cpu_of(process: int) -> float:
-    """User and system seconds of another process (Linux)."""
-    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def identities(place: Path) -> None:
@@ -206,25 +199,23 @@ def promised(place: Path, m: int, rounds: int) -> dict[str, float]:
 
 # --- coreg --------------------------------------------------------------------------------------------------------
 
-FEDERATION = """
-[federation]
-name = "round trip"
-sites = ["site-0", "site-1", "site-2", "site-3"]
+STUDY = """
+[study]
+name = "{name}"
 [model]
 form = "linear"
 bandwidth = "paper"
 ridge = "paper"
 coupling = 0.001
 [schedule]
-name = "{schedule}"
+name = "conjugate-gradients"
 tolerance = 0.0
 prediction_tolerance = 0.0
 max_rounds = {rounds}
 [privacy]
 aggregation = "{aggregation}"
-[service]
-listen = "127.0.0.1:0"
-store = "{name}.sqlite"
+[alignment]
+align = false
 """
 
 
@@ -269,16 +260,14 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
     """Rounds of real processes, with the packages of that checkout."""
     os.environ["PYTHONPATH"] = os.pathsep.join([checkout, f"{checkout}/proto"])
     name = f"{m}-{aggregation}-{abs(hash(checkout)) % 1000}"
-    schedule = "conjugate-gradients"
-    text = FEDERATION.format(name=name, aggregation=aggregation, rounds=rounds, schedule=schedule)
-    (place / "federation" / f"{name}.toml").write_text(text, encoding="utf-8")
-    pins = (place / "peers.toml").read_text(encoding="utf-8")
-    policy = f'aggregation = "{aggregation}"\n'
-    (place / f"{name}-policy.toml").write_text(policy + pins, encoding="utf-8")
+    (place / f"{name}.toml").write_text(
+        STUDY.format(name=name, aggregation=aggregation, rounds=rounds), encoding="utf-8"
+    )
+    (place / f"{name}-policy.toml").write_text(f'aggregation = "{aggregation}"\n', encoding="utf-8")
     agents = {
         f"site-{v}": [
-            "--data", f"site-{v}.csv", "--unlabelled", f"site-{v}-shared.csv", "--target", "y", "--id", "id", "--no-scale",
-            "--policy", f"{name}-policy.toml", "--output", f"{name}-{v}.model", "--ledger", f"{name}-{v}.jsonl",
+            "--data", f"../site-{v}.csv", "--unlabelled", f"../site-{v}-shared.csv", "--no-scale",
+            "--policy", f"../{name}-policy.toml", "--ledger", f"{name}.jsonl",
         ]
         for v in range(SITES)
     }  # fmt: skip
@@ -289,8 +278,10 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
         if who == "coordinator":
             centre.processes.append(process.pid)
 
-    together(place, name, ["run", f"federation/{name}.toml"], agents, started=started)
-    stored = ("--store", f"federation/{name}.sqlite", "--json")
+    together(
+        place, name, ["run", "fed", "--study", f"{name}.toml", "--store", f"{name}.sqlite"], agents, started=started
+    )
+    stored = ("--store", f"{name}.sqlite", "--json")
     summary = json.loads(run("coordinator.cli.app", "runs", *stored, cwd=place))
     shown = json.loads(run("coordinator.cli.app", "show", summary["run"], *stored, cwd=place))
     found: list[dict[str, Any]] = shown["rounds"]
@@ -306,8 +297,7 @@ def main() -> None:
     rows = []
     with folder() as place:
         identities(place / "echo")
-        (place / "federation").mkdir()
-        enrol_sites(place, [f"site-{v}" for v in range(SITES)])
+        create(place, [f"site-{v}" for v in range(SITES)])
         for m in options.sizes:
             tables(place, m)
             bare, kept = (apart(limit, place / "echo", m, options.rounds) for limit in (floor, promised))

@@ -36,7 +36,7 @@ from coordinator.machine.federation import Federation, handle
 from coordinator.machine.records import Begun, HeadSigned, Record, StepDone
 from coordinator.transports import Traffic, Transport
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Answer, Fetched, Step
+from coreg_core.protocol.messages import Answer, Fetched, Proposal, Step
 from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
@@ -71,7 +71,7 @@ class RunQueue(Protocol):
 
     def read(self) -> QueueRead: ...
 
-    def begin(self, plan: Plan, at: str) -> None: ...
+    def begin(self, plan: Plan, at: str) -> Plan: ...
 
     def begun(self, run: str) -> Begun: ...
 
@@ -90,6 +90,7 @@ async def drive(
     *,
     queue: RunQueue | None = None,
     countersign: Countersigner | None = None,
+    keys: Callable[[Plan], tuple[str, ...]] = lambda _plan: (),
     report: str | None = None,
     now: Callable[[], str] = timestamp,
     on_start: Callable[[Callable[[Event], None]], None] = lambda emit: None,  # noqa: ARG005
@@ -98,10 +99,11 @@ async def drive(
     """Drive a federation until all of its runs have ended and none will start; the ends of the runs by name.
 
     ``transport`` is not started, and is closed when this returns. ``sink`` receives a record before the next action. A
-    simulation has no ``queue`` and returns every end; a service returns that of the run ``report``. ``on_start`` is called when
-    the transport listens, with the function that queues an event; ``on_change`` after each event and its actions.
+    simulation has no ``queue`` and returns every end; a service returns that of the run ``report``. ``keys``: the fingerprints
+    of the keys of a plan's sites. ``on_start`` is called when the transport listens, with the function that queues an event;
+    ``on_change`` after each event and its actions.
     """
-    driver = _Driver(begun[0], transport, sink, observer, queue, countersign, report, now)
+    driver = _Driver(begun[0], transport, sink, observer, queue, countersign, keys, report, now)
     return await driver.drive(begun[1], on_start, on_change)
 
 
@@ -114,11 +116,12 @@ class _Driver:
         observer: Observer,
         queue: RunQueue | None,
         countersign: Countersigner | None,
+        keys: Callable[[Plan], tuple[str, ...]],
         report: str | None,
         now: Callable[[], str],
     ):
         self._federation, self._transport, self._sink, self._observer = federation, transport, sink, observer
-        self._queue, self._countersign, self._report, self._now = queue, countersign, report, now
+        self._queue, self._countersign, self._keys, self._report, self._now = queue, countersign, keys, report, now
         self._events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = asyncio.Queue()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stopwatches: dict[str, _Stopwatch] = {}
@@ -177,6 +180,8 @@ class _Driver:
                     self._stopwatch(message.run).start((message.attempt, message.step))
                 else:
                     await self._written()
+                if isinstance(message, Proposal):
+                    message = replace(message, keys=self._keys(message.plan))
                 await self._transport.send(site, message)
             case Reject(site, reason):
                 await self._transport.reject(site, reason)
@@ -221,8 +226,7 @@ class _Driver:
             case ReadQueue():
                 return self._queue.read()
             case BeginRun(plan):
-                self._queue.begin(plan, self._now())
-                return Submitted(plan)
+                return Submitted(self._queue.begin(plan, self._now()))
             case LoadRun(plan):
                 return Submitted(plan, self._queue.begun(plan.run))
             case CloseRun(plan, outcome, reason):

@@ -48,7 +48,7 @@ class Pool:
             manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             raise UsageError(
-                f"{folder}: no folder with manifest.json (docs/research/experiments.md). "
+                f"{folder}: no folder with manifest.json (docs/research/papers.md). "
                 "`python -m benchmarks.papers all --data DIR --fetch` makes one."
             ) from None
         self._entries: dict[str, dict[str, Any]] = {entry["name"]: entry for entry in manifest["datasets"]}

@@ -55,15 +55,15 @@ class Authorised:
         if not listed:
             raise Refused(
                 f"{name} is not admitted: its certificate was never signed here, or was revoked. The coordinator's operator can "
-                "sign its request again (`coreg-coordinator sign`)."
+                f"invite it again (`coreg-coordinator invite FOLDER {name}`)."
             )
         if len(listed) > 1:
             raise Refused(f"{name} is listed {len(listed)} times in {self._path}. The operator must keep one line.")
         mark = key_fingerprint(certificate.public_key())
         if mark != listed[0]:
             raise Refused(
-                f"{name} has the key {mark[:16]}…, but {self._path} lists {listed[0][:16]}…: the key was replaced. Install the "
-                "newest answer with `coreg-agent enroll --install`, or sign the site's request again."
+                f"{name} has the key {mark[:16]}…, but {self._path} lists {listed[0][:16]}…: the key was replaced. Use the "
+                "folder with the newest key, or ask for a new invitation."
             )
 
 
@@ -86,10 +86,13 @@ def unsigned(directory: Path | str, sites: Sequence[str]) -> str:
     if not (missing := not_listed(directory, sites)):
         return ""
     path = Path(directory) / ALLOW_LIST
-    todo = "Sign the site's request (`coreg-coordinator sign`), or remove the site from federation.toml and the study."
     damage = Authorised(directory).damage() if path.exists() else ""
-    what = damage or f"no certificate in {path}. {todo}"
-    return f"{', '.join(missing)} cannot connect: {what} Runs wait for [timeouts] join."
+    if damage:
+        return f"{', '.join(missing)} cannot connect: {damage} Runs wait for [timeouts] join."
+    return (
+        f"{', '.join(missing)} cannot connect: no certificate in {path}. Send each its invitation "
+        f"(`coreg-coordinator invite {directory} SITE` makes another one). Runs wait for [timeouts] join."
+    )
 
 
 def revoke(directory: Path | str, name: str) -> bool:
@@ -97,7 +100,7 @@ def revoke(directory: Path | str, name: str) -> bool:
     path = Path(directory) / ALLOW_LIST
     if not path.exists():
         raise UsageError(
-            f"{path} does not exist: no site is listed there. Name the folder that `coreg-coordinator init` made with --identity."
+            f"{path} does not exist: no site is listed there. Name the folder that `coreg-coordinator init` made."
         )
     return _edit(path, check_site_name(name), None)
 

@@ -1,8 +1,9 @@
 """The coordinator's certificate authority: create it, sign sites' requests, renew certificates, load the server's files.
 
 All files are in one directory: ca.key and coordinator.key (mode 0600, never copied to other machines), ca.pem,
-coordinator.pem, NAME.pem for each signed site (its certificate, then ca.pem: the answer to the site), and the allow-list
-(coordinator.authority.authorised).
+coordinator.pem, NAME.pem for each enrolled site (its certificate, then ca.pem: the answer to the site), the allow-list
+(coordinator.authority.authorised) and the invitations (coordinator.authority.invitations). An authority that is kept offline has
+ca.key and ca.pem in a folder of its own.
 
 The authority lives 20 years. Certificates of sites and of the server live a year, and are renewed a month before their end with
 the same key, if ca.key is on the machine that serves.
@@ -12,7 +13,7 @@ Must not know gRPC, the federation's plan, or any site's private key.
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -79,9 +80,11 @@ def _advice(path: Path) -> str:
     if path.name in ("coordinator.key", "coordinator.pem") and (folder / "ca.key").exists():
         names = "" if (folder / "coordinator.pem").exists() else " --host NAME"
         return f"Make it again: `coreg-coordinator init {shlex.quote(str(folder))} --renew-server{names}`."
+    if path.name == "ca.key" and (folder / "ca.pem").exists():
+        return "If the authority is offline, copy ca.key here for this command, or name its folder. Or restore your backup."
     if any((folder / name).exists() for name in ("ca.key", "ca.pem", "coordinator.pem")):
-        return "Restore it from your backup (docs/how-to/back-up-and-restore.md)."
-    return "Name the authority's folder: --identity DIR. If there is none yet, make it: `coreg-coordinator init DIR`."
+        return "Restore it from your backup (docs/how-to/operate-a-coordinator.md)."
+    return "Name the federation's folder. If there is none yet, make it: `coreg-coordinator init FOLDER`."
 
 
 def create_all(*files: tuple[Path, bytes, int]) -> None:
@@ -132,9 +135,13 @@ def create_authority(
     days: int = AUTHORITY_DAYS,
     *,
     server_days: int = DAYS,
+    offline: Path | None = None,
     now: datetime | None = None,
 ) -> str:
-    """Create the authority and the server's certificate, for names that sites dial; return the authority's fingerprint."""
+    """Create the authority and the server's certificate, for names that sites dial; return the authority's fingerprint.
+
+    ``offline``: another folder for ca.key, with a copy of ca.pem.
+    """
     directory, now = Path(directory), now or utc_now()
     served = served_names(hostnames)
     key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -146,7 +153,8 @@ def create_authority(
             "Choose another directory, or move these files away to begin a new federation."
         )
     create_all(
-        (directory / "ca.key", key_pem(key), 0o600),
+        ((offline or directory) / "ca.key", key_pem(key), 0o600),
+        *(() if offline is None else [(offline / "ca.pem", pem_of(ca), 0o644)]),
         (directory / "ca.pem", pem_of(ca), 0o644),
         (directory / "coordinator.key", key_pem(server_key), 0o600),
         (directory / "coordinator.pem", pem_of(server), 0o644),
@@ -231,29 +239,41 @@ def sign_request(
     request_path: Path | str,
     out_path: Path | str | None = None,
     days: int = DAYS,
-    name: str | None = None,
     *,
     now: datetime | None = None,
 ) -> SignedSite:
+    """See `issue`. A request does not prove its sender: compare `key_fingerprint` with the site's operator."""
+    directory, path = Path(directory), Path(request_path)
+    authority_pair(directory, now or utc_now())  # the first fault to report
+    data = read(path, "Name the request: requests/SITE.csr of the coordinator's folder.")
+    out = None if out_path is None else Path(out_path)
+    if out is not None and out.resolve() == path.resolve():
+        raise UsageError(f"{out} would be overwritten: give the certificate another path.")
+    return issue(directory, data, str(path), out, days, now=now)
+
+
+def issue(
+    directory: Path,
+    request_pem: bytes,
+    where: str,
+    out_path: Path | None = None,
+    days: int = DAYS,
+    *,
+    now: datetime | None = None,
+    first: Callable[[], None] = lambda: None,
+) -> SignedSite:
     """Issue a client certificate for a site's request, and add the site to `authorised-sites`.
 
-    A request does not prove its sender: compare `key_fingerprint` with the site's operator over another channel. The answer is
-    by default NAME.pem in `directory`: the site's certificate, then the authority's. A request with another name than `name`
-    is refused, never renamed.
+    The answer is by default NAME.pem in `directory`: the site's certificate, then the authority's. ``first`` is called before the
+    site is listed; ``where`` begins the messages about the request.
     """
-    directory, request_path, now = Path(directory), Path(request_path), now or utc_now()
+    now = now or utc_now()
     ca, ca_key = authority_pair(directory, now)
-    request, key = _load_request(request_path)
-    site = request_name(request, f"The request {request_path}")
-    if name is not None and name != site:
-        raise Refused(
-            f"{request_path} asks for the name {site!r}, not {name!r}; a request is never renamed. "
-            f"Sign it as {site!r}, or have the site run `coreg-agent enroll` with --name {name}."
-        )
+    request, key = check_request(request_pem, where)
+    site = request_name(request, where)
     certificate = site_certificate(ca, ca_key, key, site, days, now)
-    out_path = directory / f"{site}.pem" if out_path is None else Path(out_path)
-    taken = [*(directory / file for file in (*FILES, ALLOW_LIST)), request_path]
-    if out_path.resolve() in {path.resolve() for path in taken}:
+    out_path = out_path or directory / f"{site}.pem"
+    if out_path.resolve() in {(directory / file).resolve() for file in (*FILES, ALLOW_LIST)}:
         raise UsageError(f"{out_path} would be overwritten: give the certificate another path.")
     if out_path.is_symlink():  # other users can create a link in a folder that they can write to
         raise UsageError(
@@ -262,7 +282,12 @@ def sign_request(
         )
     # The answer before the list, and under its lock: an answer that is not listed must not replace the listed one.
     answer, mark = pem_of(certificate) + pem_of(ca), key_fingerprint(key)
-    replaced = authorise(directory, site, mark, first=lambda: write_whole(out_path, answer))
+
+    def before_listing() -> None:
+        write_whole(out_path, answer)
+        first()
+
+    replaced = authorise(directory, site, mark, first=before_listing)
     return SignedSite(site, out_path, mark, certificate.not_valid_after_utc, replaced)
 
 
@@ -275,9 +300,9 @@ def days_left(certificate_pem: bytes, *, now: datetime | None = None) -> float:
 def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: datetime | None = None) -> list[str]:
     """A sentence for each certificate that expires soon: the authority's, the server's, the listed sites'."""
     directory, now = Path(directory), now or utc_now()
-    advice = {"ca.pem": "begin a new federation: every site enrols again", "coordinator.pem": _renew(directory)}
+    advice = {"ca.pem": "begin a new federation: every site joins again", "coordinator.pem": _renew(directory)}
     advice |= {
-        f"{site}.pem": f"sign the request of {site} again, and send it the answer"
+        f"{site}.pem": f"if {site} does not connect before, invite it again (`coreg-coordinator invite FOLDER {site}`)"
         for site in Authorised(directory).sites()
     }
     warnings = []
@@ -313,21 +338,20 @@ def _check_period(certificate: x509.Certificate, path: Path, now: datetime) -> N
         raise Refused(f"{path} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}.")
 
 
-def _load_request(path: Path) -> tuple[x509.CertificateSigningRequest, ec.EllipticCurvePublicKey]:
-    """A request that is signed by its own key, an EC P-256 key."""
-    data = read(path, "Ask the site for its site.csr (`coreg-agent enroll` makes it).")
+def check_request(data: bytes, where: str) -> tuple[x509.CertificateSigningRequest, ec.EllipticCurvePublicKey]:
+    """A request (PEM) that is signed by its own key, an EC P-256 key."""
     if b"PRIVATE KEY" in data:
         raise Refused(
-            f"{path} holds a private key, which must never leave its site and can no longer be trusted. Delete this "
-            "copy; the site deletes its site.key, runs `coreg-agent enroll` and sends the new site.csr alone."
+            f"{where} holds a private key, which must never leave its site and can no longer be trusted. Delete this copy. "
+            "The site deletes its site.key and joins with a new invitation."
         )
     try:
         request = x509.load_pem_x509_csr(data)
         valid, key = request.is_signature_valid, request.public_key()
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise BadData(f"{path} is not a PEM certificate request ({error}). Ask the site for its site.csr.") from error
+        raise BadData(f"{where} is not a PEM certificate request ({error}).") from error
     if not valid:
-        raise Refused(f"{path} is not signed by its own key: damaged or forged. Ask the site for its site.csr again.")
+        raise Refused(f"{where} is not signed by its own key: damaged or forged.")
     if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
-        raise Refused(f"{path} is not for an EC P-256 key. Make it with `coreg-agent enroll`.")
+        raise Refused(f"{where} is not for an EC P-256 key. `coreg-agent join` makes the right one.")
     return request, key

@@ -1,32 +1,42 @@
-"""init, sign, revoke: the certificate authority."""
+"""init, invite, sign, revoke: the certificate authority and the sites' invitations."""
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.authority.pki import create_authority, reissue_server, server_names, sign_request
-from coordinator.cli.options import IdentityOption
+from coordinator.cli.options import federation_file
 from coreg_core.errors import UsageError
-from coreg_wire.identity.keys import words
+
+if TYPE_CHECKING:
+    from coreg_wire.identity.invitation import Invitation
+
+FolderArgument = Annotated[Path, typer.Argument(help="The federation's folder.")]
+VALIDITY = "valid 7 days, once"
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(help="Created if it does not exist.")],
+    folder: Annotated[Path, typer.Argument(help="Created if it does not exist.")],
     host: Annotated[
         list[str] | None,
         typer.Option(
             "--host",
-            help="A name or address that sites dial; repeatable. federation.toml then listens on all addresses of the "
-            "machine. Without it, on loopback only.",
+            help="A name or address that sites dial; repeatable, and the first is in the invitations. federation.toml then "
+            "listens on all addresses of the machine. Without it, on loopback only.",
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the federation, for federation.toml.")] = None,
-    site: Annotated[
-        list[str] | None, typer.Option("--site", help="Name of a site, for federation.toml; repeatable.")
-    ] = None,
+    site: Annotated[list[str] | None, typer.Option("--site", help="Name of a site; repeatable.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the federation.")] = None,
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65534, help="Where sites connect; they enrol at the next port.")
+    ] = 7600,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="The authority's key goes to FOLDER/offline, to be kept on another machine."),
+    ] = False,
     renew_server: Annotated[
         bool,
         typer.Option(
@@ -35,83 +45,102 @@ def init(
         ),
     ] = False,
 ) -> None:
-    """Create an authority and a sample federation.toml. The coordinator's own certificate is created too."""
-    if renew_server:
-        until = reissue_server(directory, host or None)
-        names = ", ".join(server_names(directory))
-        typer.echo(f"{directory / 'coordinator.pem'} is valid until {until:%Y-%m-%d}, for {names}")
-        return
-    from coordinator.config.sample import sample as text_of
-    from coreg_wire.files.disk import write_whole
+    """Create a federation: its authority, federation.toml, and an invitation for each site. An existing federation.toml stays."""
+    from coordinator.authority.pki import reissue_server, server_names
+    from coordinator.service.create import create
 
-    fingerprint = create_authority(directory, host or [])
-    sample = directory / "federation.toml"
-    if not sample.exists():
-        write_whole(sample, text_of(name, site or [], remote=bool(host)).encode(), mode=0o600)
-    typer.echo(f"authority: {directory / 'ca.pem'}\n  fingerprint {fingerprint}")
-    typer.echo(f"configuration: {sample}")
-    edit = "" if site else "edit its [federation] sites; "
-    typer.echo(
-        f"next: {edit}each site runs `coreg-agent enroll --name NAME` and sends its request; "
-        f"sign it with `coreg-coordinator sign --identity {directory} --name NAME REQUEST`"
-    )
+    if renew_server:
+        until = reissue_server(folder, host or None)
+        typer.echo(
+            f"{folder / 'coordinator.pem'} is valid until {until:%Y-%m-%d}, for {', '.join(server_names(folder))}"
+        )
+        return
+    file = folder / "federation.toml"
+    written, invitations = create(folder, host or [], site or [], name, port=port, offline=offline)
+    typer.echo(f"{file}: {'written' if written else 'exists, unchanged'}")
+    if offline:
+        typer.echo(
+            f"Move {folder / 'offline'} to another machine. `coreg-coordinator sign` needs it, this machine does not."
+        )
+    for each in invitations:
+        _show(each)
+    where = shlex.quote(str(folder))
+    if invitations:
+        typer.echo(f"next: send each site its line, and run `coreg-coordinator run {where}`")
+    else:
+        typer.echo(
+            f"next: write the names of your sites into {file}, and run `coreg-coordinator invite {where} SITE` for each"
+        )
+
+
+def invite(folder: FolderArgument, site: Annotated[str, typer.Argument(help="A site of federation.toml.")]) -> None:
+    """Print a new invitation for a site. It replaces the site's open one. No restart is needed."""
+    from coordinator.authority.invitations import invite as make
+    from coordinator.config.federation_toml import read_configuration
+
+    file = federation_file(folder)
+    configuration = read_configuration(file)
+    if site not in configuration.federation.sites:
+        raise UsageError(
+            f"{file} does not list {site!r}. Add it to [federation] sites first. A coordinator that serves reads the file again "
+            "at SIGHUP."
+        )
+    _show(make(configuration.service.identity, site, configuration.service.listen))
+
+
+def _show(invitation: "Invitation") -> None:
+    typer.echo(f"{invitation.site} ({VALIDITY}):\n  coreg-agent join {invitation}")
 
 
 def sign(
-    request: Annotated[Path, typer.Argument(help="The site's request, site.csr.")],
-    identity: IdentityOption = Path(),
-    name: Annotated[str | None, typer.Option("--name", help="Refuse a request under another name.")] = None,
+    folder: Annotated[Path, typer.Argument(help="The folder with ca.key.")],
+    request: Annotated[Path, typer.Argument(help="The site's request: requests/SITE.csr of the coordinator's folder.")],
     output: Annotated[Path | None, typer.Option("--output", help="The certificate to write [NAME.pem].")] = None,
     days: Annotated[int, typer.Option("--days", min=1, help="Days of validity.")] = 365,
 ) -> None:
-    """Sign a site's request and let it join. The certificate goes back to the site. No restart is needed."""
-    signed = sign_request(identity, request, output, days, name)
+    """Sign a site's request with an authority that is kept offline (`init --offline`). Others sign by themselves."""
+    from coordinator.authority.pki import sign_request
+
+    signed = sign_request(folder, request, output, days)
     if signed.replaced:
-        typer.echo(f"{signed.name}: its earlier key was replaced and cannot connect any more", err=True)
+        typer.echo(f"{signed.name}: its earlier key was replaced", err=True)
     typer.echo(f"{signed.name}: {signed.certificate_path}, valid until {signed.not_after:%Y-%m-%d}")
     typer.echo(
-        f"  key fingerprint {words(signed.key_fingerprint)} (compare it with the site's operator)\n  {signed.key_fingerprint}"
-    )
-    if _listed(identity, signed.name) == "":
-        typer.echo(
-            f"  {identity / 'federation.toml'} does not list {signed.name} in sites: it cannot join before you add it and reload"
-        )
-    typer.echo(
-        f"next: send {signed.certificate_path} to the site, which runs `coreg-agent enroll --install "
-        f"{signed.certificate_path.name}` (with its --identity, if that is not ./identity)"
+        f"next: copy it to the coordinator's folder as {signed.name}.pem; the site runs `coreg-agent join` again"
     )
 
 
-def revoke(
-    name: Annotated[str, typer.Argument(help="The site.")],
-    identity: IdentityOption = Path(),
-) -> None:
-    """Remove a site from the allow-list. A running coordinator ends its session within a second; `run` at its next connection."""
-    from coordinator.authority.authorised import revoke as take_off
+def revoke(folder: FolderArgument, site: Annotated[str, typer.Argument(help="The site.")]) -> None:
+    """Revoke a site's certificate and invitation. `serve` ends its session within a second; `run` at its next connection."""
+    from coordinator.authority.authorised import ALLOW_LIST
+    from coordinator.authority.invitations import withdraw
+    from coordinator.config.federation_toml import read_configuration
     from coordinator.service.daemon import BELL
     from coreg_wire.files.disk import ring
+    from coreg_wire.identity.names import check_site_name
 
-    if not take_off(identity, name):
-        raise UsageError(f"{name} is not listed in {identity}; nothing was changed.")
+    file = federation_file(folder)
+    # federation.toml is read only where the list is elsewhere: a fault in it must not prevent this.
+    identity = file.parent if (file.parent / ALLOW_LIST).exists() else read_configuration(file).service.identity
+    if not withdraw(identity, check_site_name(site)):
+        raise UsageError(f"{site} has no certificate and no invitation in {identity}; nothing was changed.")
     ring(identity / BELL)
-    typer.echo(f"{name}: revoked, it cannot connect. `coreg-coordinator sign` lists it again.")
-    listed = _listed(identity, name)
-    file = identity / "federation.toml"
+    typer.echo(f"{site}: revoked, it cannot connect. `coreg-coordinator invite {folder} {site}` lets it join again.")
+    listed = _listed(file, site)
     if listed == "":
-        todo = f"{file} does not list it. Remove {name} from studies"
+        todo = f"{file} does not list it. Remove {site} from studies"
     else:
         todo = (
-            f"{f'{file}, {listed}' if listed else 'federation.toml may list it'}. Remove {name} there and from studies"
+            f"{f'{file}, {listed}' if listed else 'federation.toml may list it'}. Remove {site} there and from studies"
         )
     typer.echo(
         f"next: {todo}, then send SIGHUP. Runs wait for it otherwise. On the shared individuals of earlier runs the other sites "
-        "refuse to go on without it, unless membership changes were allowed (docs/how-to/add-lose-or-replace-a-site.md)."
+        "refuse to go on without it, unless membership changes were allowed (docs/how-to/operate-a-coordinator.md)."
     )
 
 
-def _listed(identity: Path, name: str) -> str | None:
-    """Where federation.toml beside the authority lists a site; "" if it does not, None without that file."""
-    federation = identity / "federation.toml"
+def _listed(federation: Path, name: str) -> str | None:
+    """Where federation.toml lists a site; "" if it does not, None without that file."""
     if not federation.exists():
         return None
     lines = federation.read_text(encoding="utf-8").splitlines()
@@ -119,4 +148,4 @@ def _listed(identity: Path, name: str) -> str | None:
     return next((f"line {i}, still lists it: {lines[i - 1].strip()}" for i in found), "")
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (init, sign, revoke)
+COMMANDS: tuple[Callable[..., None], ...] = (init, invite, sign, revoke)

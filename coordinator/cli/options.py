@@ -19,9 +19,19 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line
 StoreOption = Annotated[
     Path, typer.Option("--store", envvar="COREG_STORE", readable=False, help="The run store, as in federation.toml.")
 ]
-FederationArgument = Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION", readable=False)]
-IdentityOption = Annotated[
-    Path, typer.Option("--identity", envvar="COREG_IDENTITY", readable=False, help="The authority's directory.")
+
+
+def federation_file(path: Path) -> Path:
+    """federation.toml of a folder; a file as it is."""
+    is_file = path.is_file() or (path.suffix == ".toml" and not path.is_dir())
+    return path if is_file else path / "federation.toml"
+
+
+FederationArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="federation.toml, or its folder.", envvar="COREG_FEDERATION", readable=False, callback=federation_file
+    ),
 ]
 # Of the commands that serve: instead of what federation.toml has.
 ListenOption = Annotated[

@@ -33,7 +33,7 @@ TokenOption = Annotated[Path | None, typer.Option("--web-token-file", help="A fi
 
 
 def serve(
-    federation: FederationArgument,
+    federation: FederationArgument = Path(),
     listen: ListenOption = None,
     store: OtherStoreOption = None,
     identity: OtherIdentityOption = None,
@@ -73,7 +73,7 @@ def serve(
 
 
 def run(
-    federation: FederationArgument,
+    federation: FederationArgument = Path(),
     study: StudyOption = None,
     listen: ListenOption = None,
     store: OtherStoreOption = None,
@@ -117,7 +117,7 @@ def web(
     store: StoreOption = Path("runs.sqlite"),
     listen: Annotated[
         str, typer.Option("--listen", help="HOST:PORT; beyond loopback it needs a token.")
-    ] = "127.0.0.1:7601",
+    ] = "127.0.0.1:7610",
     web_token_file: TokenOption = None,
 ) -> None:
     """Show a run store in a browser, read-only: sites, studies, runs and notices on one page. Needs the extra `web`."""

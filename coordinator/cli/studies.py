@@ -16,6 +16,7 @@ from coordinator.cli.options import (
     StoreOption,
     StudyOption,
     existing,
+    federation_file,
     planned,
     still_waiting,
     waits_now,
@@ -28,7 +29,7 @@ from coreg_wire.terminal import output
 POLL_SECONDS, RESTART_SECONDS = 0.5, 30.0
 
 
-def plan(federation: FederationArgument, study: StudyOption = None, store: OtherStoreOption = None) -> None:
+def plan(federation: FederationArgument = Path(), study: StudyOption = None, store: OtherStoreOption = None) -> None:
     """Print the plan as JSON. `coreg-agent check --plan` reads it at each site."""
     from coordinator.config.federation_toml import with_service
 
@@ -39,8 +40,13 @@ def submit(
     study: Annotated[Path, typer.Argument(help="study.toml.")],
     federation: Annotated[
         Path,
-        typer.Option("--federation", envvar="COREG_FEDERATION", help="The federation of the study [federation.toml]."),
-    ] = Path("federation.toml"),
+        typer.Option(
+            "--federation",
+            envvar="COREG_FEDERATION",
+            help="federation.toml of the study, or its folder.",
+            callback=federation_file,
+        ),
+    ] = Path(),
     store: OtherStoreOption = None,
     wait: Annotated[
         bool,
@@ -56,7 +62,7 @@ def submit(
     from coreg_wire.clock import timestamp
 
     if not federation.exists():
-        raise UsageError(f"{federation}: no such file. Name the federation: --federation FOLDER/federation.toml.")
+        raise UsageError(f"{federation}: no such file. Name the federation: --federation FOLDER.")
     configuration = with_service(federation, None, store, None)
     path = configuration.service.store
     if not path.parent.is_dir():

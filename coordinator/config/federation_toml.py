@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -75,7 +76,7 @@ def _with_zero(section: Any) -> Any:
 
 def _objective_said(section: dict[str, Any]) -> str | None:
     """The section's objective. A section without one is of the agreement, unless it has keys of another objective."""
-    others = {key for each in (AdditiveSection, ScoringSection, AlignmentSection) for key in each.model_fields}
+    others = {key for each in (AdditiveSection, ScoringSection) for key in each.model_fields}
     strange = section.keys() & (others - AgreementSection.model_fields.keys())
     return section.get("objective", None if strange else "agreement")
 
@@ -103,19 +104,19 @@ else:
     )
     AdditiveSection = _section(Additive, objective=(Literal["additive"], "additive"))
     ScoringSection = _section(Scoring, objective=(Literal["scoring"], "scoring"), of_run=(str, ""))
-    AlignmentSection = _section(Alignment, objective=(Literal["alignment"], "alignment"))
+    # `align`: false where the sites' ids are equal by agreement.
+    AlignmentSection = _section(Alignment, align=(StrictBool, True))
     # The objective determines the keys of the section. Without one they are those of the agreement; see `check_model`.
     ModelSection = Annotated[
         Annotated[AgreementSection, Tag("agreement")]
         | Annotated[AdditiveSection, Tag("additive")]
-        | Annotated[ScoringSection, Tag("scoring")]
-        | Annotated[AlignmentSection, Tag("alignment")],
+        | Annotated[ScoringSection, Tag("scoring")],
         Discriminator(
             lambda said: _objective_said(said) if isinstance(said, dict) else said.objective,
             custom_error_type="objective",
             custom_error_message=(
                 "its key objective is missing, misspelt or has another value. It should be 'additive' (recommended), "
-                "'agreement', 'scoring' or 'alignment'"
+                "'agreement' or 'scoring'"
             ),
         ),
     ]
@@ -131,21 +132,28 @@ def check_listen(listen: str) -> str:
     return listen
 
 
-class FederationSection(Section):
-    """The sites by the names in their certificates, the minimum number of sites, and the policy for dropouts."""
+def _readable(text: str) -> str:
+    # The codec replaces unprintable characters by spaces, so each site would compute another digest of the plan.
+    if not (text.strip() and text.isprintable() and len(text) <= 200):
+        raise ValueError("1 to 200 printable characters, without tabs and line breaks")
+    return text
 
-    name: str
+
+ColumnName = Literal[""] | Annotated[str, AfterValidator(_readable)]
+
+
+class FederationSection(Section):
+    """The sites by the names in their certificates, the minimum number of sites, and the policy for dropouts.
+
+    ``target`` and ``id``: columns that a site uses where it names no others.
+    """
+
+    name: Annotated[str, AfterValidator(_readable)]
+    target: ColumnName = ""
+    id: ColumnName = ""
     sites: tuple[str, ...] = Field(min_length=1, max_length=10_000)
     min_sites: int | None = Field(default=None, ge=1)
     on_dropout: DropoutPolicy = Membership.on_dropout
-
-    @field_validator("name")
-    @classmethod
-    def _readable(cls, name: str) -> str:
-        # The codec replaces unprintable characters by spaces, so each site would compute another digest of the plan.
-        if not (name.strip() and name.isprintable() and len(name) <= 200):
-            raise ValueError("a name is 1 to 200 printable characters, without tabs and line breaks")
-        return name
 
     @field_validator("sites")
     @classmethod
@@ -198,6 +206,7 @@ class Computed(Section):
     model: ModelSection = AgreementSection()
     schedule: ScheduleSection = ScheduleSection()
     privacy: PrivacySection = PrivacySection()
+    alignment: AlignmentSection = AlignmentSection()
 
     @model_validator(mode="after")
     def _one_objective(self) -> Self:
@@ -223,6 +232,12 @@ class Computed(Section):
         made: Callable[..., Objective] = OBJECTIVES[terms.pop("objective")]
         return made(**terms)
 
+    @property
+    def align(self) -> Alignment | None:
+        """The section [alignment] as a term of the plan."""
+        terms = self.alignment.model_dump()
+        return Alignment(**terms) if terms.pop("align") else None
+
 
 class Configuration(Computed):
     """The whole file."""
@@ -246,6 +261,9 @@ class Configuration(Computed):
             objective=self.objective,
             iteration=Iteration(**self.schedule.model_dump()),
             privacy=Privacy(**self.privacy.model_dump()),
+            align=self.align,
+            target=self.federation.target,
+            id=self.federation.id,
         )
 
     def run_timeouts(self) -> Timeouts:
@@ -290,9 +308,9 @@ def with_service(path: Path, listen: str | None, store: Path | None, identity: P
 
 def faults_of(path: Path, error: ValidationError, file: type[BaseModel] = Configuration) -> UsageError:
     """Every fault of a federation or study file with its key, as one error."""
-    models = [("model", kind) for kind in (ScoringSection, AlignmentSection, AgreementSection, AdditiveSection)]
+    models = [("model", kind) for kind in (ScoringSection, AgreementSection, AdditiveSection)]
     sections = {name: field.annotation for name, field in file.model_fields.items()}
-    sections |= {"schedule": ScheduleSection, "privacy": PrivacySection}
+    sections |= {"schedule": ScheduleSection, "privacy": PrivacySection, "alignment": AlignmentSection}
     known = [
         f"{name}.{key}" for name, each in (*models, *sections.items()) for key in getattr(each, "model_fields", ())
     ]

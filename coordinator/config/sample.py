@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 SITES = ("site-a", "site-b", "site-c")
 SAMPLE = """\
-# A federation. Start one run with `coreg-coordinator run federation.toml`. docs/reference/federation-toml.md lists every key.
+# A federation. Start one run with `coreg-coordinator run`. docs/reference/federation-toml.md lists every key.
 
 [federation]
 name = "my federation"
-# The names in the sites' certificates. A run starts when all of them are connected.
+# The sites' names. Each joins by its invitation. A run starts when all of them are connected.
 sites = ["site-a", "site-b", "site-c"]
 # Fewest sites of a run (default: all). On dropout of a site: "wait" or "continue" without it.
 # min_sites = 3
@@ -46,7 +46,7 @@ objective = "additive"
 # max_rounds = 1000
 
 [privacy]
-# "secure": this coordinator receives encrypted sums (three sites or more; each pins the keys of the others).
+# "secure": this coordinator receives encrypted sums (three sites or more).
 # "plaintext": it receives each answer, and labels of known rows follow from them. Every policy has to allow that.
 aggregation = "secure"
 # Decide before the first run. false: on the same shared instances no site can be added, lost or replaced later. true: it can,
@@ -54,7 +54,7 @@ aggregation = "secure"
 membership_changes = false
 
 [service]
-# Where sites connect: "127.0.0.1:7600" is this machine only, "0.0.0.0:7600" all of its addresses.
+# Where sites connect: "127.0.0.1:7600" is this machine only, "0.0.0.0:7600" all of its addresses. Sites enrol at the next port.
 listen = "127.0.0.1:7600"
 # The directory with ca.pem, coordinator.key, coordinator.pem and authorised-sites.
 identity = "."
@@ -71,8 +71,9 @@ stall = 600
 """
 
 
-def sample(name: str | None, sites: Sequence[str], *, remote: bool = False) -> str:
-    """The file with the given name and sites in place of the sample's; ``remote``: sites connect from other machines."""
+def sample(name: str | None, sites: Sequence[str], port: int, *, remote: bool = False) -> str:
+    """The file with the given name, sites and port in place of the sample's; ``remote``: sites connect from other machines."""
     text = SAMPLE if name is None else SAMPLE.replace('"my federation"', json.dumps(name))
-    text = text.replace('listen = "127.0.0.1:', 'listen = "0.0.0.0:') if remote else text
+    host = "0.0.0.0" if remote else "127.0.0.1"  # noqa: S104 - sites are elsewhere
+    text = text.replace('listen = "127.0.0.1:7600"', f'listen = "{host}:{port}"')
     return text.replace('["site-a", "site-b", "site-c"]', json.dumps(list(sites))) if sites else text

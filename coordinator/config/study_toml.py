@@ -8,9 +8,15 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from coordinator.config.federation_toml import Computed, Configuration, FederationSection, Section, faults_of
+from coordinator.config.federation_toml import (
+    ColumnName,
+    Computed,
+    Configuration,
+    FederationSection,
+    Section,
+    faults_of,
+)
 from coreg_core.errors import UsageError
-from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import DropoutPolicy, Iteration, Privacy
 from coreg_core.protocol.plan import Plan, plan_fault
@@ -32,6 +38,8 @@ class StudySection(Section):
 
     name: str
     data: str = ""
+    target: ColumnName = ""
+    id: ColumnName = ""
     sites: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=10_000)
     min_sites: int | None = Field(default=None, ge=1)
     on_dropout: DropoutPolicy | None = None
@@ -67,7 +75,7 @@ class Study(Computed):
                 f"({', '.join(federation.sites)}). Add them to federation.toml, or leave them out."
             )
         least = study.min_sites or min(federation.min_sites or len(sites), len(sites))
-        dropout = study.on_dropout or federation.on_dropout
+        dropout, data = study.on_dropout or federation.on_dropout, study.data
         if isinstance(objective, Scoring):
             if trained is None:
                 raise UsageError(f"study {study.name}: scoring needs the run store, for the models of an earlier run.")
@@ -75,8 +83,12 @@ class Study(Computed):
             objective = replace(objective, of_run=found.run, trained=found.objective)
             sites, dropout = found.sites, "wait"
             least = study.min_sites or min(3, len(sites))  # with two, each could compute the other's part
-        if isinstance(objective, Alignment):
-            least, dropout = len(sites), "wait"
+            if self.align is not None and len(objective.batches) > 1:
+                raise UsageError(
+                    f"study {study.name}: the ids of one table are aligned, and batches names {len(objective.batches)}. Submit "
+                    "them one by one; or write align = false in [alignment], where the tables list the same ids by agreement."
+                )
+            data = data or next(iter(objective.batches), "")
         membership = FederationSection(
             name=federation.name,
             sites=sites,
@@ -91,7 +103,10 @@ class Study(Computed):
             iteration=Iteration(**self.schedule.model_dump()),
             privacy=Privacy(**self.privacy.model_dump()),
             study=study.name,
-            data=study.data,
+            data=data,
+            align=self.align,
+            target=study.target or federation.target,
+            id=study.id or federation.id,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar, get_args
 from coordinator.machine import ending, membership, notices, steps
 from coordinator.machine.events import (
     Action,
+    Aligned,
     Breached,
     Cancelled,
     DeadlinePassed,
@@ -22,7 +23,18 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.records import Begun, Phase, Timeouts, Transition
 from coordinator.machine.run import Run, RunUpdate
-from coreg_core.protocol.messages import Answer, Approval, Fault, Fetched, FromSite, Hello, Leaving, Offer, PlanRefused
+from coreg_core.protocol.messages import (
+    Answer,
+    Approval,
+    Fault,
+    Fetched,
+    FromSite,
+    Hello,
+    Leaving,
+    Offer,
+    PlanRefused,
+    Unaligned,
+)
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
@@ -49,11 +61,15 @@ def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
 def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
     if membership.wait_for_operators(update):
         return
-    ready = membership.agreeing(update)
+    aligns = membership.must_align(update.run)
+    ready = sorted(update.run.ready | update.run.unaligned) if aligns else membership.agreeing(update)
     run, missing = update.run, update.run.awaited
     late = f"approve the plan within {run.timeouts.approval:g} s" if run.operators else "accept the plan in time"
     if membership.go_on_without(update, missing, len(ready), late):
-        membership.begin(update, ready)
+        if aligns:
+            membership.align(update)
+        else:
+            membership.begin(update, ready)
     else:
         why = "".join(f"; {reason}" for reason in dict.fromkeys(run.dismissed.values()))
         ending.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}{why}")
@@ -92,6 +108,7 @@ TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
         _message(Leaving, *(4 * (ending.departed,)), ending.left, nothing),
         _message(Offer, nothing, *(3 * (membership.offered,)), nothing, nothing),
         _message(PlanRefused, nothing, *(3 * (membership.refused,)), nothing, nothing),
+        _message(Unaligned, nothing, *(3 * (membership.unaligned,)), nothing, nothing),
         _message(Approval, nothing, membership.approval, *(4 * (nothing,))),
         _message(Answer, nothing, nothing, *(2 * (steps.answered,)), nothing, nothing),
         _message(Fault, nothing, nothing, *(2 * (steps.faulted,)), nothing, nothing),
@@ -100,6 +117,7 @@ TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
         _event(
             DeadlinePassed, _not_joined, _not_planned, steps.out_of_time, steps.not_back, ending.out_of_time, nothing
         ),
+        _event(Aligned, nothing, membership.aligned, *(4 * (nothing,))),
         _event(Interrupted, *(4 * (_interrupted,)), ending.interrupted, nothing),
         _event(Cancelled, *(4 * (_cancelled,)), nothing, nothing),
     ]

@@ -18,6 +18,7 @@ from coordinator.machine.records import Ended, Transition
 from coordinator.machine.run import RunUpdate
 from coreg_core.protocol.messages import Fetched, Finished, Leaving
 from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import aligns_for
 
 # Late sites do not end a run that has begun. Such an end is not recorded, and the run begins again.
 RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
@@ -26,7 +27,8 @@ RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
 def end(update: RunUpdate, outcome: Outcome, reason: str, *, final: bool = False) -> None:
     """Record the outcome, unless the run can begin again, and send it to connected sites."""
     run = update.run
-    if final := final or outcome not in RESUMABLE or not run.participants:
+    begins_again = (run.participants or run.aligned) and not aligns_for(run.name)  # the run above aligns its ids anew
+    if final := final or outcome not in RESUMABLE or not begins_again:
         update.record(Ended(outcome, reason))
     update.take(Transition.ENDED)
     update.notify(notices.run_ended(run.name, outcome, reason))

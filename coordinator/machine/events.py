@@ -78,6 +78,15 @@ class HeadCountersigned:
 
 
 @dataclass(frozen=True)
+class Aligned:
+    """The run that aligned the ids for this one is over."""
+
+    run: str
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True)
 class Interrupted:
     """The operator stops the process: every run stays unfinished."""
 
@@ -133,7 +142,9 @@ class Reconfigured:
 
 
 # Events of one run. The rows of its dispatch table are these classes and the classes of the messages in `Received`.
-RunEvent: TypeAlias = SiteJoined | SiteLost | Breached | DeadlinePassed | Interrupted | Cancelled | HeadCountersigned
+RunEvent: TypeAlias = (
+    SiteJoined | SiteLost | Breached | DeadlinePassed | Interrupted | Cancelled | HeadCountersigned | Aligned
+)
 OfService: TypeAlias = AccessRefused | Draining | QueueChanged | QueueRead | Submitted | Revoked | Reconfigured
 Event: TypeAlias = RunEvent | Received[Any] | OfService
 

@@ -12,6 +12,7 @@ from coordinator.machine import dispatch, notices, scheduler
 from coordinator.machine.events import (
     AccessRefused,
     Action,
+    Aligned,
     Breached,
     Cancelled,
     DeadlinePassed,
@@ -38,7 +39,7 @@ from coordinator.machine.run import Run
 from coordinator.machine.scheduler import REST_SECONDS, Scheduler
 from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, Hello, Leaving
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.plan import Plan, aligns_for
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,12 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
             return _cancelled(federation, cancelled)
         case Submitted(plan, begun):
             federation = _scheduled(federation, lambda scheduled: scheduler.started(scheduled, plan.run))
-            if federation.stopping:
+            if federation.stopping or plan.run in federation.runs:
                 return federation, []  # it is in the store: the next process begins it again
             return _put_in(federation, plan, begun)
         case Cancelled(run, reason):
             return _cancelled(federation, {run: reason})
-        case HeadCountersigned(run):
+        case HeadCountersigned(run) | Aligned(run):
             return _tell(federation, [run] if run in federation.runs else [], event)
         case Revoked(site, reason):
             return _expel(federation, site, reason)
@@ -149,13 +150,20 @@ def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
     plan, actions = federation.scheduler, list[Action]()
     assert plan is not None
     over = [run for run in federation.runs.values() if run.phase is Phase.DONE]
+    aligned = [run for run in over if aligns_for(run.name)]  # not parked: the run that needs it begins again
     for run in over:
         outcome = Outcome.INTERRUPTED if run.ending is None else run.ending[0]
+        if run in aligned:
+            continue
         plan = scheduler.finished(plan, run.plan, outcome, on_record=run.final)
         if run.name in plan.parked:
             actions.append(SetDeadline(run.name, 0, min(REST_SECONDS, federation.timeouts.round)))
     if over:
         federation = replace(federation, runs={n: r for n, r in federation.runs.items() if r.phase is not Phase.DONE})
+    for run in aligned:
+        above, end = aligns_for(run.name), run.ending or (Outcome.INTERRUPTED, "")
+        federation, more = _tell(federation, [above] if above in federation.runs else [], Aligned(above, *end))
+        actions += more
     computing = [run.plan for run in federation.computing]
     plan, starts = scheduler.start(plan, computing, federation.sessions)
     return replace(federation, scheduler=plan), [*actions, *starts]
@@ -163,6 +171,7 @@ def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
 
 def _cancelled(federation: Federation, reasons: Mapping[str, str]) -> tuple[Federation, list[Action]]:
     actions = list[Action]()
+    reasons = {run: reasons[above] for run in federation.runs if (above := aligns_for(run)) in reasons} | {**reasons}
     if federation.scheduler is not None:
         plan, closed = scheduler.cancel(federation.scheduler, reasons)
         federation, actions = replace(federation, scheduler=plan), [*closed]

@@ -7,15 +7,16 @@ Before the first attempt the offers are compared when all of them are here: the 
 """
 
 from collections.abc import Iterable, Mapping
-from math import isinf
+from math import inf, isinf
 from typing import TypeAlias
 
 from coordinator.machine import ending, notices
-from coordinator.machine.events import Breached, Expect, Received, SiteJoined
+from coordinator.machine.events import Aligned, BeginRun, Breached, Expect, Received, SiteJoined
 from coordinator.machine.records import AttemptBegan, InvalidTransition, Phase, Sites, Transition
-from coordinator.machine.run import RunUpdate
-from coreg_core.protocol.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step
+from coordinator.machine.run import Run, RunUpdate
+from coreg_core.protocol.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step, Unaligned
 from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import alignment_of
 
 _BEGAN_AGAIN = "the coordinator restarted, or sites were missing"
 
@@ -73,7 +74,9 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
         ending.end(update, Outcome.STALLED, reason, final=True)
         return
     update.take(Transition.PROPOSED)
-    update.change(attempt=attempt, invited=run.here, ready=frozenset(), offers={}, steps={}, answers={}, approvals={})
+    nobody = frozenset[str]()
+    update.change(attempt=attempt, invited=run.here, ready=nobody, unaligned=nobody)
+    update.change(offers={}, steps={}, answers={}, approvals={})
     update.notify(notices.plan_sent(run.name, here, run.timeouts.plan))
     update.deadline(run.timeouts.plan)
     for site in here:
@@ -94,7 +97,8 @@ def approval(update: RunUpdate, event: Received[Approval]) -> None:
     update.change(approvals={**run.approvals, site: message.given})
     if message.given:
         update.notify(notices.approved(run.name, site))
-        update.deadline(run.timeouts.plan)
+        if not run.aligning:
+            update.deadline(run.timeouts.plan)
     elif not wait_for_operators(update):
         _notify_operators(update)
 
@@ -180,10 +184,7 @@ def _difference(kinds: Mapping[_Kind, list[str]]) -> str:
     at = {kind: ", ".join(sites) for kind, sites in kinds.items()}
     if len({number for number, _ in kinds}) > 1:
         what = "; ".join(f"{kind[0]} at {names}" for kind, names in at.items())
-        todo = (
-            "If an alignment found the ids, each site names its list (--shared FILE, or `shared` in agent.toml). Otherwise "
-            "compare the id columns."
-        )
+        todo = "Remove align = false from [alignment], so that each run aligns the ids; or compare the id columns."
         what = f"the sites list different numbers of shared instances: {what}. All sites must list the same. {todo}"
     else:
         digest = "; ".join(f"{kind[1][:12]} at {names}" for kind, names in at.items())
@@ -214,6 +215,48 @@ def _ask_again(update: RunUpdate) -> None:
     update.deadline(update.run.timeouts.plan)  # they factor their data again
 
 
+def unaligned(update: RunUpdate, event: Received[Unaligned]) -> None:
+    """A site knows no alignment of its ids with the others."""
+    run, site = update.run, event.site
+    if run.plan.align is None:
+        exclude(update, site, Outcome.SITE_FAULT, f"{site} asks for an alignment of ids, which the plan does not have.")
+        return
+    if run.participants or run.aligned:
+        told = f"{site}: its ids are not those that were aligned for this run. Restore its table, and reload its agent."
+        dismiss(update, site, Outcome.REFUSED, told)
+        return
+    update.change(unaligned=run.unaligned | {site})
+    begin_if_complete(update)
+
+
+def must_align(run: Run) -> bool:
+    """Whether the ids have to be aligned before the first attempt, by what the sites said so far."""
+    if run.plan.align is None or run.participants or run.aligned:
+        return False
+    return bool(run.unaligned) or len(_kinds({site: run.offers[site] for site in run.ready})) > 1
+
+
+def align(update: RunUpdate) -> None:
+    """Start the run that aligns the ids of the sites that can take part."""
+    run = update.run
+    sites = tuple(sorted(run.ready | run.unaligned))
+    update.change(aligning=True)
+    update.deadline(inf)
+    update.notify(notices.aligning(run.name, sites))
+    update.actions.append(BeginRun(alignment_of(run.plan, sites, run.attempt)))
+
+
+def aligned(update: RunUpdate, event: Aligned) -> None:
+    """The ids are aligned, or cannot be."""
+    if not update.run.aligning:
+        return
+    update.change(aligning=False, aligned=True)
+    if event.outcome.good:
+        propose(update, "the ids were aligned", update.run.attempt)
+    else:
+        ending.end(update, event.outcome, f"the ids could not be aligned: {event.reason or event.outcome.value}")
+
+
 def refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
     """A site's policy or data do not allow the plan."""
     if event.message.for_now:
@@ -225,8 +268,12 @@ def refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
 def begin_if_complete(update: RunUpdate) -> None:
     """Begin the attempt if no site is awaited and enough sites have offered."""
     run = update.run
-    if not run.awaited and len(run.ready) >= run.plan.membership.min_sites:
-        if len(kept := agreeing(update)) == len(run.ready):
+    if run.aligning:
+        return
+    if not run.awaited and len(run.ready | run.unaligned) >= run.plan.membership.min_sites:
+        if must_align(run):
+            align(update)
+        elif len(kept := agreeing(update)) == len(run.ready):
             begin(update, kept)
     else:
         wait_for_operators(update)

@@ -42,6 +42,11 @@ def plan_accepted(run: str, site: str) -> Notice:
     return Notice("plan_accepted", f"{site} is ready: its policy allows the plan", "info", run, site)
 
 
+def aligning(run: str, sites: tuple[str, ...]) -> Notice:
+    text = f"the sites find the ids that all of them have: {', '.join(sites)}"
+    return Notice("aligning", text, "info", run, fields={"sites": sites})
+
+
 def approval_awaited(run: str, sites: tuple[str, ...], ready: int, of: int, seconds: float) -> Notice:
     text = f"{ready} of {of} approved, waiting for approval by {', '.join(sites)}"
     return _limited("approval_awaited", text, run, seconds, "warning", sites=sites, approved=ready, of=of)
@@ -132,6 +137,28 @@ def access_denied(name: str, reason: str) -> Notice:
 
 def certificate_expires(reason: str) -> Notice:
     return Notice("certificate_expires", reason, "warning")
+
+
+def enrolled(site: str) -> Notice:
+    return Notice("enrolled", f"{site} has enrolled", site=site)
+
+
+def enrolment_waits(site: str, request: str) -> Notice:
+    text = (
+        f"{site} asks for a certificate. Sign {request} with the offline authority (`coreg-coordinator sign`), and copy "
+        f"{site}.pem into this folder"
+    )
+    return Notice("enrolment_waits", text, "warning", site=site, fields={"request": request})
+
+
+def enrolment_refused(name: str, reason: str) -> Notice:
+    """The coordinator refused a request for a certificate. Its ``name`` proves no site."""
+    return Notice("enrolment_refused", f"rejected: {reason}", "warning", fields={"name": name, "reason": reason})
+
+
+def enrolment_closed(address: str, reason: str) -> Notice:
+    text = f"no site can enrol: {address} cannot be listened on ({reason}). Choose another port for [service] listen"
+    return Notice("enrolment_closed", text, "warning", fields={"address": address, "reason": reason})
 
 
 def reloaded(sites: tuple[str, ...], limit: int) -> Notice:

@@ -31,6 +31,9 @@ class Run:
     here: frozenset[str] = frozenset()  # connected sites that the run has not dismissed
     invited: frozenset[str] = frozenset()  # sites that received the plan before the first attempt
     ready: frozenset[str] = frozenset()  # sites that offered to take part in this session
+    unaligned: frozenset[str] = frozenset()  # sites that can take part once the ids are aligned
+    aligning: bool = False  # another run aligns the ids for this one
+    aligned: bool = False  # ... and has done so
     offers: Mapping[str, Offer] = field(default_factory=dict)  # to this attempt
     steps: Mapping[str, Step] = field(default_factory=dict)  # the open step, by site
     answers: Mapping[str, Answer] = field(default_factory=dict)
@@ -65,11 +68,13 @@ class Run:
         match self.phase:
             case Phase.ENROLLING:
                 return tuple(s for s in self.members if s not in self.here)
+            case Phase.PLANNING if self.aligning:
+                return ()
             case Phase.PLANNING:
                 # Before the first attempt only invited sites, but all sites if these are too few.
                 came = [s for s in self.members if self.participants or s in self.invited]
                 counted = came if len(came) >= self.plan.membership.min_sites else self.members
-                return tuple(s for s in counted if s not in self.ready)
+                return tuple(s for s in counted if s not in self.ready | self.unaligned)
             case Phase.ASKING | Phase.STALLED:
                 return tuple(s for s in self.participants if s not in self.answers)
             case Phase.ENDING:
@@ -99,6 +104,8 @@ class Run:
             else:
                 task = _APPROVE if self.approvals.get(site) is False else work
             tasks.setdefault(task, []).append(site)
+        if self.aligning:
+            return "waiting for the alignment of ids"
         parts = [
             f"approval by {', '.join(sites)}" if task == _APPROVE else f"{', '.join(sites)} to {task}"
             for task, sites in tasks.items()
@@ -150,4 +157,6 @@ class RunUpdate:
     def gone(self, site: str) -> None:
         """The site's session ended, or the site was dismissed."""
         run, left = self.run, {site}
-        self.change(here=run.here - left, ready=run.ready - left, aside=run.aside - left)
+        self.change(
+            here=run.here - left, ready=run.ready - left, unaligned=run.unaligned - left, aside=run.aside - left
+        )

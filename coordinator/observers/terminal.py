@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from coordinator.machine.events import Finish
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.protocol.outcomes import Notice, told
-from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.plan import Plan, aligns_for
 from coreg_wire.terminal.logs import Log, log_notice
 from coreg_wire.terminal.output import human_bytes, print_json
 
@@ -72,7 +72,7 @@ class JsonLines:
         self._phases = Phases()
 
     def notice(self, notice: Notice) -> None:
-        if notice.name == "round":
+        if notice.name == "round" and not aligns_for(notice.run):
             self._phases.add(notice.fields)
         print_json(notice.to_dict())
 
@@ -105,7 +105,7 @@ class Plain:
     """Plain lines on standard output."""
 
     def __init__(self) -> None:
-        self._headed = False
+        self._headed, self._figures = False, list[Any]()
         self._headings: list[str] = []
         self._phases = Phases()
 
@@ -114,8 +114,11 @@ class Plain:
         sys.stdout.flush()
 
     def notice(self, notice: Notice) -> None:
-        """Print a table row for a finished step, and the sentence of any other notice."""
-        if notice.name == "round":
+        """Print a table row for a finished step, and the sentence of any other notice. Of an alignment only its end."""
+        if aligns_for(notice.run):
+            if notice.name == "run_ended":
+                self._print(notice.text)
+        elif notice.name == "round":
             step = notice.fields
             # Rounds without a phase follow the preliminary ones of an agreement.
             phase = step["phase"] or ("training" if self._headings == ["preliminary"] else "")
@@ -128,6 +131,10 @@ class Plain:
             self._print(notice.text)
 
     def _row(self, values: Mapping[str, Any]) -> None:
+        figures = [values[name] for name in ("round", "residual", "gap")]
+        repeated, self._figures = figures == self._figures and values["gap"] is not None, figures
+        if repeated:  # sites answer one after another: one row for each sweep
+            return
         if not self._headed:
             self._headed = True
             self._print(PLAIN.format(*HEADINGS))

@@ -8,8 +8,9 @@ from coordinator.authority.pki import ServerFiles, expiry_warnings, load_server,
 from coordinator.config.federation_toml import TimeoutSection
 from coordinator.machine.records import HeadSigned
 from coordinator.transports.grpc_mtls import GrpcServer
-from coreg_core.errors import CoregError
+from coreg_core.errors import CoregError, StorageError
 from coreg_core.protocol.messages import Countersigned, Fetched
+from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.identity.credentials import RenewableServer
 from coreg_wire.identity.names import load_certificates
@@ -69,6 +70,16 @@ class AccessControl:
     def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
         """See `Notary.countersign`."""
         return self._notary.countersign(site, certificate_pem, fetched)
+
+    def keys(self, plan: Plan) -> tuple[str, ...]:
+        """The fingerprint of each site's key, in site order; "" of a site that has not enrolled."""
+        if self._insecure:
+            return ()
+        try:
+            listed = Authorised(self._identity).sites()
+        except StorageError:  # the reading of the list at a join reports it; without keys a site answers nothing
+            return ()
+        return tuple(listed.get(site, "") for site in plan.sites)
 
     def reload(self) -> None:
         """Read the certificates again, for new connections."""

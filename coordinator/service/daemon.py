@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ from coordinator.machine.records import HeadSigned
 from coordinator.machine.scheduler import Scheduler
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
+from coordinator.service.enrolment import Enrolment
 from coordinator.store.overview import HEARTBEAT_SECONDS
 from coordinator.store.runs import History, Queue, RunStore
 from coordinator.store.status import Status
 from coreg_core.errors import CoregError, StorageError
 from coreg_core.protocol.messages import Fetched, Hello, Renewed, ToSite
-from coreg_core.protocol.outcomes import Notice
-from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.outcomes import Notice, Outcome
+from coreg_core.protocol.plan import Plan, aligns_for
 from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import WakeUp
 from coreg_wire.terminal.signals import on_signals
@@ -115,7 +117,7 @@ class Daemon:
 
     async def drive(self, only: Plan | None) -> Finish | None:
         service = self._configuration.service
-        unfinished = await asyncio.to_thread(self._store.unfinished)
+        unfinished = await asyncio.to_thread(self._unfinished)
         if only is not None:
             unfinished = [plan for plan in unfinished if plan.run == only.run]
         waiting = (await asyncio.to_thread(self._store.read)).waiting
@@ -143,7 +145,11 @@ class Daemon:
             self.metrics.certificates(self._access.ends())
             if self._options.port_file is not None:
                 self._options.port_file.write_text(f"{port}\n", encoding="ascii")
-            tasks.extend(asyncio.create_task(self._guarded(work)) for work in (self._heartbeat, self._flush_changes))
+            work = [self._heartbeat, self._flush_changes]
+            if not self._options.insecure:
+                enrolment = Enrolment(service.identity, self.notice, self._rung)
+                work.append(partial(enrolment.serve, host, port + 1))
+            tasks.extend(asyncio.create_task(self._guarded(each)) for each in work)
 
         try:
             await wake_up.listen()
@@ -154,6 +160,7 @@ class Daemon:
                 self.notice,
                 queue=self._store,
                 countersign=self._countersign,
+                keys=self._access.keys,
                 report=None if only is None else only.run,
                 on_start=on_listening,
                 on_change=self._changed,
@@ -171,6 +178,14 @@ class Daemon:
         if self._failure is not None:
             raise self._failure
         return None if only is None else ends.get(only.run)
+
+    def _unfinished(self) -> list[Plan]:
+        """The runs to begin again. An alignment of ids starts with the run that needs it."""
+        found = self._store.unfinished()
+        for plan in found:
+            if aligns_for(plan.run):
+                self._store.close_run(plan, Outcome.INTERRUPTED, "the run that needs it begins again", timestamp())
+        return [plan for plan in found if not aligns_for(plan.run)]
 
     # --- callbacks of the driver ----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from coordinator.store.status import store_of
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan, plan_from_dict
+from coreg_core.protocol.plan import Plan, aligns_for, plan_from_dict
 from coreg_wire.clock import timestamp
 from coreg_wire.transport.service import check_free
 
@@ -69,7 +69,7 @@ def choose_run(store: Summaries, queue: Queue, plan: Plan, *, new: bool) -> Plan
         if queued := [waiting for waiting, _ in queue.waiting() if waiting.digest == plan.digest]:
             return queued[0]
     for summary in store.runs():
-        if summary.ended is None:
+        if summary.ended is None and not aligns_for(summary.run):
             if not new and store.has_begun(summary.run):  # a run without an attempt has nothing to lose
                 raise UsageError(
                     f"run {summary.run} in {store.path} is unfinished and has another plan. Run it with its own "

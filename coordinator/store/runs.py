@@ -20,7 +20,7 @@ from coordinator.store.schema import Tables
 from coreg_core.errors import UsageError
 from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, LedgerHead
 from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan, plan_from_dict
+from coreg_core.protocol.plan import Plan, aligns_for, next_alignment, plan_from_dict
 
 # The columns of `rounds`, in order.
 ROUND_COLUMNS = (
@@ -34,10 +34,18 @@ class RunStore(Tables):
 
     # --- a run's beginning and end --------------------------------------------------------------------------------
 
-    def begin(self, plan: Plan, at: str) -> None:
-        """Move a run from the queue to the runs; insert it if it is not in the queue."""
+    def begin(self, plan: Plan, at: str) -> Plan:
+        """Move a run from the queue to the runs; insert it if it is not in the queue.
+
+        An alignment of ids whose name has ended gets the next name: sites keep the end of the earlier one.
+        """
         with self.transaction():
+            while aligns_for(plan.run) and self._rows(
+                "select 1 from runs where run = ? and ended is not null", plan.run
+            ):
+                plan = next_alignment(plan)
             self._begin(plan, at)
+        return plan
 
     def _begin(self, plan: Plan, at: str) -> None:
         self._db.execute(
@@ -206,7 +214,7 @@ class Queue(Tables):
             begun = dict(self._db.execute(f"select run, ended from runs {matches}", (prefix,)).fetchall())  # noqa: S608 - constant
             queued = {row[0] for row in self._db.execute(f"select run from queue {matches}", (prefix,))}  # noqa: S608 - constant
             cancelled = {row["run"] for row in self._db.execute("select run from cancellations")}
-        found = {*begun, *queued}
+        found = {run for run in (*begun, *queued) if run == prefix or not aligns_for(run)}
         if len(found) != 1:
             raise UsageError(f"{len(found) or 'no'} runs begin with {prefix!r}; `coreg-coordinator runs` lists them.")
         [run] = found

@@ -13,7 +13,7 @@ from coreg_core.errors import StorageError
 
 SCHEMA_VERSION = 11
 _UNREACHED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")  # errors of permissions and paths
-RESTORE = "Stop the coordinator, check the disk, and restore the newest backup (docs/how-to/back-up-and-restore.md)."
+RESTORE = "Stop the coordinator, check the disk, and restore the newest backup (docs/how-to/operate-a-coordinator.md)."
 BUSY_SECONDS = 60.0  # timeout of a writer for another one: `prune` and `backup` hold the file for seconds
 SCHEMA = """
 create table runs (

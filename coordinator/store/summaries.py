@@ -8,6 +8,7 @@ from typing import Any
 from coordinator.machine.records import HeadSigned
 from coordinator.store.runs import ROUND_COLUMNS, RunStore, signed_head
 from coreg_core.errors import UsageError
+from coreg_core.protocol.plan import aligns_for
 
 _UNSHOWN = ("plan", "plan_digest", "attempt", "participants")
 
@@ -73,7 +74,8 @@ class Summaries(RunStore):
         """One run; a unique prefix of its name is enough."""
         with self.reading():
             exact = self._rows("select * from runs where run = ?", run)
-            rows = exact or self._rows("select * from runs where substr(run, 1, length(?1)) = ?1 limit 100", run)
+            begins = "select * from runs where substr(run, 1, length(?1)) = ?1 limit 100"
+            rows = exact or [row for row in self._rows(begins, run) if not aligns_for(row["run"])]
         if len(rows) != 1:
             raise UsageError(f"{len(rows) or 'no'} runs begin with {run!r}; `coreg-coordinator runs` lists them.")
         return _summary(rows[0])

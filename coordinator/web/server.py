@@ -111,7 +111,7 @@ def bound(address: str, token: str | None, option: str = "--web") -> socket.sock
     """A listening socket; ``option`` names the option of the address in errors."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"{option} {address}: expected HOST:PORT, as in 127.0.0.1:7601.")
+        raise UsageError(f"{option} {address}: expected HOST:PORT, as in 127.0.0.1:7610.")
     if not is_loopback(address) and not token:
         raise UsageError(
             f"{option} {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."

@@ -111,7 +111,7 @@ class Additive:
         """See `Statement.computable`."""
         return (
             f"which instances this site has labels of ({both}); a part of each label and row; one that lies, or all others "
-            "together, much of the rows and the noisy labels (docs/concepts/threat-model.md)"
+            "together, much of the rows and the noisy labels (docs/concepts/privacy.md)"
         )
 
 

@@ -77,7 +77,7 @@ class Agreement:
         )
 
     def computable(self, plan: Setting, both: int) -> str:
-        """See `Statement.computable`, and docs/concepts/threat-model.md, "Members of an agreement"."""
+        """See `Statement.computable`, and docs/concepts/privacy.md, "Agreement"."""
         causes = {
             "sums over two sites": plan.membership.min_sites < 3,
             "sums over several sets of sites": plan.privacy.membership_changes,

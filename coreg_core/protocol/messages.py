@@ -55,7 +55,7 @@ class Words:
         return hashlib.sha256(self.values.data.cast("B")).hexdigest()
 
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 MOST_OPEN = 64  # runs of a `Hello`
 MOST_SITES = 10_000  # parts and offers of one message
 Large: TypeAlias = Annotated[int, Ge(0)]
@@ -94,7 +94,7 @@ class Offer:
     release
         of the agent.
     identity
-        the public key of its certificate: the peers have its fingerprint in their policies.
+        the public key of its certificate: the peers have confirmed its fingerprint.
 
     In plaintext signature and identity are empty.
     """
@@ -130,6 +130,13 @@ class Approval:
 
     run: str
     given: bool
+
+
+@dataclass(frozen=True)
+class Unaligned:
+    """The agent can take part once the ids are aligned: it knows no alignment of its ids with the sites of the plan."""
+
+    run: str
 
 
 @dataclass(frozen=True)
@@ -216,7 +223,7 @@ class Leaving:
     reason: str
 
 
-FromSite: TypeAlias = Hello | Offer | PlanRefused | Approval | Answer | Fault | Fetched | Leaving
+FromSite: TypeAlias = Hello | Offer | PlanRefused | Approval | Unaligned | Answer | Fault | Fetched | Leaving
 
 
 # --- to a site ----------------------------------------------------------------------------------------------------
@@ -226,13 +233,16 @@ FromSite: TypeAlias = Hello | Offer | PlanRefused | Approval | Answer | Fault | 
 class Proposal:
     """A plan, and the number of an attempt to execute it. A higher number ends the previous attempt.
 
-    ``approval`` is the number of seconds that the coordinator waits for a site's operator; 0 means no limit.
+    ``approval`` is the number of seconds that the coordinator waits for a site's operator; 0 means no limit. ``keys``: the
+    fingerprint of each site's public key, in site order, "" where a site has not enrolled; none without TLS. An operator
+    confirms them by their eight words (`coreg_wire.identity.words`).
     """
 
     run: str
     attempt: Natural
     plan: Plan
     approval: NotNegative = field(default=0.0, compare=False)
+    keys: Annotated[tuple[str, ...], Len(0, MOST_SITES)] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

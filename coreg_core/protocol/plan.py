@@ -8,7 +8,7 @@ agent's policy judges a plan, and both ends compare its `digest`.
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -32,7 +32,8 @@ class Plan:
 
     Its digest covers every field but ``run``: the same plan started again has the same digest. ``study`` is the name of the
     study, for a federation that runs several, and ``data`` the name of its data set at every site. A federation of one run
-    names neither.
+    names neither. ``align``: how ids are aligned before it, None where they are equal by agreement. ``target`` and ``id`` are
+    columns, where a site says nothing else.
     """
 
     run: str
@@ -43,6 +44,9 @@ class Plan:
     privacy: Privacy = field(default_factory=Privacy)
     study: str = ""
     data: str = ""
+    align: Alignment | None = None
+    target: str = ""
+    id: str = ""
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -99,6 +103,9 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
             privacy=Privacy(**plain["privacy"]),
             study=plain["study"],
             data=plain["data"],
+            align=None if plain["align"] is None else Alignment(**plain["align"]),
+            target=plain["target"],
+            id=plain["id"],
         )
     except TypeError as error:
         raise ValueError(f"no plan of this release ({error})") from None
@@ -121,4 +128,34 @@ def plan_fault(plan: Plan) -> str | None:
             f"{len(sites)} sites: keys are exchanged in pairs, and sealed sums have at most {MOST_SEALED} sites. Say [privacy] "
             'aggregation = "plaintext", where every site agrees to that.'
         )
-    return plan.objective.fault(plan)
+    if (fault := plan.objective.fault(plan)) is None and plan.align is not None:
+        fault = plan.align.fault(alignment_of(plan, plan.sites, 0))
+        return fault and f"{fault} Or write align = false in [alignment], if the sites' ids are equal by agreement."
+    return fault
+
+
+_ALIGNS = "-ids-"  # in the name of a run that aligns the ids for another
+
+
+def alignment_of(plan: Plan, sites: tuple[str, ...], attempt: int) -> Plan:
+    """The plan of the run that aligns the ids of these sites for this attempt of a run."""
+    assert plan.align is not None
+    return replace(
+        plan,
+        run=f"{plan.run}{_ALIGNS}{attempt}",
+        membership=Membership(sites, len(sites)),
+        objective=plan.align,
+        iteration=Iteration(threads=plan.iteration.threads),
+        align=None,
+    )
+
+
+def next_alignment(plan: Plan) -> Plan:
+    """The same alignment under its next name."""
+    above, _, number = plan.run.rpartition(_ALIGNS)
+    return replace(plan, run=f"{above}{_ALIGNS}{int(number) + 1}")
+
+
+def aligns_for(run: str) -> str:
+    """The run for which this one aligns ids; "" of a run of its own."""
+    return run.rpartition(_ALIGNS)[0]

@@ -157,7 +157,7 @@ class OwnTable(TableSource):
         if values[0] == 0.0 and 2 < len(values) <= MOST_COUNTS and (values == np.rint(values)).all():
             warnings += (
                 f"the target {self.target!r} looks like a count (0 to {values[-1]:.0f}). There is no Poisson loss or exposure "
-                "here (docs/concepts/faq.md); whether there is an event (yes/no) fits.",
+                "here (docs/concepts/comparison.md); whether there is an event (yes/no) fits.",
             )
         leaks = self._leaks(X, y, sources)
         of = {name: j for j, name in enumerate(dict.fromkeys(sources))}

@@ -1,9 +1,9 @@
 """`make demo`: three sites train together over mutual TLS on real patients' records, and measure the gain of joining.
 
-A coordinator and three agents run as separate processes, started by the commands that an operator types. Certificates come
-from the real commands, the port is an ephemeral one on loopback, and all files are removed at the end. The exit code is 0
-only if coRLSR converged and all its predictions are within 1e-6 of the centralised closed form. No parameter is tuned for
-this draw: if joining makes a site worse, the table shows it.
+First the paper's system: Algorithm 1 (block coordinate descent) with a path of λ, then conjugate gradients, beside the
+centralised closed form. Then the additive method on the same patients. The processes are those that operators start, by the
+same commands. The exit code is 0 only if coRLSR converged and all its predictions are within 1e-6 standard deviations of the
+labels of the closed form. No parameter is tuned for this draw: if joining makes a site worse, the table shows it.
 """
 
 import argparse
@@ -11,117 +11,33 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table as Shown
 
+from coreg_core.estimators import AdditiveRegressor, CoRLSR
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.outcomes import Outcome
-from coreg_sim.tables import write_tables
+from coreg_sim.federation.simulate import rmse
+from coreg_sim.tables import COUPLINGS, ID, TARGET, DemoData, write_tables
 from coreg_wire.terminal import svg
 from coreg_wire.terminal.output import human_bytes
-from coreg_wire.terminal.svg import Series
-from examples.demo import federations
-from examples.demo.processes import DemoFailed
+from coreg_wire.terminal.svg import Plot, Series
+from examples.demo.processes import DemoFailed, create, run, together
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import prepare
+from site_agent.data.shared_set import SharedIds
+from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
+from site_agent.models.file import load_model
 
 CLOSE_ENOUGH = 1e-6
-DRAWS = Path(__file__).with_name("diabetes_draws.json")
-COLUMNS = {"mean": "mean of labels", "local": "local model", "joined": "joined model", "score": "score"}
-TITLE = "root mean square error on 80 held-out patients"
-
-
-def draw(rounds: list[dict[str, Any]], path: Path) -> None:
-    """The convergence as a picture: estimates as lines, certified values as dots."""
-    known = [r for r in rounds if r["gap"] and r["gap"][0] > 0]
-    x, y = tuple(float(r["round"]) for r in known), tuple(max(r["gap"]) for r in known)
-    sure = [i for i, r in enumerate(known) if r["verified"]]
-    series = (
-        Series("gap, estimated", x, y, "bare line"),
-        Series("gap, certified", tuple(x[i] for i in sure), tuple(y[i] for i in sure)),
-    )
-    x_label = "round: one vector of predictions each way"
-    plot = svg.Plot("convergence", "coRLSR: upper bound", x_label, "gap, to a power of ten", series, log_y=True)
-    path.write_text(svg.draw(plot), encoding="utf-8")
-
-
-def draw_sites(sites: dict[str, dict[str, Any]], pooled: float, path: Path) -> None:
-    """The errors of this draw as a picture: a row for each model, grouped by site, with its change against the local model."""
-    left, width, row = 150, 330, 22
-    every = [errors[key] for errors in sites.values() for key in COLUMNS]
-    at = svg.scale(0.95 * min(*every, pooled), 1.02 * max(every), left, left + width)
-    body = [svg.text(10, 20, TITLE, anchor="start", more=' font-weight="bold"')]
-    y = 34
-    for site, errors in sites.items():
-        y += row + 8
-        body.append(svg.text(10, y, site, anchor="start", more=' font-weight="bold"'))
-        for colour, (key, name) in zip(svg.COLOURS, COLUMNS.items(), strict=False):
-            y += row
-            told = _cell(errors, key, errors["local"])
-            body += [
-                svg.text(left - 10, y + 4, name, anchor="end"),
-                svg.line(at(errors["local"]), y, at(errors[key]), y, colour, ' stroke-width="2"'),
-                svg.circle(at(errors[key]), y, 5, colour),
-                svg.text(left + width + 10, y + 4, told, anchor="start"),
-            ]
-    body.append(svg.text(10, y + 2 * row, f"all data in one place, for reference: {pooled:.1f}", anchor="start"))
-    path.write_text(svg.document(left + width + 120, y + 3 * row, body, font_size=13), encoding="utf-8")
-
-
-def show(
-    sites: dict[str, dict[str, Any]], memory: dict[str, dict[str, float]], pooled: float, console: Console
-) -> None:
-    """Print each site's errors in this draw, those in memory, the means over many draws, and each site's own forecast."""
-    draws = json.loads(DRAWS.read_text(encoding="utf-8"))
-    many = draws["deals"]["60 each"]
-    table = Shown(title=TITLE, box=None, header_style="bold", padding=(0, 2, 0, 0))  # 79 columns
-    for heading in ("", *COLUMNS.values()):
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
-    for site, errors in sites.items():
-        table.add_row(site, *(_cell(errors, key, errors["local"]) for key in COLUMNS))
-        table.add_row("  in memory", *(_cell(memory[site], key, errors["local"]) for key in COLUMNS), style="dim")
-        table.add_row(
-            f"  {draws['draws']} draws", *(_cell(many[site], key, many[site]["local"]) for key in COLUMNS), style="dim"
-        )
-    console.print()
-    console.print(table)
-    console.print(
-        "in memory: AdditiveRegressor on the same rows, without the federation's noise on labels and moments\n"
-        f"{draws['draws']} draws: means of earlier runs of benchmarks/diabetes.py\n"
-        f"All rows and columns in one place (for reference; data would have to leave the sites): {pooled:.1f}"
-    )
-    wide = max(map(len, sites))
-    console.print("\nchange of the error by each site's own forecast, and on these patients")
-    for site, errors in sites.items():
-        told = "; ".join(
-            f"{COLUMNS[key]} {100 * change:+.1f} %, {100 * (errors[key] / errors['local'] - 1):+.1f} %"
-            for key, change in errors["forecast"].items()
-        )
-        console.print(f"  {site:<{wide}}  {told}; recommended: {COLUMNS[errors['recommended']]}")
-    console.print(f"\nwith 120, 60 and 0 labels instead of 60 each (means of {draws['draws']} draws)")
-    for (site, row), labels in zip(draws["deals"]["120 / 60 / 0"].items(), (120, 60, 0), strict=True):
-        against = "" if labels else ", against the mean of all labels"
-        console.print(f"  {site:<{wide}}  score {100 * (row['score'] / row['local'] - 1):+.1f} %{against}")
-
-
-def _cell(errors: dict[str, float], key: str, local: float) -> str:
-    """An error, with its change against the local model's."""
-    if key not in errors:
-        return ""
-    return f"{errors[key]:.1f}" + f" ({100 * (errors[key] / local - 1):+.1f} %)" * (key in ("joined", "score"))
-
-
-def show_ledgers(work: Path, sites: Sequence[str], console: Console) -> None:
-    """Print how many messages left each site, from its ledger; reading it verifies the chain."""
-    console.print("\nwhat left each site, by its ledger (docs/concepts/disclosure.md)")
-    for site in sites:
-        sent = [entry for entry in read_ledger(work / site / "ledger.jsonl") if entry["kind"] != "Countersigned"]
-        sealed = sum(entry.get("sent") == "sealed" for entry in sent)
-        console.print(f"  {site:<{max(map(len, sites))}}  {len(sent)} messages ({sealed} with encrypted numbers)")
+SOLVERS = {"algorithm-1": "Algorithm 1", "conjugate-gradients": "conjugate gradients"}
+COLUMNS = {
+    "mean": "mean of labels", "ridge": "λ = 0", "corlsr": "coRLSR", "local": "alone", "joined": "joined model", "score": "score",
+}  # fmt: skip
+AGAINST = {"corlsr": "ridge", "joined": "local", "score": "local"}  # the same learner, alone
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -138,56 +54,197 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"demo: {failure}", file=sys.stderr)
         return 1
     if not good:
-        print("demo: not converged, or not within 1e-6 of the closed form", file=sys.stderr)
+        print("demo: not converged, or not the closed form", file=sys.stderr)
     return 0 if good else 1
 
 
 def _demonstrate(work: Path, seed: int, output: Path) -> bool:
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
-        "A clinic and two laboratories know 362 patients by id. Each has other columns of them, and the labels of 60."
-    )
-    data, spent = write_tables(work, seed, common=True), dict[str, float]()
-    federations.prepare_sites(work, data)
-    console.print("1 of 3: training with the additive objective …")
-    spent["training"] = federations.train(work, data, "additive")
-    console.print("2 of 3: scoring the held-out patients together …")
-    scored, spent["scoring"] = federations.score(work, data)
+    say = print
+    tables = work / "tables"
+    tables.mkdir()
+    data, spent = write_tables(tables, seed), dict[str, float]()
+    sites = sorted(data.tables)
+    say("A clinic and two laboratories know 362 patients. Each has other columns of them, and the labels of 60.")
+    say(f"\n$ coreg-coordinator init fed {' '.join(f'--site {site}' for site in sites)}\n$ coreg-coordinator run fed")
+    say("$ coreg-agent join INVITATION; coreg-agent --data local.csv    # at each site; then all sites align their ids")
+    create(work, sites)
+    for study in SOLVERS:
+        spent[study] = _train(work, data, study)
+    stored = {study: _stored(work, study) for study in SOLVERS}
     pin_threads(1)
-    sites = federations.judged(work, data, scored)
-    memory, pooled = federations.in_memory(data)
-    show(sites, memory, pooled, console)
-    console.print(
-        f"\n3 of 3, a check for reviewers: coRLSR with λ = {federations.COUPLING:g}, beside the centralised closed form …"
-    )
-    spent["coRLSR"] = federations.train(work, data, "agreement")
-    stored, off = federations.stored(work, "agreement"), federations.distance_from_closed_form(work, data)
-    rounds = stored["rounds"]
+    off = {study: distance_from_closed_form(work, data, study) for study in SOLVERS}
+    _show_convergence(stored, off)
+    say("\nThe additive method on the same patients, then the held-out patients scored together …")
+    spent["additive"] = _train(work, data, "additive")
+    score = ["score", "--model", "additive.coreg", "--id", ID, "--output", "scores.csv", "--data"]
+    scoring = ["run", "fed", "--study", data.studies["scoring"]]
+    spent["scoring"] = together(work, "scoring", scoring, {s: [*score, data.held_out[s]] for s in sites})
+    errors, pooled = judged(work, data), _pooled(data)
+    _show_errors(errors, pooled)
+    say("\nwhat left each site, by its ledger (docs/concepts/privacy.md)")
+    for site in sites:
+        sent = [e for e in read_ledger(work / site / "identity" / "ledger.jsonl") if e["kind"] != "Countersigned"]
+        sealed = sum(entry.get("sent") == "sealed" for entry in sent)
+        say(f"  {site:<12}  {len(sent)} messages, {sealed} of them with encrypted numbers; no row, no label, no id")
     report = {
-        "sites": sites,
-        "in_memory": memory,
+        "sites": errors,
         "pooled": pooled,
-        "stop": stored["stop"],
-        "rounds": max(r["round"] for r in rounds),
-        "certified_gap": max([r for r in rounds if r["verified"]][-1]["gap"]),
-        "max_abs_error_vs_closed_form": off,
-        "bytes_per_round": float(np.median([r["bytes_sent"] + r["bytes_received"] for r in rounds])),
         "seconds": {name: round(seconds, 3) for name, seconds in spent.items()},
+        **{
+            study: {"stop": found["stop"], "rounds": found["rounds"][-1]["round"], "off": off[study]}
+            for study, found in stored.items()
+        },
     }
-    draw(rounds, output / "convergence.svg")
-    draw_sites(sites, pooled, output / "errors.svg")
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    console.print(
-        f"Largest difference from the closed form: {off:.1e}. Certified gap: {report['certified_gap']:.1e} after "
-        f"{report['rounds']} rounds of {human_bytes(report['bytes_per_round'])} (all sites, both directions)."
+    _draw_convergence(stored, output / "convergence.svg")
+    _draw_errors(errors, pooled, output / "errors.svg")
+    say(f"\n{', '.join(f'{name} {seconds:.1f} s' for name, seconds in spent.items())}")
+    say(
+        f"written: {output}/errors.svg, {output}/convergence.svg, {output}/report.json. Next: docs/tutorials/quickstart.md"
     )
-    show_ledgers(work, sorted(sites), console)
-    console.print(f"\n{federations.seconds_told(spent)}")
-    console.print(
-        f"written: {output / 'errors.svg'} (the table), {output / 'report.json'}, {output / 'convergence.svg'} (upper bounds of "
-        "coRLSR by round)"
+    return all(found["stop"] == "CONVERGED" for found in stored.values()) and max(off.values()) <= CLOSE_ENOUGH
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+
+def _train(work: Path, data: DemoData, study: str) -> float:
+    """Train to SITE/STUDY.coreg and the files beside it; the seconds."""
+    agents = {s: ["--data", table, "--output", f"{study}.coreg"] for s, table in data.tables.items()}
+    return together(work, study, ["run", "fed", "--study", data.studies[study]], agents)
+
+
+def _stored(work: Path, study: str) -> dict[str, Any]:
+    """The run of a study as `coreg-coordinator show --json` prints it."""
+    store = ("--store", "fed/runs.sqlite", "--json")
+    runs = map(json.loads, run("coordinator.cli.app", "runs", *store, cwd=work).splitlines())
+    own = next(each["run"] for each in runs if each["plan"]["study"] == study and "-ids-" not in each["run"])
+    shown: dict[str, Any] = json.loads(run("coordinator.cli.app", "show", own, *store, cwd=work))
+    return shown
+
+
+def distance_from_closed_form(work: Path, data: DemoData, study: str) -> float:
+    """The largest difference of a prediction from coRLSR's closed form on all tables in one place, over all λ.
+
+    In units of the labels' standard deviation.
+    """
+    sites = sorted(data.tables)
+    shared = {s: _aligned(work / s) for s in sites}
+    prepared = {s: prepare(Inputs(table=data.tables[s], target=TARGET, id=ID), b"", shared[s]) for s in sites}
+    means = {s: float(prepared[s].data.y.mean()) for s in sites}
+    tables = {s: read_table(data.held_out[s]) for s in sites}
+    unit, worst = float(np.std(np.concatenate([prepared[s].data.y for s in sites]))), 0.0
+    for coupling in COUPLINGS:
+        central = CoRLSR(preset="paper", form="exact", coupling=coupling, solver="closed-form").fit(
+            [prepared[s].data.X for s in sites],
+            [prepared[s].data.y - means[s] for s in sites],
+            [prepared[s].data.Z for s in sites],
+        )
+        exact = central.predict_views([prepared[s].preprocessing.transform(tables[s]) for s in sites])
+        for v, s in enumerate(sites):
+            model = load_model(work / s / f"{study}-coupling-{coupling:g}.coreg")
+            on_shared = central.predictions_unlabelled_[v]
+            for rows, values in ((tables[s], exact[v]), (prepared[s].table.unlabelled, on_shared)):
+                worst = max(worst, float(np.abs(model.predict(rows) - (values + means[s])).max()) / unit)
+    return worst
+
+
+def _aligned(site: Path) -> SharedIds:
+    """The ids that the first training aligned."""
+    first = min((site / "identity" / "aligned").glob("*.json"), key=lambda path: path.stat().st_mtime)
+    plain = json.loads(first.read_text(encoding="utf-8"))
+    return SharedIds(plain["rule"], tuple(plain["ids"]))
+
+
+def judged(work: Path, data: DemoData) -> dict[str, dict[str, float]]:
+    """Each site's errors on the held-out patients."""
+    found = {}
+    for site in sorted(data.tables):
+        table, y = read_table(data.held_out[site]), data.held_out_y
+        labels = read_table(data.tables[site]).numbers(TARGET)
+        files = {"ridge": "algorithm-1-coupling-0", "corlsr": "algorithm-1"}
+        files |= {"local": "additive-local", "joined": "additive"}
+        found[site] = {"mean": rmse(np.full(len(y), np.nanmean(labels)), y)}
+        for key, name in files.items():
+            found[site][key] = rmse(load_model(work / site / f"{name}.coreg").predict(table), y)
+        scores = read_table(work / site / "scores.csv")
+        by_id = dict(zip(scores.ids(ID), scores.numbers("score").tolist(), strict=True))
+        found[site]["score"] = rmse(np.array([by_id[i] for i in table.ids(ID)]), y)
+    return found
+
+
+def _pooled(data: DemoData) -> float:
+    """The error of a local model of all rows and columns in one place."""
+    model = AdditiveRegressor().fit(data.everything.X, data.everything.y).trained_.sites[0].local
+    assert model is not None
+    return rmse(model.predict(data.everything.held_out), data.held_out_y)
+
+
+# --- what is shown ------------------------------------------------------------------------------------------------
+
+
+def _gaps(found: dict[str, Any]) -> dict[int, float]:
+    """The gap after each round, the largest of all λ."""
+    return {r["round"]: max(r["gap"]) for r in found["rounds"] if r["gap"] and max(r["gap"]) >= 0}
+
+
+def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, float]) -> None:
+    gaps = {study: _gaps(found) for study, found in stored.items()}
+    print(f"\ncoRLSR (Brefeld et al., ICML 2006), λ = {', '.join(f'{c:g}' for c in COUPLINGS)}: upper bound of Q − Q*")
+    print(f"{'sweep or round':<16}" + "".join(f"{name:>22}" for name in SOLVERS.values()))
+    for at in sorted({round_ for each in gaps.values() for round_ in each}):
+        cells = (f"{gaps[study][at]:.0e}" if at in gaps[study] else "" for study in SOLVERS)
+        print(f"{at:<16}" + "".join(f"{cell:>22}" for cell in cells))
+    for study, name in SOLVERS.items():
+        each = np.median([r["bytes_sent"] + r["bytes_received"] for r in stored[study]["rounds"]])
+        print(
+            f"{name}: {stored[study]['stop'].lower()}; {human_bytes(float(each))} a step, all sites; largest difference from the "
+            f"centralised closed form {off[study]:.0e} standard deviations"
+        )
+
+
+def _show_errors(errors: Mapping[str, Mapping[str, float]], pooled: float) -> None:
+    print("\nroot mean square error on 80 held-out patients (change against the same learner alone)")
+    print(f"{'':<14}" + "".join(f"{name:>16}" for name in COLUMNS.values()))
+    for site, found in errors.items():
+        print(f"{site:<14}" + "".join(f"{_cell(found, key):>16}" for key in COLUMNS))
+    print(f"All rows and columns in one place, for reference: {pooled:.1f}")
+    print(
+        "coRLSR: each site keeps the λ that its own labels choose. λ = 0 is kernel ridge alone; alone: mixed with a forest."
     )
-    console.print(
-        "Next: docs/tutorials/quickstart.md, the commands one by one on other tables with ids that overlap in part."
-    )
-    return bool(Outcome[report["stop"]].good and off <= CLOSE_ENOUGH)
+
+
+def _cell(errors: Mapping[str, float], key: str) -> str:
+    change = f" ({100 * (errors[key] / errors[AGAINST[key]] - 1):+.1f} %)" if key in AGAINST else ""
+    return f"{errors[key]:.1f}{change}"
+
+
+def _draw_convergence(stored: Mapping[str, dict[str, Any]], path: Path) -> None:
+    series = []
+    for study, name in SOLVERS.items():
+        known = {at: gap for at, gap in _gaps(stored[study]).items() if gap > 0}
+        series.append(Series(name, tuple(map(float, known)), tuple(known.values())))
+    plot = Plot("convergence", "coRLSR: upper bound of Q − Q*", "sweep or round", "gap", tuple(series), log_y=True)
+    path.write_text(svg.draw(plot), encoding="utf-8")
+
+
+def _draw_errors(errors: Mapping[str, Mapping[str, float]], pooled: float, path: Path) -> None:
+    """A row for each model, grouped by site."""
+    left, width, row = 150, 330, 22
+    every = [value for found in errors.values() for value in found.values()]
+    at = svg.scale(0.95 * min(*every, pooled), 1.02 * max(every), left, left + width)
+    body = [svg.text(10, 20, "error on 80 held-out patients", anchor="start", more=' font-weight="bold"')]
+    y = 34
+    for site, found in errors.items():
+        y += row + 8
+        body.append(svg.text(10, y, site, anchor="start", more=' font-weight="bold"'))
+        for colour, (key, name) in zip((*svg.COLOURS, *svg.COLOURS), COLUMNS.items(), strict=False):
+            y += row
+            body += [
+                svg.text(left - 10, y + 4, name, anchor="end"),
+                svg.line(at(found[AGAINST.get(key, key)]), y, at(found[key]), y, colour, ' stroke-width="2"'),
+                svg.circle(at(found[key]), y, 5, colour),
+                svg.text(left + width + 10, y + 4, _cell(found, key), anchor="start"),
+            ]
+    body.append(svg.text(10, y + 2 * row, f"all data in one place, for reference: {pooled:.1f}", anchor="start"))
+    path.write_text(svg.document(left + width + 120, y + 3 * row, body, font_size=13), encoding="utf-8")

@@ -1,5 +1,6 @@
 """Federations as processes, started by the commands that an operator types: for the demonstration and the benchmarks."""
 
+import socket
 import subprocess
 import sys
 import time
@@ -47,17 +48,23 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
                 process.wait()
 
 
-def enrol(work: Path, sites: Sequence[str]) -> None:
-    """Create an authority in `federation`, and an identity for every site."""
-    run("coordinator.cli.app", "init", "federation", cwd=work)
-    for site in sites:
-        run("site_agent.cli.app", "enroll", "--name", site, "--identity", site, cwd=work)
-        run("coordinator.cli.app", "sign", "--identity", "federation", f"{site}/site.csr", cwd=work)
-        run("site_agent.cli.app", "enroll", "--identity", site, "--install", f"federation/{site}.pem", cwd=work)
-    # The demonstration pins from files. Between organisations, operators compare words by telephone (`coreg-agent peers`).
-    certificates = [f"federation/{site}.pem" for site in sites]
-    pinned = run("site_agent.cli.app", "peers", "--pin", "--identity", sites[0], *certificates, cwd=work)
-    (work / "peers.toml").write_text(pinned, encoding="utf-8")
+def free_port() -> int:
+    """A port of which the next one is free too: sites enrol there."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            try:
+                other.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+def create(work: Path, sites: Sequence[str]) -> None:
+    """`coreg-coordinator init fed`: federation.toml, the authority, an invitation for each site."""
+    listed = [word for site in sites for word in ("--site", site)]
+    run("coordinator.cli.app", "init", "fed", *listed, "--port", free_port(), cwd=work)
 
 
 def together(
@@ -69,11 +76,15 @@ def together(
     shown: bool = False,
     started: Callable[[str, subprocess.Popen[bytes]], None] = lambda *_: None,
 ) -> float:
-    """Run a coordinator's command and every agent's to their ends, in the folder ``work``. Returns the seconds.
+    """Run a coordinator's command in ``work`` and every agent's in its site's folder to their ends. Returns the seconds.
 
-    The arguments omit port file and address. Output goes to NAME.log and NAME-SITE.log; with ``shown`` the coordinator's goes to
-    standard output. ``started`` receives each process and its name: "coordinator", or the site. Raises DemoFailed if a process
-    does not start, does not end in time, or fails.
+    A site that has not joined joins first, by its invitation. Output goes to NAME.log and NAME-SITE.log; with ``shown`` the
+    coordinator's goes to standard output. ``started`` receives each process and its name: "coordinator", or the site.
+
+    Raises
+    ------
+    DemoFailed
+        a process does not start, does not end in time, or fails.
     """
     began, port_file = time.monotonic(), work / f"{name}.port"
     logs = {site: work / f"{name}-{site}.log" for site in agents}
@@ -90,12 +101,16 @@ def together(
             if coordinator.poll() is not None or time.monotonic() - began > 30:
                 raise DemoFailed(f"the coordinator did not start\n{output.read_text()}")
             time.sleep(0.02)
-        address = f"127.0.0.1:{port_file.read_text().strip()}"
         joined = {}
         for site, arguments in agents.items():
+            folder = work / site
+            folder.mkdir(exist_ok=True)
+            if not (folder / "identity" / "site.pem").exists():
+                run("site_agent.cli.app", "join", work / "fed" / "invitations" / site, cwd=folder)
             with logs[site].open("wb") as log:
-                dial = command("site_agent.cli.app", *arguments, "--coordinator", address, "--identity", site)
-                joined[site] = subprocess.Popen(dial, cwd=work, stdout=log, stderr=log)
+                # Between organisations the operators compare the eight words by telephone.
+                dial = command("site_agent.cli.app", *arguments, "--yes", "--accept-words")
+                joined[site] = subprocess.Popen(dial, cwd=folder, stdout=log, stderr=log)
             alive.append(joined[site])
             started(site, joined[site])
         everyone = {"the coordinator": coordinator, **joined}

@@ -12,7 +12,8 @@ from coreg_core.numerics.allocation import keep_freed_memory
 from coreg_core.protocol.outcomes import exit_code
 from coreg_wire.terminal import command_line
 from coreg_wire.terminal.output import print_json
-from site_agent.cli import identity, ledger, models, service
+from site_agent.cli import ledger, models, service
+from site_agent.cli.join import join as join_command
 from site_agent.cli.service import JsonOption
 from site_agent.config.options import with_settings
 
@@ -23,17 +24,20 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 
-for _command in (*models.COMMANDS, *service.COMMANDS, *identity.COMMANDS):
+for _command in (*models.COMMANDS, *service.COMMANDS):
     app.command()(_command)
+app.command("join")(join_command)
 app.command()(ledger.ledger)
 app.add_typer(models.app, name="models")
 
-DEFAULT_CONFIG = Path("agent.toml")
-NEEDED = ("data", "target", "id", "coordinator")
+NEEDED = ("data", "coordinator")
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", envvar="COREG_CONFIG", readable=False, help="agent.toml: any of these options, without dashes."
+        "--config",
+        envvar="COREG_CONFIG",
+        readable=False,
+        help="agent.toml: any of these options, without dashes [./agent.toml].",
     ),
 ]
 
@@ -48,7 +52,8 @@ def root(
 ) -> None:
     """Take part in one run of a federation with this organisation's own table. Without a command: join and write the model.
 
-    A site normally uses, in this order: enroll, init, peers, check, and serve (or the command without a name for one run).
+    A site types two commands: `coreg-agent join INVITATION` once, then `coreg-agent --data local.csv`. Before anything leaves, it
+    shows the plan and asks; with new members it shows eight words, which all operators compare by telephone.
 
     The ledger has a line for each message that leaves this machine: the site's name and release; the number of shared
     instances, a digest of their ids and a salted digest of the data; for each step, encrypted numbers about the shared
@@ -79,6 +84,7 @@ def root(
             sent=sent,
             label_bearing_vectors=joined.label_bearing.messages,
             findings=[] if result is None else list(result.findings),
+            words_compared=not joined.unseen,
         )
     else:
         listed = ", ".join(f"{s['messages']} {kind} ({s['numbers']} numbers)" for kind, s in sent.items())
@@ -90,14 +96,14 @@ def root(
         console.note(f"what left this machine: {listed}; {labels}; all entries are in {joined.ledger}")
         for path in joined.written:
             console.note(f"model: {path}")
+        if joined.unseen:
+            console.note("the eight words were NOT compared (--accept-words): any site of this run can be an invention")
         if joined.outcome.good and not joined.written:
             console.note("an earlier process of this agent has written the model of this run")
         if joined.written and result is not None and result.plan is not None:
-            every = settings.data
-            inputs = every.get(result.plan.data, next(iter(every.values())))
             console.note(
-                f"next: coreg-agent predict --model {joined.written[0]} --data new.csv --id {inputs.id} "
-                "--output predictions.csv"
+                f"next: coreg-agent report --model {joined.written[0]}; "
+                f"coreg-agent predict --model {joined.written[0]} --data new.csv --output predictions.csv"
             )
     raise typer.Exit(exit_code(joined.outcome))
 
@@ -112,7 +118,7 @@ _VERDICTS = {True: "ok", False: "WRONG"}
 
 
 @app.command("check")
-@with_settings(without=frozenset({"local_model", "ledger", "connect_timeout"}))
+@with_settings(without=frozenset({"local_model", "ledger", "connect_timeout", "words", "yes", "accept_words"}))
 def check_command(
     given: dict[str, Any],
     config: ConfigOption = None,
@@ -131,11 +137,10 @@ def check_command(
     All faults of a table are listed at once. With --json each has the fields file, row (its first line), rows (how many),
     column, kind (never the cell itself) and do. A check that is not possible has null under "ok".
     """
-    from site_agent.config.settings import read_settings
+    from site_agent.config.settings import DEFAULT_FILE, read_settings
     from site_agent.service.preflight import check
 
-    if config is None and not given.get("data") and DEFAULT_CONFIG.is_file():  # as `serve`, `status` and `pending`
-        config = DEFAULT_CONFIG
+    config = DEFAULT_FILE if config is None and DEFAULT_FILE.is_file() else config
 
     def show(text: str, good: bool | None, fields: Mapping[str, Any]) -> None:
         if as_json:
@@ -145,16 +150,13 @@ def check_command(
         else:
             typer.echo(f"{'WARN' if fields.get('warning') else _VERDICTS[good]:<6} {text}")
 
-    raise typer.Exit(
-        check(read_settings(config, given, ("data", "target", "id")), show, plan, [config] if config else [])
-    )
+    raise typer.Exit(check(read_settings(config, given, ("data",)), show, plan, [config] if config else []))
 
 
 # What only a training takes.
 _OF_TRAINING = frozenset(
     {
         "target",
-        "shared",
         "output",
         "local_model",
         "categorical",
@@ -168,7 +170,7 @@ _OF_TRAINING = frozenset(
 
 
 @app.command("score")
-@with_settings(without=(_OF_TRAINING - {"shared"}) | {"unlabelled", "na_values"})
+@with_settings(without=_OF_TRAINING | {"unlabelled", "na_values"})
 def score_command(
     given: dict[str, Any],
     model: Annotated[Path, typer.Option("--model", help="This site's model of the run to score with.")],
@@ -190,10 +192,7 @@ def score_command(
 
     console = OperatorConsole(as_json=as_json)
     try:
-        settings = read_settings(config, given, ("data", "id", "coordinator"))
-        if given["shared"] is None:  # in agent.toml it is about the training's table
-            plain = {name: inputs.model_copy(update={"shared": None}) for name, inputs in settings.data.items()}
-            settings = settings.model_copy(update={"data": plain})
+        settings = read_settings(config, given, ("data", "coordinator"))
         joined = score(settings, model, output, console)
     finally:
         console.close()
@@ -208,44 +207,6 @@ def score_command(
         )
     else:
         console.note(f"no scores for this site; {sent} numbers left this machine ({joined.ledger})")
-    raise typer.Exit(exit_code(joined.outcome))
-
-
-@app.command("align")
-@with_settings(without=_OF_TRAINING)
-def align_command(
-    given: dict[str, Any],
-    output: Annotated[
-        Path, typer.Option("--output", help="The output file. It holds the shared ids: a new file has mode 0600.")
-    ] = Path("shared.json"),
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Find the ids that all sites have. The others stay private. Train with them by --shared.
-
-    This machine sends points that no single site can compute, and its part of an encrypted tally. The policy must have
-    alignment = true.
-    """
-    from site_agent.config.settings import read_settings
-    from site_agent.service.app import align
-    from site_agent.service.console import OperatorConsole
-
-    console = OperatorConsole(as_json=as_json)
-    try:
-        joined = align(read_settings(config, given, ("data", "id", "coordinator")), output, console)
-    finally:
-        console.close()
-    result = joined.result
-    aligned = None if result is None else result.aligned
-    if as_json:
-        _print_end(
-            joined,
-            shared=0 if aligned is None else len(aligned.ids),
-            known_to={} if aligned is None else {str(sites): many for sites, many in aligned.known_to},
-            output=str(joined.written[0]) if joined.written else None,
-        )
-    elif aligned is not None:
-        console.note(f"{len(aligned.ids)} shared ids in {output}; the ledger is {joined.ledger}")
     raise typer.Exit(exit_code(joined.outcome))
 
 

@@ -183,7 +183,7 @@ def status(
         typer.echo(f"{found['site']}: {doing if up else 'not running'}{how}")
         if (until := found.get("certificate_until")) is not None and (left := _days_until(until)) < 30:
             when = f"expires in {left} days" if left >= 0 else f"EXPIRED on {until[:10]}"
-            typer.echo(f"  the certificate {when}: have the coordinator's operator sign site.csr again")
+            typer.echo(f"  the certificate {when}: ask the coordinator's operator for a new invitation")
         for run, told in found["runs"].items():
             todo = ": see `coreg-agent pending`" if told["doing"] == Stage.WAITING.value else ""
             if not up:

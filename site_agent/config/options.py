@@ -17,14 +17,10 @@ TABLE_HELP = {
         "The site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared "
         "unlabelled set, unless --unlabelled names it."
     ),
-    "target": "The column to predict.",
+    "target": "The column to predict [as the study says; else y, target or label].",
     "positive": "Of a yes/no target: the value that is read as 1, for example yes. The other one is 0.",
-    "id": "The column that names the instances; several as NAME+NAME.",
+    "id": "The column that names the instances; several as NAME+NAME [as the study says; else id, or the only one in _id].",
     "unlabelled": "A table of the shared unlabelled set.",
-    "shared": (
-        "The study whose alignment found the shared ids, or its file aligned.json. All rows with these ids are the "
-        "shared unlabelled set."
-    ),
     "separator": "What separates the columns of a CSV file: ',', ';' or tab [found].",
     "decimal": (
         "The decimal mark: . or , [found]. The other mark before groups of three digits then separates thousands."
@@ -49,15 +45,18 @@ OWN_HELP = {
     "connect_timeout": "How long to try to connect, in seconds [600; `serve`: unlimited].",
     "insecure": "No TLS; on a loopback address only.",
     "name": "The site's name, with --insecure.",
+    "words": "The eight words that all operators have compared.",
+    "yes": "Take part without a question.",
+    "accept_words": "Take the eight words unseen, for demonstrations. The end of the run tells it.",
 }
 TABLE = {key: "table" if key == "data" else key for key in TABLE_HELP}  # the option's key of each key of `Inputs`
 OWN = tuple(OWN_HELP)
 WITH_ENVIRONMENT = frozenset(
-    {"data", "target", "id", "unlabelled", "shared", "coordinator", "identity", "output", "policy", "ledger"}
+    {"data", "target", "id", "unlabelled", "coordinator", "identity", "output", "policy", "ledger", "words"}
 )
 _PATHS = frozenset({"identity", "output", "local_model", "policy", "ledger"})
 _LISTS = frozenset({"na_values", "categorical", "dates", "drop"})
-_SWITCHES = frozenset({"insecure", "scale", "labels"})
+_SWITCHES = frozenset({"insecure", "scale", "labels", "yes", "accept_words"})
 _OFF = {"scale": "no_scale", "labels": "no_labels"}  # an option that switches off
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -78,7 +77,8 @@ def with_settings(*, without: frozenset[str] = frozenset()) -> Callable[[F], F]:
             given = {key: values.pop(parameter) for parameter, key in names.items()}
             for key in _OFF:
                 given[key] = False if given.get(key) else None
-            given["insecure"] = given.get("insecure") or None
+            for key in ("insecure", "yes", "accept_words"):
+                given[key] = given.get(key) or None
             command(**values, given=given)
 
         called.__name__, called.__doc__, called.__module__ = command.__name__, command.__doc__, command.__module__

@@ -36,6 +36,9 @@ class AgentSettings(BaseModel):
     connect_timeout: Literal["unlimited"] | Annotated[float, Field(ge=1, strict=False)] | None = None
     insecure: bool = False
     name: Text | None = None
+    words: Text | None = None
+    yes: bool = False
+    accept_words: bool = False
     # Of an agent that serves; they have no option.
     models: PathField = Path("models")
     state: PathField | None = None
@@ -72,7 +75,12 @@ class AgentSettings(BaseModel):
         return math.inf if self.connect_timeout == "unlimited" else float(self.connect_timeout)
 
 
-NOT_IN_FILE = frozenset({"insecure", "name"})  # to try things out on a command line, never in a file that stays
+NOT_IN_FILE = frozenset(
+    {"insecure", "name", "yes", "accept_words"}
+)  # to try things out on a command line, never in a file that stays
+
+
+DEFAULT_FILE = Path("agent.toml")
 
 
 def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...] = ()) -> AgentSettings:
@@ -81,7 +89,7 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
     Parameters
     ----------
     config
-        agent.toml.
+        agent.toml; None: that of this folder, if there is one.
     given
         the options, by the names of their settings; None, empty lists and empty tuples were not given.
     needed
@@ -92,7 +100,12 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
     UsageError
         an unknown key, a value that does not fit, or a setting that is needed and missing.
     """
-    options = {key: value for key, value in given.items() if value not in (None, [], ())}
+    options = {
+        key: value
+        for key, value in given.items()
+        if value is not None and not (isinstance(value, list | tuple) and not value)
+    }
+    config = DEFAULT_FILE if config is None and DEFAULT_FILE.is_file() else config
     file = {} if config is None else read_toml(config)
     sections = file.get("data") if isinstance(file.get("data"), dict) else None
     if config is not None and (wrong := sorted(NOT_IN_FILE & file.keys())):
@@ -108,11 +121,8 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
         _validated(config, plain)  # a misspelt key is named first
         unread = ""
         if config is None:
-            beside = Path("agent.toml").is_file()
             unread = (
-                " To use the agent.toml of this folder, give --config agent.toml."
-                if beside
-                else " This folder has no agent.toml: go to the folder that has it, or give --config FILE."
+                " This folder has no agent.toml: go to the folder where you typed `coreg-agent join`, or give --config."
             )
         raise UsageError(
             f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of agent.toml, or the "
@@ -120,16 +130,12 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
         )
     data = sections if sections is not None else {ONLY: table} if "table" in table else {}
     settings = _validated(config, {**plain, "data": data})
-    if config is not None:
-        settings = _relative_to(config.parent, settings, options)
-    base = Path() if config is None or "shared" in options else config.parent
-    data = {name: inputs.aligned(settings.models, base) for name, inputs in settings.data.items()}
-    return settings.model_copy(update={"data": data})
+    return settings if config is None else _relative_to(config.parent, settings, options)
 
 
 def _check_places(config: Path, file: dict[str, Any]) -> None:
     """Check where the keys of a file stand: a key of a table above its section would have no effect."""
-    if stray := [name for name, value in file.items() if isinstance(value, dict) and name != "data"]:
+    if stray := [name for name, value in file.items() if isinstance(value, dict) and name not in ("data", "dates")]:
         name = next(
             (key for key, value in file[stray[0]].items() if isinstance(value, dict)), stray[0]
         )  # [dat.patients]

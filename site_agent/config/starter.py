@@ -1,44 +1,45 @@
-"""The files that `coreg-agent init` writes: agent.toml and policy.toml (docs/reference/policy-toml.md)."""
+"""The files that `coreg-agent join` writes: agent.toml and policy.toml (docs/reference/policy-toml.md)."""
 
-import json
-from collections.abc import Mapping
+from pathlib import Path
 
-_AGENT = """\
+from coreg_core.errors import StorageError
+
+AGENT = """\
 # The configuration of a site's agent. Paths are relative to this file. The command line and COREG_* override it.
 
-coordinator = "127.0.0.1:7600"  # HOST:PORT
+coordinator = "COORDINATOR"  # HOST:PORT
 identity = "identity"  # folder of key, certificate and ledger
-policy = POLICY
+policy = "policy.toml"
+# words = "…"  # the eight words of the sites, after all operators have compared them
 # connect_timeout = 600  # seconds
-OWN
+# output = "model.coreg"  # the model file; it holds labelled rows
+
 # This site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared unlabelled instances.
-TABLE = SOURCE
-target = "y"  # the column to predict
-id = "id"  # the column that identifies an instance; the same ids at every site
-# shared = SHARED  # the shared ids
+# data = "local.csv"
+# target = "y"  # the column to predict; else that of the study
+# id = "id"  # the column that identifies an instance; the same ids at every site
 # unlabelled = "shared.csv"  # a separate table of the shared instances
 # categorical = ["ward"]  # columns to one-hot encode although they look numeric
-NOTATION
+# separator = ";"  # without it the file shows it, as decimal and dates
+# decimal = ","
 # drop = ["comment"]
-"""
-_ONE_RUN = """\
-output = "model.coreg"  # the model file; it holds labelled rows
-"""
-_SERVICE = """\
-models = "models"  # folder of the models; they hold labelled rows
-# approval = "ask"  # each run waits for `coreg-agent approve`
 
-# One section for each data set. Studies name it: data = "patients". Keep the sections at the end of the file.
-[data.patients]"""
+# Only for `coreg-agent serve`: instead of `data` and the keys below it, a section for each data set. A study names it, as in
+# its key data = "patients".
+# models = "models"  # folder of the models; they hold labelled rows
+# approval = "ask"  # each run waits for `coreg-agent approve`
+# [data.patients]
+# table = "local.csv"
+# dates = {admitted = "%d/%m/%Y"}  # any key of a table
+"""
 
 # A test holds the commented values to the defaults of `Policy`.
 POLICY = """\
 # The policy of this site. The agent refuses every plan against it.
 # A commented key has its default value. Each key: docs/reference/policy-toml.md; what members can compute under the defaults:
-# docs/concepts/threat-model.md.
-scoring = true  # score together: members learn of whom this site has a record, receivers the sum of the parts
-alignment = true  # all sites find the ids that they share; each learns it of its own ids
-
+# docs/concepts/privacy.md.
+# scoring = true  # score together: members learn of whom this site has a record, receivers the sum of the parts
+# alignment = true  # all sites find the ids that they share; each learns it of its own ids
 # objectives = ["agreement", "additive"]
 # solvers = ["conjugate-gradients", "block-coordinate-descent"]  # of the agreement
 # max_rounds = 10000
@@ -56,50 +57,29 @@ alignment = true  # all sites find the ids that they share; each learns it of it
 # openings = 3  # most trainings that open sums of the same rows
 # least_columns = 2  # a site with fewer needs noise = 0.1
 # ids_secret = "at least 16 characters, the same at every site and unknown to the coordinator"
-
-# `coreg-agent peers --pin --write policy.toml NAME.pem …` adds the section [peers]. Keep it last.
 """
 
 
-_SAMPLES = {
-    "separator": '";"  # without it the file shows it, as decimal and dates',
-    "decimal": '","',
-    "dates": '{admitted = "%d/%m/%Y"}',
-}
+def start(folder: Path, coordinator: str) -> dict[Path, bool]:
+    """Write agent.toml and policy.toml, with mode 0600; whether each was written. Existing files stay.
 
-
-def _toml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # toml_file needs pydantic, which is slow to import
-
-
-def agent_toml(
-    policy: str,
-    *,
-    service: bool = False,
-    table: str = "local.csv",
-    notation: Mapping[str, str | dict[str, str]] | None = None,
-) -> str:
-    """The text of agent.toml, for `serve` or for one run.
-
-    Parameters
-    ----------
-    policy
-        the path of policy.toml in it.
-    table, notation
-        the site's table, and what it shows of its notation (`site_agent.data.prepare.notation_shown`).
+    Raises
+    ------
+    StorageError
+        a file cannot be written.
     """
-    lines, found = list[str](), notation or {}
-    for key, sample in _SAMPLES.items():
-        value = found.get(key)
-        if isinstance(value, dict):
-            value = (
-                value and "{" + ", ".join(f"{_toml(name)} = {_toml(layout)}" for name, layout in value.items()) + "}"
-            )
-        elif value is not None:
-            value = _toml(value)
-        lines.append(f"{key} = {value}  # as the table shows" if value else f"# {key} = {sample}")
-    quoted = _toml(policy)
-    agent = _AGENT.replace("OWN", _SERVICE if service else _ONE_RUN).replace("TABLE", "table" if service else "data")
-    agent = agent.replace("SOURCE", _toml(table)).replace("NOTATION", "\n".join(lines))
-    shared = '"people"  # the study that aligned them:' if service else '"shared.json"  # from `coreg-agent align`:'
-    return agent.replace("SHARED  #", shared).replace("POLICY", quoted)
+    files = {folder / "agent.toml": AGENT.replace("COORDINATOR", coordinator), folder / "policy.toml": POLICY}
+    return {path: _created(path, text) for path, text in files.items()}
+
+
+def _created(path: Path, text: str) -> bool:
+    """Write a new file (mode 0600); False if it exists."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            path.chmod(0o600)
+            file.write(text)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror}).") from None
+    return True

@@ -194,6 +194,8 @@ def _of_terms(plan: Plan, policy: Policy, data: PrivateData | None) -> Iterator[
         )
     yield from _of_sums(plan, policy)
     yield from own
+    if plan.align is not None:
+        yield from _of_alignment(plan.align, policy)
 
 
 def _of_sums(plan: Plan, policy: Policy) -> Iterator[Objection]:
@@ -208,12 +210,6 @@ def _of_sums(plan: Plan, policy: Policy) -> Iterator[Objection]:
             "the plan's membership_changes = true would allow sums over other sets of sites, whose differences reveal single "
             "answers (membership_changes = false)",
             "membership_changes = true",
-        )
-    if plan.masked and (unknown := [site for site in plan.sites if site not in policy.peers]):
-        yield Objection(
-            f"the plan's sites {', '.join(unknown)} are not pinned in [peers]: compare their words by telephone, then run "
-            f"`coreg-agent peers --pin --write policy.toml {' '.join(f'{name}.pem' for name in unknown)}`, and reload an agent "
-            "that serves (SIGHUP)"
         )
 
 
@@ -315,7 +311,7 @@ def _of_sites(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, now: 
             f"The difference of the two sums reveals the answers of {', '.join(sorted(changed ^ now))} alone, also across runs. "
             "Continue with the same sites, or use other shared instances. For these instances it can no longer be allowed: "
             "membership_changes = true has to be in the first plan and in every policy "
-            "(docs/how-to/add-lose-or-replace-a-site.md)"
+            "(docs/how-to/operate-a-coordinator.md)"
         )
 
 

@@ -1,9 +1,9 @@
 """policy.toml: the limits of this site's consent. `objections` checks every plan against it before any computation."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coreg_core.names import ScheduleName
 from coreg_core.objectives.setting import Aggregation
@@ -18,19 +18,17 @@ class Policy(BaseModel):
 
     max_rounds: int = Field(default=10_000, ge=1)
     min_sites: int = Field(default=2, ge=1)
-    # With "block-coordinate-descent" the members read each site's predictions (docs/concepts/threat-model.md).
+    # With "block-coordinate-descent" the members read each site's predictions (docs/concepts/privacy.md).
     solvers: tuple[ScheduleName, ...] = Field(
         default=("conjugate-gradients", "block-coordinate-descent"), min_length=1, strict=False
     )
     # "secure": the coordinator receives encrypted sums. "plaintext": it receives each answer of this site.
     aggregation: Aggregation = "secure"
-    # The sites that answers are summed with: name = fingerprint, as `coreg-agent peers` prints it at that site.
-    peers: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
     # A secret of the sites, unknown to the coordinator. It keys the digest of the shared ids; an unkeyed digest confirms a guess.
     ids_secret: str | None = Field(default=None, min_length=16)
     # Allow sums over other sets of sites; single answers follow from their differences. Plan and every site must allow it.
     membership_changes: bool = False
-    # What members of each objective can compute: docs/concepts/threat-model.md.
+    # What members of each objective can compute: docs/concepts/privacy.md.
     objectives: tuple[Literal["agreement", "additive"], ...] = Field(
         default=("agreement", "additive"), min_length=1, strict=False
     )
@@ -45,41 +43,15 @@ class Policy(BaseModel):
     # With fewer columns, or with yes/no columns only, this site's sums are counts, and need more noise.
     least_columns: int = Field(default=2, ge=1)
     # Allow joint scoring: this site's part of each score leaves encrypted, and the receivers of the plan read the sum.
-    scoring: bool = False
+    scoring: bool = True
     # ... also of two sites, where each can compute the other's part.
     scores_of_two: bool = False
     # Models, or sets of sites, that score an individual in its life: each tells more of its features.
     models_per_individual: int = Field(default=5, ge=1)
     # Allow alignments of ids: this site learns which of its ids all sites have, and the others learn it of theirs; ...
-    alignment: bool = False
+    alignment: bool = True
     # ... of plans that let each site list at most so many ids. A site can insert ids to test whether others have them.
     max_alignment_ids: int = Field(default=100_000, ge=1)
-
-    @field_validator("peers", mode="before")
-    @classmethod
-    def _names(cls, peers: object) -> object:
-        """Find two mistakes that TOML hides: a key of the policy below [peers], and an unquoted name with a dot."""
-        for name, value in peers.items() if isinstance(peers, dict) else ():
-            if name in cls.model_fields:
-                raise ValueError(f"{name} is a key of the policy, not a site. Move its line above [peers]")
-            if isinstance(value, dict):
-                raise ValueError(f'write a name with a dot in quotes: "{name}.{next(iter(value), "…")}" = …')
-        return peers
-
-    @field_validator("peers")
-    @classmethod
-    def _distinct(cls, peers: dict[str, str]) -> dict[str, str]:
-        for site, fingerprint in peers.items():
-            other = next((s for s, f in peers.items() if f == fingerprint and s != site), None)
-            if other is not None:
-                raise ValueError(
-                    f"{site} and {other} have the same fingerprint, so one pin is wrong. Delete both lines, and pin both again"
-                )
-        return peers
-
-    def of_site(self, name: str, fingerprint: str) -> "Policy":
-        """The policy with this site's own key among the pins, which can lack it or have an earlier one. Without pins as it is."""
-        return self.model_copy(update={"peers": {**self.peers, name: fingerprint}}) if self.peers else self
 
 
 def read_policy(path: Path | None) -> Policy:

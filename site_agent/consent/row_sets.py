@@ -3,7 +3,7 @@ r"""The rules on labelled rows whose second moments a site helped to open, over 
 Sums over two sets that differ by k ≤ d rows disclose those rows' labels, so a later set is the same or differs in at least s d
 rows. R runs on overlapping rows give R Σ d equations on their labels, so s Σ d ≤ N over the sets that overlap. A set that is
 opened again and again averages its noise away, so it has few openings. A row is an individual, this site's label of it, and every
-site's statement whether it has one. docs/concepts/threat-model.md has what the attacks gain.
+site's statement whether it has one. docs/concepts/privacy.md has what the attacks gain.
 """
 
 import hashlib

@@ -14,9 +14,9 @@ Words = Annotated[tuple[Text, ...], Field(strict=False)]
 
 
 def a_source(value: object) -> Source | None:
-    """Parse a file name or a query; a value that is already one is returned as it is."""
-    if value is None or isinstance(value, Path | Query):
-        return value
+    """Parse a file name or a query; a value that is already one, or a data frame, is returned as it is."""
+    if value is None or isinstance(value, Path | Query) or hasattr(value, "columns"):
+        return value  # type: ignore[return-value]
     if not isinstance(value, str) or not value:
         raise ValueError("a path or a query, in quotes")
     return source_of(value)
@@ -35,7 +35,7 @@ def _as_dates(value: Any) -> Any:
 
 
 class Inputs(BaseModel):
-    """One table. Training needs ``target``; scoring does not."""
+    """One table. A target and an id that are not given follow from the study or the table (`site_agent.data.columns`)."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
@@ -44,9 +44,8 @@ class Inputs(BaseModel):
     table: Annotated[Path | Query, PlainValidator(a_source)]
     target: Text | None = None
     positive: Annotated[str, BeforeValidator(_as_text)] = ""
-    id: Text
+    id: Text | None = None
     unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = None
-    shared: Text | None = None
     separator: Annotated[
         Literal[",", ";", "\t"] | None, BeforeValidator(lambda text: "\t" if text == "tab" else text)
     ] = None
@@ -67,11 +66,3 @@ class Inputs(BaseModel):
         """The same inputs, with paths relative to ``base``."""
         unlabelled = None if self.unlabelled is None else at(self.unlabelled, base)
         return self.model_copy(update={"table": at(self.table, base), "unlabelled": unlabelled})
-
-    def aligned(self, models: Path, base: Path) -> "Inputs":
-        """The same inputs with the file of the shared ids: that of the study's current run, or one relative to ``base``."""
-        if self.shared is None:
-            return self
-        named = self.shared.endswith(".json") or (base / self.shared).is_file()
-        path = base / self.shared if named else models / self.shared / "current" / "aligned.json"
-        return self.model_copy(update={"shared": str(path)})

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.objectives.alignment import IdRule
 from coreg_wire.files.disk import write_whole
+from site_agent.data.columns import named
 from site_agent.data.errors import Faults
 from site_agent.data.inputs import Inputs
-from site_agent.data.preprocessing import Preprocessing, kind_of_column
-from site_agent.data.shared_set import SharedIds, SiteTable, ids_digest, load_site_tables, own_name
-from site_agent.data.sources import Source, files_of
-from site_agent.data.tables import read_table
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.shared_set import SharedIds, SiteTable, ids_digest, load_site_tables, own_name, read_ids
+from site_agent.data.sources import files_of
 from site_agent.site_data import PrivateData, row_keys
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -38,20 +39,15 @@ class Prepared:
         return sorted({*self.table.labelled_ids} & {*self.table.unlabelled_ids})
 
 
-def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
-    """Read and preprocess a site's tables.
+def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None) -> Prepared:
+    """Read and preprocess a site's tables; ``aligned``: the ids that it shares.
 
     Raises
     ------
-    UsageError
-        the inputs name no target, so they are for scoring.
     BadTable
         all faults of the tables, with file, line and column.
     """
-    if inputs.target is None:
-        raise UsageError(f"{inputs.table}: training needs a target. Name the column to predict.")
     found = Faults()
-    aligned = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
     table = load_site_tables(inputs, aligned, found)
     with found.caught():
         preprocessing = replace(
@@ -80,23 +76,6 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
     return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
 
 
-def notation_shown(source: Source) -> tuple[dict[str, str | dict[str, str]], tuple[str, ...]]:
-    """What a table shows of its notation, as settings of a data set, and the faults of what it leaves open."""
-    table, dates, found = read_table(source, Faults()), dict[str, str](), Faults()
-    for name in dict.fromkeys(table.columns):
-        with found.caught():
-            if layout := kind_of_column(name, [table])[1]:
-                dates[name] = layout
-            if table.notation.decimal is None and table.is_numeric(name):
-                table.numbers(name)
-    shown: dict[str, str | dict[str, str]] = {"dates": dates}
-    known = (table.notation.separator or ",", table.notation.decimal or ".")
-    if isinstance(source, Path) and known != (",", "."):
-        shown |= {"separator": known[0]} | ({"decimal": known[1]} if table.notation.decimal else {})
-    open_ = ("date of two readings", "thousands or decimals", "decimal comma", "decimal point")
-    return shown, tuple(fault.text for fault in found if fault.kind in open_)
-
-
 def site_salt(path: Path, ledger: Path) -> bytes:
     """The site's secret for its data digest. It is created once (mode 0600) and never sent.
 
@@ -113,7 +92,7 @@ def site_salt(path: Path, ledger: Path) -> bytes:
         if ledger.exists() and ledger.stat().st_size:
             raise StorageError(
                 f"{path} is missing, and {ledger} has answers whose instances are named under it. Restore both from the same "
-                "backup (docs/how-to/back-up-and-restore.md)."
+                "backup (docs/how-to/operate-a-site.md)."
             )
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         salt = secrets.token_bytes(32)
@@ -134,15 +113,24 @@ class DataSets:
         the site's secret for its data digest.
     """
 
-    def __init__(self, inputs: Mapping[str, Inputs], salt: bytes, read: Callable[[Inputs, bytes], Prepared] = prepare):
+    def __init__(
+        self,
+        inputs: Mapping[str, Inputs],
+        salt: bytes,
+        read: Callable[[Inputs, bytes, SharedIds | None], Prepared] = prepare,
+    ):
         self._inputs, self.salt, self._prepare = dict(inputs), salt, read
-        self._known: dict[str, tuple[Inputs, Stamp, Prepared]] = {}
+        self._known: dict[str, tuple[tuple[Inputs, Stamp, SharedIds | None], Prepared]] = {}
+        self._ids: dict[tuple[str, IdRule], tuple[tuple[Inputs, Stamp], tuple[str, ...]]] = {}
+        self._named: dict[str, tuple[tuple[Inputs, Stamp, str, str, bool], Inputs]] = {}
         self._lock = threading.Lock()  # a run that needs a data set waits until it is read
 
     def relist(self, inputs: Mapping[str, Inputs]) -> None:
         """Replace the list of data sets, and drop those from the cache that it no longer has."""
         self._inputs = dict(inputs)
         self._known = {name: known for name, known in self._known.items() if name in inputs}
+        self._ids.clear()
+        self._named.clear()
 
     def choose(self, name: str) -> str:
         """The data set of a plan: the one that it names, or the only one if it names none.
@@ -163,11 +151,27 @@ class DataSets:
         )
 
     def inputs(self, name: str) -> Inputs:
-        """How to read a data set."""
+        """How to read a data set, as the site says it."""
         return self._inputs[name]
 
-    def get(self, name: str) -> tuple[Prepared, bool]:
-        """A data set as it is on the disk now, and whether it was read again.
+    def named(self, name: str, target: str = "", id_column: str = "", *, trains: bool = True) -> Inputs:
+        """... with the columns that the site leaves open: see `columns.named`."""
+        inputs = self._inputs[name]
+        known = (inputs, _stamp(inputs), target, id_column, trains)
+        if name not in self._named or self._named[name][0] != known:
+            self._named[name] = known, named(inputs, target, id_column, trains=trains)
+        return self._named[name][1]
+
+    def ids(self, name: str, inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
+        """The distinct ids of a data set, see `read_ids`."""
+        with self._lock:
+            known = (inputs, _stamp(inputs))
+            if (name, rule) not in self._ids or self._ids[name, rule][0] != known:
+                self._ids[name, rule] = known, read_ids(inputs, rule)
+            return self._ids[name, rule][1]
+
+    def get(self, name: str, inputs: Inputs | None = None, aligned: SharedIds | None = None) -> tuple[Prepared, bool]:
+        """A data set as it is on the disk now, and whether it was read again; ``inputs`` as from `named`.
 
         Raises
         ------
@@ -175,31 +179,30 @@ class DataSets:
             the data set cannot be used. The text can name rows, so it must not leave the site.
         """
         with self._lock:
-            inputs = self._inputs[name]
+            inputs = self._inputs[name] if inputs is None else inputs
             stamp = _stamp(inputs)
-            known = self._known.get(name)
-            if known is not None and known[:2] == (inputs, stamp):
-                return known[2], False
-            prepared = self._prepare(inputs, self.salt)
+            asked = (inputs, stamp, aligned)
+            if (known := self._known.get(name)) is not None and known[0] == asked:
+                return known[1], False
+            prepared = self._prepare(inputs, self.salt, aligned)
             if _stamp(inputs) != stamp:
                 raise BadData(
                     f"{inputs.table}: the file changed during reading. Write a new file beside it, then rename that."
                 )
-            self._known[name] = (inputs, stamp, prepared)
+            self._known[name] = asked, prepared
             return prepared, True
 
 
 def _stamp(inputs: Inputs) -> Stamp:
-    files = [path for source in (inputs.table, inputs.unlabelled) if source is not None for path in files_of(source)]
-    shared = [] if inputs.shared is None else [_of(Path(inputs.shared), "Correct `shared`, or run the alignment first")]
-    return (*map(_of, files), *shared)
+    sources = [each for each in (inputs.table, inputs.unlabelled) if each is not None]
+    return tuple(_of(path) for source in sources for path in files_of(source))
 
 
-def _of(path: Path, todo: str = "Correct the path") -> tuple[int, int, int]:
+def _of(path: Path) -> tuple[int, int, int]:
     try:
         found = path.stat()
     except FileNotFoundError:
-        raise BadData(f"{path}: no such file. {todo}.") from None
+        raise BadData(f"{path}: no such file. Correct the path.") from None
     except OSError as error:
         raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
     return found.st_ino, found.st_size, found.st_mtime_ns

@@ -9,27 +9,26 @@ import hmac
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coreg_core.errors import BadData
+from coreg_core.errors import StorageError
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_core.objectives.alignment import Alignment, IdRule
+from coreg_core.objectives.alignment import IdRule
 from coreg_core.protocol.plan import Plan
+from coreg_wire.files.disk import write_whole
 from site_agent.data.errors import SHOWN, BadTable, Fault, Faults, some
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import Notation
 from site_agent.data.sources import NA_VALUES, Source
 from site_agent.data.tables import Table, read_table
-from site_agent.machine.job import SiteResult
 
 UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
-FILE = "aligned.json"
+KEPT = 20  # results of alignments
 _YEAR, _MONTH, _DAY = r"(19|20)\d\d", "(0?[1-9]|1[0-2])", r"(0?[1-9]|[12]\d|3[01])"
 _COMPACT = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"
 _DATE = re.compile(f"{_YEAR}[-./]{_MONTH}[-./]{_DAY}|{_COMPACT}|{_DAY}[-./]{_MONTH}[-./]{_YEAR}")
@@ -50,57 +49,54 @@ def normalised(text: str, rule: IdRule) -> str:
 
 @dataclass(frozen=True)
 class SharedIds:
-    """The result of an alignment: this site's shared ids, normalised by ``rule``; ``own``: how many ids it had then."""
+    """The result of an alignment: this site's shared ids, normalised by ``rule``."""
 
     rule: IdRule
     ids: tuple[str, ...]
     run: str = ""
-    own: int = 0
 
-    @classmethod
-    def read(cls, path: Path) -> "SharedIds":
-        """`FILE` of a run's folder.
+
+class AlignedIds:
+    """The results of this site's alignments in a folder: one file for a list of own ids, the other sites and a rule."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def _path(self, plan: Plan, ids: Sequence[str], rule: IdRule) -> Path:
+        about = json.dumps([plan.federation, plan.sites, rule, ids_digest(ids)])
+        return self._folder / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.json"
+
+    def find(self, plan: Plan, ids: Sequence[str], rule: IdRule) -> SharedIds | None:
+        """The shared ids of these own ids with the sites of the plan; None if no alignment found them yet.
 
         Raises
         ------
-        BadData
-            it cannot be read, or is no such file.
+        StorageError
+            the file cannot be read.
         """
+        path = self._path(plan, ids, rule)
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
-            return cls(plain["rule"], tuple(map(str, plain["ids"])), str(plain["run"]), int(plain["own"]))
+            return SharedIds(plain["rule"], tuple(map(str, plain["ids"])), str(plain["run"]))
         except FileNotFoundError:
-            known = ", ".join(sorted(each.parts[-3] for each in Path(*path.parts[:-3]).glob(f"*/current/{FILE}")))
-            there = f"The alignments here: {known}. " if known else ""
-            raise BadData(
-                f"{path}: no such file. {there}Correct `shared` (or --shared), or run the alignment first."
-            ) from None
-        except OSError as error:
-            raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
-        except (ValueError, KeyError, TypeError):
-            raise BadData(
-                f"{path}: not the result of an alignment. `shared` takes the name of the study that aligned the ids, or the file "
-                "that `coreg-agent align` wrote. A table of shared rows is `unlabelled` (--unlabelled)."
-            ) from None
-
-    @classmethod
-    def of(cls, plan: Plan, result: SiteResult) -> "SharedIds | None":
-        """Of a finished alignment; None if no id is shared."""
-        terms = plan.objective
-        if result.aligned is None or not isinstance(terms, Alignment):
             return None
-        return cls(terms.ids, result.aligned.ids, plan.run, result.aligned.own)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{path}: cannot be read ({error}). Delete it: the next run aligns the ids again."
+            ) from None
 
-    def text(self) -> str:
-        """The file's contents."""
-        plain: dict[str, Any] = {"run": self.run, "rule": self.rule, "own": self.own, "ids": self.ids}
-        return json.dumps(plain, ensure_ascii=False, indent=0)
-
-    def outdated(self, ids: Iterable[str]) -> str:
-        """A note where the site has more ids than at the alignment; "" otherwise."""
-        more = len(set(ids)) - self.own
-        what = "id" if more == 1 else "ids"
-        return "" if more <= 0 else f"{more} {what} more than at alignment {self.run}; align again to share them too"
+    def put(self, plan: Plan, ids: Sequence[str], shared: SharedIds) -> Path:
+        """Keep the result of a run that aligned these own ids, and the last `KEPT` results."""
+        path = self._path(plan, ids, shared.rule)
+        plain = {"run": shared.run, "rule": shared.rule, "ids": shared.ids}
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(path, json.dumps(plain, ensure_ascii=False, indent=0).encode(), mode=0o600)
+            for old in sorted(self._folder.glob("*.json"), key=lambda each: -each.stat().st_mtime)[KEPT:]:
+                old.unlink()
+        except OSError as error:
+            raise StorageError(f"{self._folder}: cannot be written ({error.strerror}).") from None
+        return path
 
 
 def guessable(ids: Sequence[str]) -> str:
@@ -126,22 +122,22 @@ def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
     BadTable
         a row without an id, or two ids of one table that are equal after normalisation, with their lines.
     """
-    found, known = Faults(), set[str]()
+    found, known, column = Faults(), set[str](), inputs.id or ""
     for source in (inputs.table, inputs.unlabelled):
         if source is None:
             continue
-        table = read_table(source, na_values=inputs.na_values, notation=inputs.notation).with_id(inputs.id)
+        table = read_table(source, na_values=inputs.na_values, notation=inputs.notation).with_id(column)
         lines: dict[str, list[int]] = {}
-        for text, line in zip(table.ids(inputs.id), table.lines.tolist(), strict=True):
+        for text, line in zip(table.ids(column), table.lines.tolist(), strict=True):
             lines.setdefault(normalised(text, rule), []).append(line)
         if "" in lines:
-            what = f"no id in {inputs.id!r}."
-            found.add(Fault(table.source, what, kind="missing", lines=tuple(lines.pop("")), about=inputs.id))
+            what = f"no id in {column!r}."
+            found.add(Fault(table.source, what, kind="missing", lines=tuple(lines.pop("")), about=column))
         for text, where in lines.items():
             if len(where) > 1:
                 what = f"the id {text!r} (normalised by the rule {rule!r}) occurs {len(where)} times."
                 advice = "Keep one row of each individual."
-                found.add(Fault(table.source, what, advice, "duplicate", inputs.id, tuple(where)))
+                found.add(Fault(table.source, what, advice, "duplicate", column, tuple(where)))
         known |= set(lines)
     found.raise_any()
     if not known:
@@ -193,7 +189,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
         see `read_table`; a column is missing, a target is not a number, an unlabelled row has no id or an id twice, or there is
         no labelled or no unlabelled row. All faults are in one error.
     """
-    data, target, id_column, unlabelled = inputs.table, inputs.target or "", inputs.id, inputs.unlabelled
+    data, target, id_column, unlabelled = inputs.table, inputs.target or "", inputs.id or "", inputs.unlabelled
     drop, labels, positive, na_values = inputs.drop, inputs.labels, inputs.positive, inputs.na_values
     own = Faults()
     table = read_table(data, own, na_values, inputs.notation)
@@ -253,8 +249,6 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
                 notes.append(
                     f"{source.source}: {unused} rows have no label and no shared id. They are not used, and not checked"
                 )
-            if more := aligned.outdated(normalised(text, aligned.rule) for text in source.ids(id_column)):
-                notes.append(f"{source.source}: {more}")
     own_ids: tuple[str, ...] = ()
     doubts = list[str]()
     with own.caught():
@@ -324,7 +318,7 @@ def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty
             Fault(
                 table.source,
                 f"no row has an empty {target!r}, so there are no shared unlabelled instances.",
-                "Align the ids and give --shared STUDY, add rows with an empty target, or name their table with --unlabelled.",
+                "A run aligns the ids first. Without that, add rows with an empty target, or name their table with --unlabelled.",
                 kind=UNSHARED,
                 about=target,
             )

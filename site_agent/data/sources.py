@@ -55,15 +55,17 @@ def source_of(text: str, base: Path | None = None) -> Source:
 
 def at(source: Source, base: Path | None) -> Source:
     """The same source, with its path relative to ``base``."""
-    if base is None:
+    if base is None or not isinstance(source, Path | Query):  # a data frame
         return source
     return base / source if isinstance(source, Path) else replace(source, database=base / source.database)
 
 
 def files_of(source: Source) -> tuple[Path, ...]:
-    """The files that hold the table; a database also has its write-ahead log or its journal."""
+    """The files that hold the table; a database also has its write-ahead log or its journal. A data frame has none."""
     if isinstance(source, Path):
         return (source,)
+    if not isinstance(source, Query):
+        return ()
     beside = [source.database.with_name(source.database.name + end) for end in ("-wal", "-journal")]
     return (source.database, *(path for path in beside if path.exists() and path.stat().st_size))
 

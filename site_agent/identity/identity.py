@@ -1,7 +1,7 @@
-"""The site's own identity: one directory with its key, its request, its certificate and the authority that it trusts.
+"""The site's own identity: one directory with its key, its certificate and the authority that it trusts.
 
-site.key (mode 0600) never leaves the site. site.csr goes to the coordinator's operator. `install` splits the operator's
-answer, one file, into site.pem and ca.pem. `check_identity` finds a fault before the agent connects.
+site.key (mode 0600) never leaves the site. site.csr is the request that `site_agent.identity.enrolment` sends. `install` splits
+the answer into site.pem and ca.pem. `check_identity` finds a fault before the agent connects.
 """
 
 import os
@@ -31,17 +31,13 @@ from coreg_wire.identity.names import (
 )
 
 KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
-_STEPS = (
-    "If this site is enrolled in another folder, correct --identity. Otherwise run `coreg-agent enroll --name NAME`, "
-    "send site.csr to the coordinator's operator, who runs `coreg-coordinator sign`, "
-    "then run `coreg-agent enroll --install NAME.pem` with the answer."
-)
-_SIGN_AGAIN = "Have the coordinator's operator sign site.csr again, and install the answer."
+_STEPS = "Run `coreg-agent join` with the coordinator's invitation, or name the folder where this site has joined (--identity)."
+_JOIN_AGAIN = "Ask the coordinator's operator for a new invitation, and run `coreg-agent join` with it."
 
 
 @dataclass(frozen=True)
 class EnrolResult:
-    """The result of `enrol`: send `request_path`, and read `key_fingerprint` to the operator over another channel."""
+    """The result of `enrol`: the request to send, and the fingerprint of its key."""
 
     name: str
     request_path: Path
@@ -73,7 +69,7 @@ class Identity:
         days = self.days_left(now=now)
         if days >= within_days:
             return None
-        return f"{self.directory / CERTIFICATE} expires in {days:.0f} days, and no coordinator has renewed it. {_SIGN_AGAIN}"
+        return f"{self.directory / CERTIFICATE} expires in {days:.0f} days, and no coordinator has renewed it. {_JOIN_AGAIN}"
 
 
 def enrol(directory: Path | str, name: str) -> EnrolResult:
@@ -94,7 +90,7 @@ def enrol(directory: Path | str, name: str) -> EnrolResult:
         other = certificate_name(load_certificates(_read(known_as), str(known_as))[0], str(known_as))
         if other != name:
             raise UsageError(
-                f"{directory} holds the certificate of {other}. Give another folder with --identity for {name}."
+                f"{directory} holds the certificate of {other}. Join as {name} in another folder (--folder)."
             )
     _make_directory(directory)
     reused = path.exists()
@@ -114,47 +110,50 @@ def _request(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateSign
     )
 
 
-def install(directory: Path | str, bundle_path: Path | str, *, now: datetime | None = None) -> Identity:
-    """Check and install the coordinator's answer: the site's certificate followed by its authority's.
+def install(directory: Path | str, answer: Path | bytes, *, now: datetime | None = None) -> Identity:
+    """Check and install the coordinator's answer, a file or its text: the site's certificate followed by its authority's.
 
     The first answer decides which authority this site trusts.
 
     Raises
     ------
     UsageError
-        No such bundle, or no key here.
+        No such file, or no key here.
     BadData
-        The bundle is not the site's certificate and an authority's.
+        The answer is not the site's certificate and an authority's.
     Refused
         It is for another key or site, not signed by its authority, out of date, older than the installed one, or from another
         authority than the one trusted so far.
     """
-    directory, bundle_path, now = Path(directory), Path(bundle_path), now or utc_now()
-    bundle = load_certificates(_read(bundle_path, "Name the file that the operator sent."), str(bundle_path))
+    directory, now = Path(directory), now or utc_now()
+    what, pem = ("the answer", answer) if isinstance(answer, bytes) else (str(answer), _read(answer))
+    bundle = load_certificates(pem, what)
     if len(bundle) != 2:
-        raise BadData(
-            f"{bundle_path} holds {len(bundle)} certificates, expected two: the site's, then the authority's. "
-            "Ask the operator for the whole file that `coreg-coordinator sign` wrote."
-        )
+        raise BadData(f"{what} holds {len(bundle)} certificates, expected two: the site's, then the authority's.")
     certificate, ca = bundle
-    where = f"{bundle_path}: the site's certificate", f"{bundle_path}: the authority's certificate"
+    where = f"{what}: the site's certificate", f"{what}: the authority's certificate"
     _check_chain(certificate, ca, _load_key(directory / KEY), *where, now)
-    path = directory / AUTHORITY
-    if path.exists() and (trusted := load_certificates(_read(path), str(path))[0]) != ca:
-        raise Refused(
-            f"{bundle_path} comes from {_who(ca)} ({fingerprint(ca)[:16]}…), but this site trusts {_who(trusted)} "
-            f"({fingerprint(trusted)[:16]}…). For another federation, enrol in another folder (--identity)."
-        )
+    check_authority(directory, fingerprint(ca))
     installed = certificate_in(directory)
     if installed is not None and certificate.not_valid_before_utc < installed.not_valid_before_utc:
         begins, before = certificate.not_valid_before_utc, installed.not_valid_before_utc
         raise Refused(
-            f"{bundle_path}: an older answer. Its certificate begins {begins:%Y-%m-%d %H:%M}, the installed one "
-            f"{before:%Y-%m-%d %H:%M} (UTC). Nothing was installed: use the newest answer."
+            f"{what}: an older answer. Its certificate begins {begins:%Y-%m-%d %H:%M}, the installed one "
+            f"{before:%Y-%m-%d %H:%M} (UTC). Nothing was installed. {_JOIN_AGAIN}"
         )
-    _write_public(path, ca.public_bytes(keys.Encoding.PEM))
+    _write_public(directory / AUTHORITY, ca.public_bytes(keys.Encoding.PEM))
     _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
     return check_identity(directory, now=now)
+
+
+def check_authority(directory: Path, mark: str) -> None:
+    """Refuse an authority other than the one in the folder, if there is one. ``mark``: the fingerprint of its certificate."""
+    path = directory / AUTHORITY
+    if path.exists() and (trusted := fingerprint(load_certificates(_read(path), str(path))[0])) != mark:
+        raise Refused(
+            f"The authority {mark[:16]}… is not the one that this site trusts ({path}: {trusted[:16]}…). For another federation, "
+            "join in another folder (--folder)."
+        )
 
 
 def install_renewed(directory: Path, certificate_pem: bytes) -> None:
@@ -227,27 +226,25 @@ def _check_chain(
         raise Refused(
             f"{where} was issued for another key than {KEY} ({key_fingerprint(key.public_key())[:16]}…). It is the certificate "
             f"of {certificate_name(certificate, where)}. If that is another site, ask for the certificate of this site. "
-            "If it is this site, put the old key back, or run `coreg-agent enroll` and have the new site.csr signed."
+            f"If it is this site, put the old key back. {_JOIN_AGAIN}"
         )
     if not _signs(ca):
-        raise Refused(
-            f"{where_ca} is not a certificate authority. Install the whole answer of `coreg-coordinator sign`."
-        )
+        raise Refused(f"{where_ca} is not a certificate authority. {_JOIN_AGAIN}")
     try:
         certificate.verify_directly_issued_by(ca)
     except InvalidSignature as error:
         raise Refused(
             f"{where} names {_who(ca)} but has no valid signature of it: {where_ca} is another authority's, or the "
-            f"certificate was changed. {_SIGN_AGAIN}"
+            f"certificate was changed. {_JOIN_AGAIN}"
         ) from error
     except (ValueError, TypeError) as error:
         raise Refused(
-            f"{where} was signed by {_who(certificate, issuer=True)}, but {where_ca} is {_who(ca)}. {_SIGN_AGAIN}"
+            f"{where} was signed by {_who(certificate, issuer=True)}, but {where_ca} is {_who(ca)}. {_JOIN_AGAIN}"
         ) from error
-    _check_period(ca, where_ca, now, "Its federation is over: enrol in a new one.")
-    _check_period(certificate, where, now, _SIGN_AGAIN)
+    _check_period(ca, where_ca, now, "Its federation is over: join a new one.")
+    _check_period(certificate, where, now, _JOIN_AGAIN)
     if ExtendedKeyUsageOID.CLIENT_AUTH not in _purposes(certificate):
-        raise Refused(f"{where} is not a client's certificate, but perhaps the coordinator's own. {_SIGN_AGAIN}")
+        raise Refused(f"{where} is not a client's certificate, but perhaps the coordinator's own. {_JOIN_AGAIN}")
     return certificate_name(certificate, where)
 
 
@@ -283,11 +280,11 @@ def _who(certificate: x509.Certificate, *, issuer: bool = False) -> str:
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     data = _read(path)
-    check_private(path, " If someone has read it, delete it and enrol again.")
+    check_private(path, " If someone has read it, delete it and join again.")
     try:
         return load_key(data, path)
     except BadData as error:
-        raise BadData(f"{error} Restore it, or delete it and run `coreg-agent enroll` again.") from error
+        raise BadData(f"{error} Restore it, or delete it and join with a new invitation.") from error
 
 
 def _read(path: Path, next_step: str = _STEPS) -> bytes:

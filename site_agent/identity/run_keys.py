@@ -7,8 +7,8 @@ T is the digest of the plan and of all offers. Masks and keystream are AES-256-C
 one step's context. A single answer reveals nothing, and only members can read the sum. An additive tag accompanies the
 words (`coreg_core.secure.tag`), so that a changed sum is detected, and a site with another K.
 
-The coordinator forwards offers and is the certificate authority. Therefore a signature counts only if the site's own
-policy pins the fingerprint of its key, confirmed by the peer's operator. These secrets are never written to a disk.
+The coordinator forwards offers and is the certificate authority. Therefore a signature counts only if this site's own
+operator has confirmed its key, by the eight words. These secrets are never written to a disk.
 """
 
 import os
@@ -55,12 +55,12 @@ class RunKeys:
     ----------
     private
         the key of this site's certificate.
-    pinned
-        returns the fingerprint that the policy pins for a peer, or None.
+    confirmed
+        returns the fingerprint that is confirmed of a peer, or None.
     """
 
-    def __init__(self, private: ec.EllipticCurvePrivateKey, pinned: Callable[[str], str | None]):
-        self._private, self._pinned = private, pinned
+    def __init__(self, private: ec.EllipticCurvePrivateKey, confirmed: Callable[[str], str | None]):
+        self._private, self._confirmed = private, confirmed
 
     def __repr__(self) -> str:
         return "RunKeys()"
@@ -77,7 +77,7 @@ class RunKeys:
             identity=identity.hex(),
         )
         signed = replace(shown, signature=sign(self._private, _statement(shown)))
-        return AttemptSecrets(signed, self._pinned, key, os.urandom(_SIZE))
+        return AttemptSecrets(signed, self._confirmed, key, os.urandom(_SIZE))
 
 
 class AttemptSecrets:
@@ -86,11 +86,11 @@ class AttemptSecrets:
     def __init__(
         self,
         offer: Offer,
-        pinned: Callable[[str], str | None],
+        confirmed: Callable[[str], str | None],
         key: X25519PrivateKey,
         contribution: bytes,
     ):
-        self.offer, self._pinned = offer, pinned
+        self.offer, self._confirmed = offer, confirmed
         self._key = key
         self._contribution = contribution
         self._roster: tuple[Offer, ...] = ()
@@ -126,23 +126,22 @@ class AttemptSecrets:
                 seen[value] = offer.site
 
     def _checked(self, peer: Offer) -> Offer:
-        pinned = self._pinned(peer.site)
-        if pinned is None:
+        confirmed = self._confirmed(peer.site)
+        if confirmed is None:
             raise Refused(
-                f"{peer.site} is not among the [peers] of this site's policy, so it could be the coordinator under another "
-                "name. Ask its operator for the output of `coreg-agent peers`, and pin it."
+                f"the key of {peer.site} is not confirmed here, so it could be the coordinator under another name. Compare the "
+                "eight words with the other operators."
             )
         try:
             identity = serialization.load_der_public_key(bytes.fromhex(peer.identity))
         except (ValueError, UnsupportedAlgorithm):  # no key, or one of a curve that does not exist
             raise Refused(f"the key that the coordinator sent for {peer.site} cannot be read.") from None
         fingerprint = key_fingerprint(identity) if isinstance(identity, ec.EllipticCurvePublicKey) else ""
-        if fingerprint != pinned or not isinstance(identity, ec.EllipticCurvePublicKey):
+        if fingerprint != confirmed or not isinstance(identity, ec.EllipticCurvePublicKey):
             raise Refused(
-                f"the key that the coordinator sent for {peer.site} is not the one that this site's policy pins "
-                f"(sent {fingerprint[:16]}…, pinned {pinned[:16]}…). Call the operator of {peer.site}, who reads the words of "
-                "the key (`coreg-agent peers`). If the sent key is right, correct the pin and reload. If the pinned one is "
-                "right, another party poses as that site: do not take part."
+                f"the key that the coordinator sent for {peer.site} is not the one that is confirmed here "
+                f"(sent {fingerprint[:16]}…, confirmed {confirmed[:16]}…). Call the operator of {peer.site}. Without a new key "
+                "there, another party poses as that site: do not take part."
             )
         if not is_signed(identity, peer.signature, _statement(peer)):
             raise Refused(f"the offer of {peer.site} for this run is not signed by that site.")

@@ -21,6 +21,7 @@ from coreg_core.protocol.messages import (
     LedgerHead,
     Offer,
     PlanRefused,
+    Unaligned,
 )
 from site_agent.consent.memory import Memory
 from site_agent.machine.job import Told
@@ -58,7 +59,7 @@ def read_lines(path: Path) -> Iterator[Line]:
                 if entry is None or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
                     raise StorageError(
                         f"{path}, line {number}: the chain is broken: this line or the one before was changed, removed or "
-                        "inserted. Keep the file as evidence, and restore the newest backup (docs/how-to/troubleshooting.md)."
+                        "inserted. Keep the file as evidence, and restore the newest backup (docs/how-to/troubleshoot.md)."
                     )
                 previous, end = hashlib.sha256(whole[:-1]).hexdigest(), end + len(whole)
                 yield Line(number, previous, entry, end)
@@ -151,6 +152,8 @@ def _describe(message: FromSite) -> dict[str, Any]:
             return {"kind": kind, "run": message.run, **about, **digests}
         case Approval():
             return {"kind": kind, "run": message.run, "given": message.given}
+        case Unaligned():
+            return {"kind": kind, "run": message.run}
         case PlanRefused():
             return {"kind": kind, "run": message.run, "text": message.reason}
         case Answer():

@@ -163,7 +163,7 @@ class Ledger:
         if fault:
             raise StorageError(
                 f"{self.path}: an older copy of this site's ledger, or another one: {fault}. This site would not know what it "
-                "has answered. Do not answer with it: see docs/how-to/back-up-and-restore.md."
+                "has answered. Do not answer with it: see docs/how-to/operate-a-site.md."
             )
 
     def _hash_of(self, number: int) -> str | None:

@@ -26,7 +26,7 @@ from coreg_core.protocol.messages import (
     ToSite,
 )
 from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.plan import Plan, alignment_of, aligns_for
 from site_agent.machine import notices
 
 RunMessage: TypeAlias = Proposal | Step | Finished | Dismissed
@@ -44,9 +44,10 @@ class SessionEnded:
 
 @dataclass(frozen=True)
 class Heard:
-    """A message from the coordinator, with a valid form."""
+    """A message from the coordinator, with a valid form. ``strangers``: a plan with keys that no operator has confirmed."""
 
     message: ToSite
+    strangers: bool = False
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,9 @@ class Stage(Enum):
     OVER = "ending"  # the run ended while a worker handles one of its messages; removed when the worker is done
 
 
+UNDECIDED = (Stage.NEW, Stage.JUDGED, Stage.WAITING)
+
+
 @dataclass(frozen=True)
 class ActiveRun:
     """A run whose plan was received; ``busy`` while a worker handles one of its messages. ``proposal``: the latest."""
@@ -216,13 +220,15 @@ class ActiveRun:
 class Agent:
     """The state; see the module's docstring.
 
-    ``ask_first``: whether the operator approves each run. ``begun`` counts runs that were answered and not finished.
+    ``ask_first``: whether the operator approves each run; one with unconfirmed keys always. ``begun`` counts runs that were
+    answered and not finished. ``held``: alignments of ids by the runs that they are for, until those are decided.
     """
 
     once: bool = False
     ask_first: bool = False
     connected: bool = False
     runs: Mapping[str, ActiveRun] = field(default_factory=dict)
+    held: Mapping[str, Proposal] = field(default_factory=dict)
     begun: int = 0
 
     @property
@@ -242,9 +248,9 @@ def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
             return replace(agent, connected=True), []
         case SessionEnded():
             runs = {n: replace(r, inbox=(), busy=False) for n, r in agent.runs.items() if r.stage is not Stage.OVER}
-            return replace(agent, runs=runs, connected=False), []
-        case Heard(message):
-            return _heard(agent, message)
+            return replace(agent, runs=runs, held={}, connected=False), []
+        case Heard(message, strangers):
+            return _heard(agent, message, strangers=strangers)
         case Judged():
             return _judged(agent, event)
         case Decided():
@@ -258,7 +264,7 @@ def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
 # --- messages -----------------------------------------------------------------------------------------------------
 
 
-def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
+def _heard(agent: Agent, message: ToSite, *, strangers: bool = False) -> tuple[Agent, list[Action]]:
     match message:
         case Rejected(reason, final):
             text = f"the coordinator refused this session: {reason}"
@@ -270,13 +276,14 @@ def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
         case Proposal(run, _, plan) if run != plan.run:
             return agent, [_breach(f"proposed run {run} with the plan of run {plan.run}.")]
         case Proposal():
-            return _proposed(agent, message)
+            return _proposed(agent, message, ask=strangers)
         case Finished() | Dismissed() | Step() if _is_known(agent, message.run):
             return _queue(agent, message.run, message)
         case Finished():
             return _unknown_end(_no_longer_waits(agent, message.run), message)
         case Dismissed():
-            return _no_longer_waits(agent, message.run), [Exit(_dismissal(message))] if _is_idle(agent) else []
+            over = _is_idle(agent) and not aligns_for(message.run)
+            return _no_longer_waits(agent, message.run), [Exit(_dismissal(message))] if over else []
         case Step():
             return agent, [_breach(f"sent a step of run {message.run} without a plan.")]
 
@@ -284,13 +291,13 @@ def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
 def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
     """The end of a run without a plan here: an earlier process of this agent took part, or none did."""
     actions: list[Action] = [Say(Fetched(message.run))]
-    if _is_idle(agent):
+    if _is_idle(agent) and not aligns_for(message.run):
         actions.append(Notify(notices.run_over(None, message.run, message.outcome, message.reason, 0)))
         actions.append(Exit(outcome=message.outcome, run=message.run))
     return agent, actions
 
 
-def _proposed(agent: Agent, proposal: Proposal) -> tuple[Agent, list[Action]]:
+def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> tuple[Agent, list[Action]]:
     plan = proposal.plan
     known = agent.runs.get(plan.run)
     if known is not None and known.stage is Stage.OVER:  # begins again when the work on the earlier one is done
@@ -300,19 +307,44 @@ def _proposed(agent: Agent, proposal: Proposal) -> tuple[Agent, list[Action]]:
     received = Notify(notices.plan_received(plan))
     if known is not None:  # another attempt, or a new session of the same one
         agent, actions = _queue(_with(agent, plan.run, replace(known, proposal=proposal)), plan.run, proposal)
+    elif (above := agent.runs.get(aligns_for(plan.run))) and above.stage in UNDECIDED and _aligns(above.plan, plan):
+        return replace(agent, held={**agent.held, above.plan.run: proposal}), []
     elif (reason := _objection(agent, plan)) is not None:
         agent, actions = _refuse(agent, plan, reason)
-    elif agent.ask_first:
+    elif ask or (agent.ask_first and not _is_agreed(agent, plan)):
         agent, actions = _with(agent, plan.run, ActiveRun(proposal, Stage.JUDGED)), [Judge(plan)]
     else:
         agent, actions = _queue(_with(agent, plan.run, ActiveRun(proposal)), plan.run, proposal)
     return agent, [received, *actions]
 
 
+def _is_agreed(agent: Agent, plan: Plan) -> bool:
+    """Whether it aligns the ids of a run that this site takes part in, as that run's plan says."""
+    run = agent.runs.get(aligns_for(plan.run))
+    if run is None or run.stage is not Stage.ACTIVE:
+        return False
+    return _aligns(run.plan, plan)
+
+
+def _aligns(above: Plan, plan: Plan) -> bool:
+    """Whether a plan aligns the ids as the plan above it says: on the same column, for its sites or some of them."""
+    if above.align is None or not {*plan.sites} <= {*above.sites}:
+        return False
+    return plan == replace(alignment_of(above, plan.sites, 0), run=plan.run)
+
+
+def _release(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
+    """Handle the alignment that waited for the consent to this run."""
+    if (held := agent.held.get(name)) is None:
+        return agent, []
+    agent = replace(agent, held={run: other for run, other in agent.held.items() if run != name})
+    return _proposed(agent, held, ask=False)
+
+
 def _objection(agent: Agent, plan: Plan) -> str | None:
     others = [run.plan for run in agent.runs.values()]
     threads = {other.iteration.threads for other in others}
-    if agent.once and others:
+    if agent.once and others and not _is_agreed(agent, plan):
         return f"this site takes part in run {others[0].run}. It takes part in one run at a time."
     if threads - {plan.iteration.threads}:
         return f"threads = {plan.iteration.threads}: an open run of this site uses {min(threads)}, which cannot change."
@@ -325,7 +357,15 @@ def _objection(agent: Agent, plan: Plan) -> str | None:
 
 def _refuse(agent: Agent, plan: Plan, reason: str) -> tuple[Agent, list[Action]]:
     refused: list[Action] = [Notify(notices.refused(plan.run, plan.study, reason)), Say(PlanRefused(plan.run, reason))]
-    return _without(agent, plan.run), [*refused, Forget(plan.run, keep_consent=False)]
+    return _without(agent, plan.run), [
+        *refused,
+        *_refuse_held(agent, plan.run, reason),
+        Forget(plan.run, keep_consent=False),
+    ]
+
+
+def _refuse_held(agent: Agent, name: str, reason: str) -> list[Action]:
+    return [Say(PlanRefused(held.run, reason))] if (held := agent.held.get(name)) is not None else []
 
 
 # --- consent ------------------------------------------------------------------------------------------------------
@@ -405,18 +445,26 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
     if worked.accepted is False:
         told = notices.dismissed if worked.for_now else notices.refused
         refused: list[Action] = [Notify(told(plan.run, plan.study, worked.reason))]
-        refused.append(Forget(plan.run, keep_consent=False))
-        if agent.once and isinstance(message, Finished):  # nothing more comes of its one run
+        refused += [*_refuse_held(agent, plan.run, worked.reason), Forget(plan.run, keep_consent=False)]
+        if (
+            agent.once and isinstance(message, Finished) and not aligns_for(plan.run)
+        ):  # nothing more comes of its one run
             refused.append(Exit(Refused(worked.reason)))
-        return _without(agent, plan.run), refused
+        agent, ended = _without(agent, plan.run), list[Action]()
+        for waiting in run.inbox:  # another site refused first: the run's end waits here, and does not come again
+            if isinstance(waiting, Finished):
+                agent, ended = _heard(agent, waiting)
+        return agent, [*refused, *ended]
     if worked.accepted:
-        agent = _with(agent, plan.run, replace(run, stage=Stage.ACTIVE))
+        agent, held = _release(_with(agent, plan.run, replace(run, stage=Stage.ACTIVE)), plan.run)
+        agent, actions = _next(agent, plan.run)
+        return agent, [*held, *actions]
     return _next(agent, plan.run)
 
 
 def _over(agent: Agent, run: ActiveRun, outcome: Outcome | None) -> tuple[Agent, list[Action]]:
     actions: list[Action] = [Forget(run.plan.run, keep_consent=outcome in RESUMABLE)]
-    if agent.once and outcome is not None:
+    if agent.once and outcome is not None and not aligns_for(run.plan.run):
         actions.append(Exit(outcome=outcome, run=run.plan.run))
     return _without(agent, run.plan.run), actions
 
@@ -424,15 +472,15 @@ def _over(agent: Agent, run: ActiveRun, outcome: Outcome | None) -> tuple[Agent,
 def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -> tuple[Agent, list[Action]]:
     """The end of a run that this site did not accept, or that continues without it."""
     plan = run.plan
-    keep = message.outcome in RESUMABLE
+    keep, once = message.outcome in RESUMABLE, agent.once and not aligns_for(plan.run)
     if isinstance(message, Finished):
         over = notices.run_over(plan, plan.run, message.outcome, message.reason, 0)
         actions: list[Action] = [Say(Fetched(plan.run)), Notify(over), Forget(plan.run, keep)]
-        if agent.once:
+        if once:
             actions.append(Exit(outcome=message.outcome, run=plan.run))
         return _without(agent, plan.run), actions
     actions = [Forget(plan.run, keep)]
-    if agent.once:  # the error says it
+    if once:  # the error says it
         actions.append(Exit(_dismissal(message)))
     else:
         actions.insert(0, Notify(notices.dismissed(plan.run, plan.study, message.reason)))
@@ -458,7 +506,8 @@ def _is_idle(agent: Agent) -> bool:
 
 
 def _no_longer_waits(agent: Agent, name: str) -> Agent:
-    """Drop a plan that waits for the work of an earlier one: it has ended too."""
+    """Drop a plan that waits for the work of an earlier one, or for a consent: it has ended too."""
+    agent = replace(agent, held={above: plan for above, plan in agent.held.items() if plan.run != name})
     return _with(agent, name, replace(agent.runs[name], inbox=())) if name in agent.runs else agent
 
 
@@ -467,6 +516,7 @@ def _with(agent: Agent, name: str, run: ActiveRun) -> Agent:
 
 
 def _without(agent: Agent, name: str) -> Agent:
+    agent = replace(agent, held={above: plan for above, plan in agent.held.items() if above != name})
     run = agent.runs.get(name)
     if run is not None and run.busy:
         return _with(agent, name, replace(run, stage=Stage.OVER, inbox=()))

@@ -16,12 +16,11 @@ def plan_received(plan: Plan) -> Notice:
 
 def progressed(run: str, progress: Progress) -> Notice:
     """The exact figures of a round. Members have them; the coordinator has a coarse level."""
-    rows = zip(progress.residual.tolist(), progress.gap.tolist(), progress.prediction_bound.tolist(), strict=True)
-    names = ("residual", "gap", "predictions within")
-    known = [", ".join(f"{name} {x:.1e}" for name, x in zip(names, row, strict=True) if isfinite(x)) for row in rows]
+    figures = {"residual": progress.residual, "gap": progress.gap, "predictions within": progress.prediction_bound}
+    worst = {name: float(values.max()) for name, values in figures.items()}  # of all λ
+    known = ", ".join(f"{name} {x:.1e}" for name, x in worst.items() if isfinite(x))
     certified = "certified" if progress.verified else "estimated"
-    columns = f": {'; '.join(known)} ({certified})" if any(known) else ""
-    text = f"run {run}: round {progress.round}{columns}"
+    text = f"run {run}: round {progress.round}" + f": {known} ({certified})" * bool(known)
     return Notice("progress", text, run=run, private=True, fields={"round": progress.round})
 
 
@@ -65,12 +64,6 @@ def run_over(plan: Plan | None, run: str, outcome: Outcome, reason: str, models:
 def finding(text: str) -> Notice:
     """A sentence about this site's own data or models."""
     return Notice("finding", text, private=True)
-
-
-def aligned(run: str, study: str, ids: int) -> Notice:
-    """The end of an alignment whose ids no data set uses yet."""
-    text = f'{ids} shared ids. For studies on them, add shared = "{study}" to the data set in agent.toml and reload the agent'
-    return Notice("aligned", text, run=run, fields={"study": study, "ids": ids})
 
 
 def data_read(data: str, labelled: int, shared: int, features: int) -> Notice:

@@ -90,7 +90,7 @@ class Secrets(Protocol):
         Raises
         ------
         Refused
-            this site's policy does not pin a peer, or the pinned key did not sign the peer's offer.
+            a peer's key is not confirmed here, or did not sign the peer's offer.
         """
         ...
 

@@ -62,8 +62,10 @@ class Scored:
         return out
 
 
-def batch_of(model: ModelFile, tables: Mapping[str, Inputs], salt: bytes) -> tuple[Batch, Scored]:
-    """What this site's parts of the scores are made of, table after table.
+def batch_of(
+    model: ModelFile, tables: Mapping[str, Inputs], salt: bytes, aligned: SharedIds | None = None
+) -> tuple[Batch, Scored]:
+    """What this site's parts of the scores are made of, table after table; of the ids that are ``aligned``.
 
     If all features of an instance are empty, it is missing: all sites list it, but this site has no record of it.
 
@@ -75,12 +77,12 @@ def batch_of(model: ModelFile, tables: Mapping[str, Inputs], salt: bytes) -> tup
     features, local, missing, notes = list[Arr](), list[Arr](), list[Bool[np.ndarray, " m"]](), list[str]()
     ids, columns, digests = dict[str, tuple[str, ...]](), dict[str, str](), list[str]()
     for name, inputs in tables.items():
-        phi, alone, absent, ids[name], keys, told = _of_table(model, inputs)
+        phi, alone, absent, ids[name], keys, told = _of_table(model, inputs, aligned)
         digests.append(ids_digest(keys))
         features.append(phi)
         local.append(alone)
         missing.append(absent)
-        columns[name] = inputs.id
+        columns[name] = inputs.id or ""
         notes += told
     digest = _digest(digests)
     batch = Batch(
@@ -103,11 +105,12 @@ def batch_of(model: ModelFile, tables: Mapping[str, Inputs], salt: bytes) -> tup
 
 
 def _of_table(
-    model: ModelFile, inputs: Inputs
+    model: ModelFile, inputs: Inputs, aligned: SharedIds | None
 ) -> tuple[Arr, Arr, Bool[np.ndarray, " m"], tuple[str, ...], tuple[str, ...], list[str]]:
     """Features of the score, local predictions (NaN without), which are missing, ids as written and as compared, notes."""
-    aligned = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
-    table, ids, keys = load_batch(inputs.table, inputs.id, model.preprocessing.na_values, aligned, inputs.notation)
+    table, ids, keys = load_batch(
+        inputs.table, inputs.id or "", model.preprocessing.na_values, aligned, inputs.notation
+    )
     names = model.preprocessing.sources
     table.require(names, "a feature of this model")
     absent = np.all([table.missing(name) for name in names], axis=0)

@@ -7,9 +7,7 @@ from typing import Literal, Protocol
 
 from coreg_core.errors import Refused
 from coreg_core.protocol.plan import Plan
-from coreg_wire.files.disk import write_whole
 from site_agent.data.prepare import Prepared
-from site_agent.data.shared_set import SharedIds
 from site_agent.machine.job import SiteResult
 from site_agent.models.batch import Scored
 from site_agent.models.file import ModelFile
@@ -19,10 +17,7 @@ Note = Callable[[str], None]  # receives a finding about this site's data
 
 
 class Results(Protocol):
-    """A place for results: `ModelStore` of a serving agent, or `OneRun`. ``aligns``: also for shared ids."""
-
-    @property
-    def aligns(self) -> bool: ...
+    """A place for results: `ModelStore` of a serving agent, or `OneRun`."""
 
     def model_of(self, run: str) -> ModelFile: ...
 
@@ -32,22 +27,16 @@ class Results(Protocol):
 
     def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]: ...
 
-    def put_aligned(self, plan: Plan, result: SiteResult) -> tuple[Path, ...]: ...
-
 
 @dataclass(frozen=True)
 class OneRun:
-    """Of an agent of one run: a training writes models, a scoring one table, an alignment the shared ids."""
+    """Of an agent of one run: a training writes models, a scoring one table."""
 
-    kind: Literal["training", "scoring", "alignment"]
+    kind: Literal["training", "scoring"]
     output: Path
     site: str = ""
     local_model: Path | None = None
     model: ModelFile | None = None  # to score with
-
-    @property
-    def aligns(self) -> bool:
-        return self.kind == "alignment"
 
     def model_of(self, run: str) -> ModelFile:
         if self.model is None or self.model.run != run:
@@ -74,10 +63,3 @@ class OneRun:
         many = len(scored.ids) > 1
         beside = {name: self.output.with_name(f"{self.output.stem}-{name}{self.output.suffix}") for name in scored.ids}
         return scored.write(result, beside if many else dict.fromkeys(scored.ids, self.output))
-
-    def put_aligned(self, plan: Plan, result: SiteResult) -> tuple[Path, ...]:
-        shared = SharedIds.of(plan, result)
-        if shared is None:
-            return ()
-        write_whole(self.output, shared.text().encode(), mode=0o600)
-        return (self.output,)

@@ -16,7 +16,6 @@ from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import Disk
 from coreg_wire.identity.names import check_study_name
 from site_agent.data.prepare import Prepared
-from site_agent.data.shared_set import FILE, SharedIds
 from site_agent.machine.job import SiteResult
 from site_agent.models.batch import Scored
 from site_agent.models.file import ModelFile, load_model
@@ -35,7 +34,6 @@ class ModelStore:
     folder: Path
     keep: int | None = None
     disk: Disk = field(default_factory=Disk)
-    aligns = True
 
     def folder_of(self, plan: Plan) -> Path:
         """The folder for a run's results.
@@ -89,27 +87,6 @@ class ModelStore:
             self._forget_old(study)
         except OSError as error:
             raise StorageError(f"{study}: cannot be changed ({error.strerror}).") from None
-
-    def put_aligned(self, plan: Plan, result: SiteResult) -> tuple[Path, ...]:
-        """Write the ids that all sites have, and make this the study's current run.
-
-        Raises
-        ------
-        StorageError
-            the file cannot be written.
-        """
-        shared = SharedIds.of(plan, result)
-        if shared is None:
-            return ()
-        text = shared.text()
-
-        def write(folder: Path) -> tuple[Path, ...]:
-            self.disk.write_whole(folder / FILE, text.encode() + b"\n")
-            return (folder / FILE,)
-
-        written = self._put(plan, result, write)
-        self._make_current(plan, good=True)
-        return written
 
     def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:
         """Write the scores of a run, one file per data set, if this site is a receiver.
@@ -174,18 +151,6 @@ class ModelStore:
             for study in studies
             for folder in _runs_of(study)
         ]
-
-    def _readable(self) -> list[dict[str, Any]]:
-        """`manifests`, for remarks only: none if one is damaged."""
-        try:
-            return self.manifests()
-        except StorageError:
-            return []
-
-    def alignment_of(self, data: str) -> str | None:
-        """The study whose current run aligned the ids of that data set."""
-        aligned = (m for m in self._readable() if m["current"] and (Path(m["folder"]) / FILE).exists())
-        return next((f"models/{m['study']}" for m in aligned if m.get("data") == data), None)
 
     def use(self, study: str, run: str) -> Path:
         """Make a run the study's current one; its folder.

@@ -8,21 +8,20 @@ from pathlib import Path
 
 from coreg_core.errors import CoregError, UsageError
 from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.identity.names import check_site_name
 from coreg_wire.terminal.command_line import OperatorInterrupt, owner_hint
 from coreg_wire.terminal.signals import on_signals
 from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings, read_settings
-from site_agent.consent.policy import Policy, read_policy
+from site_agent.consent.policy import read_policy
+from site_agent.data.errors import BadTable
 from site_agent.data.prepare import DataSets, site_salt
-from site_agent.data.shared_set import SharedIds, read_ids
+from site_agent.data.shared_set import UNSHARED, AlignedIds
 from site_agent.data.sources import files_of
 from site_agent.identity.identity import Identity, check_identity
-from site_agent.identity.peers import own_fingerprint, run_keys
+from site_agent.identity.members import Members
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.machine import agent as machine
-from site_agent.machine import notices
 from site_agent.machine.agent import Exit
 from site_agent.machine.job import SiteResult
 from site_agent.models.file import load_model
@@ -30,6 +29,7 @@ from site_agent.models.output import OneRun, Results
 from site_agent.models.predictions import check_predictions
 from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
+from site_agent.service.console import Asked, Terminal, isatty
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.reload import ReloadingIdentity
 from site_agent.service.state_dir import StateDir
@@ -51,6 +51,7 @@ class Joined:
     sent: dict[str, Disclosed]
     label_bearing: Disclosed
     ledger: Path
+    unseen: bool = False  # whether the eight words were not compared
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -91,8 +92,8 @@ def who_am_i(settings: AgentSettings) -> tuple[str, Identity | None]:
     return check_site_name(settings.own_name), None
 
 
-def join(settings: AgentSettings, observer: Observer) -> Joined:
-    """Take part in one run, and write the model.
+def join(settings: AgentSettings, observer: Observer, asked: Asked | None = None) -> Joined:
+    """Take part in one run, and write the model; ``asked`` decides in place of an operator at the terminal.
 
     Raises
     ------
@@ -101,11 +102,12 @@ def join(settings: AgentSettings, observer: Observer) -> Joined:
     """
     for path in (settings.output, settings.local_model):
         check_output(path)
-    return _once(settings, observer, lambda name: OneRun("training", settings.output, name, settings.local_model))
+    training = partial(OneRun, "training", settings.output, local_model=settings.local_model)
+    return _once(settings, observer, lambda name: training(name), asked)
 
 
-def score(settings: AgentSettings, model: Path, output: Path, observer: Observer) -> Joined:
-    """Take part in one scoring, and write the scores if this site is a receiver.
+def score(settings: AgentSettings, model: Path, output: Path, observer: Observer, asked: Asked | None = None) -> Joined:
+    """Take part in one scoring, and write the scores if this site is a receiver; ``asked`` as in `join`.
 
     Raises
     ------
@@ -122,48 +124,45 @@ def score(settings: AgentSettings, model: Path, output: Path, observer: Observer
             raise UsageError(f"{model}: a model of {loaded.site!r}, but this site is {name!r}. Give this site's model.")
         return OneRun("scoring", output, model=loaded)
 
-    return _once(settings, observer, results)
+    return _once(settings, observer, results, asked)
 
 
-def align(settings: AgentSettings, output: Path, observer: Observer) -> Joined:
-    """Take part in one alignment, and write the ids that all sites have.
-
-    Raises
-    ------
-    CoregError
-        any kind; see docs/reference/exit-codes.md.
-    """
-    check_output(output, SharedIds.read, "list of shared ids")
-    for inputs in settings.data.values():
-        read_ids(inputs, "exact")  # reports a fault of the table before the agent connects
-    return _once(settings, observer, lambda _name: OneRun("alignment", output))
-
-
-def _once(settings: AgentSettings, observer: Observer, results: Callable[[str], Results]) -> Joined:
-    if settings.approval == "ask":
+def _once(
+    settings: AgentSettings, observer: Observer, results: Callable[[str], Results], asked: Asked | None
+) -> Joined:
+    if asked is None and not settings.yes and not isatty():
         raise UsageError(
-            'approval = "ask" in agent.toml: nobody could be asked by this command. Start `coreg-agent serve`, which waits for '
-            "`coreg-agent approve`; or remove the line to take part without asking."
+            "nobody can be asked here, because the standard input is no terminal. Give --yes to take part, and --words with the "
+            "eight words that the operators have compared; or use `coreg-agent serve` and `coreg-agent approve`."
         )
-    running = _Running(settings, observer, once=True, results=results)
+    asked = Terminal(consents=not settings.yes) if asked is None else asked
+    running = _Running(settings, observer, asked=asked, results=results)
     try:
         workers = running.daemon.workers
         if isinstance(workers.results, OneRun) and workers.results.kind == "training" and ONLY in settings.data:
-            _announce(running, observer)  # reports a fault of the table before the agent connects
+            _announce(running)
         end = asyncio.run(running.live(CONNECT_TIMEOUT))
         assert end.outcome is not None
         sent, labels = running.ledger.sent, running.ledger.label_bearing
-        return Joined(workers.name, end.outcome, workers.last, workers.written, sent, labels, running.ledger.path)
+        unseen = running.members is not None and bool(running.members.unseen)
+        return Joined(
+            workers.name, end.outcome, workers.last, workers.written, sent, labels, running.ledger.path, unseen
+        )
     finally:
         running.ledger.close()
 
 
-def _announce(running: "_Running", observer: Observer) -> None:
-    prepared, _ = running.daemon.workers.tables.data_sets.get(ONLY)
-    for text in prepared.notes:
-        observer(notices.finding(text))
-    d = prepared.data
-    observer(notices.data_read(running.daemon.workers.name, len(d.X), len(d.Z), d.X.shape[1]))
+def _announce(running: "_Running") -> None:
+    """Read the table, so that a fault is reported before the agent connects. The study can name columns, a run aligns ids."""
+    tables = running.daemon.workers.tables
+    inputs = tables.data_sets.inputs(ONLY)
+    if inputs.id is None or inputs.target is None:
+        return
+    try:
+        tables.shown(ONLY, tables.data_sets.get(ONLY)[0])
+    except BadTable as error:
+        if {fault.kind for fault in error.faults} != {UNSHARED}:
+            raise
 
 
 @dataclass(frozen=True)
@@ -178,20 +177,8 @@ class Given:
 
     def settings(self) -> AgentSettings:
         """The settings of agent.toml, with these options."""
-        if not isinstance(flat := read_toml(self.config).get("data"), dict):
-            also = (
-                "" if flat is None else f" instead of data = {flat!r}. `coreg-agent init --service` writes such a file"
-            )
-            raise UsageError(
-                f"{self.config}: `serve` needs a section [data.NAME] for each data set, with table, target and id{also}."
-            )
         options = {"coordinator": self.coordinator, "insecure": self.insecure or None, "name": self.name}
-        return read_settings(self.config, options, ("coordinator",))
-
-
-def with_own_key(policy: Policy, identity: Identity | None) -> Policy:
-    """The policy, which pins this site's own key as it is now: its file can lack that line, or have an earlier key."""
-    return policy if identity is None else policy.of_site(identity.name, own_fingerprint(identity))
+        return read_settings(self.config, options, ("data", "coordinator"))
 
 
 def serve(given: Given, observer: Observer) -> None:
@@ -203,7 +190,7 @@ def serve(given: Given, observer: Observer) -> None:
         any kind; see docs/reference/exit-codes.md.
     """
     settings = given.settings()
-    running = _Running(settings, observer, once=False, results=lambda name: _models_of(settings, name), given=given)
+    running = _Running(settings, observer, asked=None, results=lambda name: _models_of(settings, name), given=given)
     try:
         asyncio.run(running.live(float("inf")))
     finally:
@@ -219,22 +206,23 @@ AT_RESTART = ("identity", "ledger", "state", "name", "connect_timeout")  # by a 
 
 
 class _Running:
-    """An agent built from its settings, with its signal handlers."""
+    """An agent built from its settings, with its signal handlers; ``asked`` is that of an agent of one run."""
 
     def __init__(
         self,
         settings: AgentSettings,
         observer: Observer,
         *,
-        once: bool,
+        asked: Asked | None,
         results: Callable[[str], Results],
         given: Given | None = None,
     ):
         assert settings.coordinator is not None
         host_and_port(settings.coordinator)
         name, identity = who_am_i(settings)
-        policy = with_own_key(read_policy(settings.policy), identity)
+        policy = read_policy(settings.policy)
         self._settings, self._given = settings, given
+        once = asked is not None
         state = None if once else StateDir(settings.state_path)
         if state is not None:
             settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)  # --insecure: no enrolment made it
@@ -242,11 +230,17 @@ class _Running:
         signer = None if identity is None else HeadSigner(identity)
         self.ledger = Ledger(settings.ledger_path, signer)
         try:
-            keys = None if identity is None else run_keys(identity, policy.peers)
+            self.members = None
+            if identity is not None:
+                self.members = Members(identity, settings.words or "", settings.accept_words)
+            keys = None if self.members is None else self.members.run_keys()
             data_sets = DataSets(settings.data, site_salt(settings.identity / "salt", settings.ledger_path))
-            workers = RunWorkers(name, policy, keys, results(name), data_sets, self.ledger, self._from_any_thread)
-            agent = machine.Agent(once=once, ask_first=settings.approval == "ask" and not once)
-            self.daemon = AgentDaemon(agent, workers, self.ledger, state, observer)
+            aligned = AlignedIds(settings.identity / "aligned")
+            workers = RunWorkers(
+                name, policy, keys, results(name), data_sets, aligned, self.ledger, self._from_any_thread
+            )
+            agent = machine.Agent(once=once, ask_first=not settings.yes if once else settings.approval == "ask")
+            self.daemon = AgentDaemon(agent, workers, self.ledger, state, observer, self.members, asked)
         except BaseException:
             self.ledger.close()
             raise
@@ -304,21 +298,11 @@ class _Running:
         return end
 
     def _look_ahead(self, settings: AgentSettings) -> None:
-        """Warn a serving agent's operator of what would end a run: a policy without pins, or a data set with a fault."""
+        """Warn a serving agent's operator of a data set with a fault, which would end a run."""
         if not self._once and self._loop is not None:
             workers = self.daemon.workers
             ahead = partial(workers.tables.read_ahead, dict(settings.data))
             self._ahead = self._loop.run_in_executor(None, ahead)
-        self._warn_unready(settings)
-
-    def _warn_unready(self, settings: AgentSettings) -> None:
-        policy = self.daemon.workers.policy
-        if not self._once and self._identity is not None and not policy.peers and policy.aggregation == "secure":
-            what = "no policy is configured" if settings.policy is None else f"{settings.policy} pins no peers"
-            text = (
-                f"{what}, so this site refuses every run with secure aggregation; `coreg-agent check` says what to do"
-            )
-            self.daemon.notify(Notice("not_ready", text, "warning"))
 
     def _metrics(self) -> Callable[[], None]:
         if self._given is None or self._given.metrics is None:
@@ -351,8 +335,8 @@ class _Running:
         workers.tables.data_sets.relist(settings.data)
         if self._identity is not None:
             self._identity.refresh()
-            workers.policy = with_own_key(workers.policy, self._identity.identity)
-            workers.keys = run_keys(self._identity.identity, workers.policy.peers)
+            self.members = self.daemon.members = Members(self._identity.identity, settings.words or "")
+            workers.keys = self.members.run_keys()
             self.daemon.certificate_until = self._identity.identity.not_after.isoformat()
         workers.results = _models_of(settings, workers.name)
         self.daemon.ask_first(settings.approval == "ask")

@@ -1,15 +1,25 @@
-"""Observers of an agent: a console for an operator, a log for a service."""
+"""Observers of an agent: a console for an operator, a log for a service; and the questions to an operator at a terminal."""
 
+import asyncio
 import math
+import os
+import sys
 import time
+from collections.abc import Mapping
+from typing import Protocol
 
+import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from coreg_core.errors import CoregError, Refused
 from coreg_core.protocol.outcomes import Notice
+from coreg_core.protocol.plan import Plan
 from coreg_wire.terminal.logs import Log, log_notice
 from coreg_wire.terminal.output import print_json
+from site_agent.service.state_dir import Decision
 
+COMPARE = "Call the operators of all sites: each of them reads the same eight words. Else take no part"
 QUIET, LONGEST_QUIET = 5.0, 600.0  # seconds between two lines about a coordinator that cannot be reached
 
 
@@ -74,3 +84,69 @@ class ServiceLog:
             return True
         self._next, self._pause = now + self._pause, min(2 * self._pause, LONGEST_QUIET)
         return False
+
+
+# --- questions ----------------------------------------------------------------------------------------------------
+
+
+def isatty() -> bool:
+    """Whether an operator can be asked."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+class Asked(Protocol):
+    """Decides for an operator."""
+
+    async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError: ...
+
+
+class Terminal:
+    """Asks the operator of an agent of one run; ``consents``: whether the plan is a question too, or the words alone."""
+
+    def __init__(self, *, consents: bool):
+        self._consents = consents
+
+    async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError:
+        """The operator's decision; an error that ends the agent if nobody can be asked."""
+        if words and not isatty():
+            return Refused(
+                f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. Then give them: "
+                f'--words "{words}", or words = "{words}" in agent.toml.'
+            )
+        if self._consents:
+            self._print(f"\nThe plan of run {plan.run}:")
+            for heading, text in about.items():
+                self._print(f"  {heading + ':':<22} {text}")
+        if words:
+            self._print(f"\nThe eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}.")
+            if not await self._yes("Do the other operators read the same eight words?"):
+                return Decision(False, "its operator did not confirm the eight words.")
+        if self._consents and not await self._yes("Take part?"):
+            return Decision(False, "its operator refused it.")
+        return Decision(True, "", words)
+
+    def _print(self, text: str) -> None:
+        typer.echo(text, err=True)
+
+    async def _yes(self, question: str) -> bool:
+        typer.echo(f"{question} [y/N] ", err=True, nl=False)
+        return (await _line()).strip().lower() in ("y", "yes")
+
+
+async def _line() -> str:
+    """A line of the terminal; the loop stays free for signals."""
+    loop, terminal = asyncio.get_running_loop(), sys.stdin.fileno()
+    line: asyncio.Future[str] = loop.create_future()
+
+    def read() -> None:
+        if not line.done():
+            line.set_result(os.read(terminal, 4096).decode(errors="replace"))
+
+    try:
+        loop.add_reader(terminal, read)
+    except NotImplementedError:  # Windows
+        return await asyncio.to_thread(sys.stdin.readline)
+    try:
+        return await line
+    finally:
+        loop.remove_reader(terminal)

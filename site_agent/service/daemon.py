@@ -25,8 +25,10 @@ from coreg_core.protocol.outcomes import Notice
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import WakeUp
+from coreg_wire.identity.words import same_words
 from coreg_wire.transport.fields import ProtocolError
 from coreg_wire.transport.service import release
+from site_agent.identity.members import Members
 from site_agent.ledger import Ledger
 from site_agent.machine import agent as machine
 from site_agent.machine import notices
@@ -51,7 +53,8 @@ from site_agent.machine.agent import (
     Work,
 )
 from site_agent.machine.notices import describe_work
-from site_agent.service.state_dir import StateDir
+from site_agent.service.console import COMPARE, Asked
+from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Connection, Dial, LostSession, SessionRefused, keep_dialling
 from site_agent.session.stream import CLOSE_GRACE, Session
@@ -80,6 +83,10 @@ class AgentDaemon:
         the folder shared with the operator's commands; None for an agent of one run.
     notify
         receives every notice, on the event loop.
+    members
+        the keys of the other sites, which the operators have confirmed; None without TLS.
+    asked
+        decides for the operator of an agent of one run.
     """
 
     def __init__(
@@ -89,8 +96,11 @@ class AgentDaemon:
         ledger: Ledger,
         state: StateDir | None,
         notify: Callable[[Notice], None],
+        members: Members | None = None,
+        asked: Asked | None = None,
     ):
         self.agent, self.workers, self.counters = agent, workers, workers.counters
+        self.members, self._asked = members, asked
         self.connected_since: str | None = None
         self.certificate_until: str | None = None
         self.install: Callable[[bytes], None] = lambda _certificate: None  # of an agent with an identity
@@ -288,7 +298,12 @@ class AgentDaemon:
             if self.connected_since is None and not isinstance(message, Rejected):
                 self._is_connected()
             self.waiting = FOR_RUNS
-            self._apply(Heard(message))
+            self._apply(Heard(message, isinstance(message, Proposal) and self._has_strangers(message)))
+
+    def _has_strangers(self, proposal: Proposal) -> bool:
+        if self.members is None or not proposal.plan.masked:
+            return False
+        return not self.members.settled(self.members.keys_of(proposal))
 
     def _is_connected(self) -> None:
         self.connected_since, self.waiting = timestamp(), FOR_RUNS
@@ -400,14 +415,40 @@ class AgentDaemon:
 
     # --- the operator ---------------------------------------------------------------------------------------------
 
-    async def _ask(self, asked: AskOperator) -> None:
-        assert self._state is not None, "only a serving agent asks"
-        plan = asked.plan
+    async def _ask(self, question: AskOperator) -> None:
+        plan, keys = question.plan, self._keys_of(question.plan.run)
+        news = "" if self.members is None else self.members.news(keys)
+        words = self.members.words(keys) if self.members is not None and news else ""
+        if self._asked is not None:
+            answer = await self._asked.decide(plan, question.about, words, news)
+            if isinstance(answer, CoregError):
+                self._end(Exit(answer))
+            else:
+                await self._decided(plan, answer)
+            return
+        assert self._state is not None, "an agent that serves"
         if await asyncio.to_thread(self._state.decision, plan.run) is None:
-            request = plan.run, plan.to_dict(), asked.about, asked.seconds
-            await asyncio.to_thread(self._state.request_approval, *request)
+            about = {**question.about, **({"eight words": f"{words} ({news}). {COMPARE}"} if words else {})}
+            await asyncio.to_thread(
+                self._state.request_approval, plan.run, plan.to_dict(), about, question.seconds, words
+            )
             self.notify(notices.waiting_for_approval(plan.run, plan.study))
         self._look()
+
+    def _keys_of(self, run: str) -> dict[str, str]:
+        """The members' keys in the latest proposal of a run."""
+        active = self.agent.runs.get(run)
+        return {} if active is None or self.members is None else self.members.keys_of(active.proposal)
+
+    async def _decided(self, plan: Plan, decision: Decision) -> None:
+        """An approval confirms the eight words that were shown with the question, and no others."""
+        keys = self._keys_of(plan.run)
+        if decision.approved and self.members is not None and plan.masked and self.members.news(keys):
+            if not same_words(decision.words, self.members.words(keys)):
+                decision = Decision(False, "the keys of its members changed after its operator was asked.")
+            else:
+                await asyncio.to_thread(self.members.confirm, keys)
+        self._apply(Decided(plan.run, decision.approved, decision.reason))
 
     def _look(self) -> None:
         """Read the operator's decisions on the waiting runs."""
@@ -416,11 +457,12 @@ class AgentDaemon:
                 self._spawn(self._decision(run.plan))
 
     async def _decision(self, plan: Plan) -> None:
-        assert self._state is not None
+        if self._state is None:
+            return
         decision = await asyncio.to_thread(self._state.decision, plan.run)
         if decision is not None:
             await asyncio.to_thread(self._state.close_request, plan.run)
-            self._apply(Decided(plan.run, decision.approved, decision.reason))
+            await self._decided(plan, decision)
 
     async def _look_for_decisions(self) -> None:
         while True:

@@ -22,15 +22,15 @@ from site_agent.config.settings import ONLY, AgentSettings
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, Objection, not_listed, objections
 from site_agent.consent.policy import Policy, read_policy
+from site_agent.data.columns import named
 from site_agent.data.errors import BadTable, some
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare, site_salt
-from site_agent.data.shared_set import UNSHARED, SharedIds, guessable, read_ids
+from site_agent.data.shared_set import UNSHARED, guessable, read_ids
 from site_agent.ledger.entries import read_lines, remember
 from site_agent.machine.site import Site
-from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
-from site_agent.service.app import host_and_port, who_am_i, with_own_key
+from site_agent.service.app import host_and_port, who_am_i
 from site_agent.session.grpc_mtls import check_connection
 
 
@@ -60,7 +60,7 @@ def check(
     files
         of the configuration: no other user must be able to change them.
     """
-    code, results = 0, ModelStore("", settings.models)
+    code = 0
     # The ledger names instances under this secret. Without a secret there are no earlier answers.
     secret, salt = settings.identity / "salt", b""
 
@@ -92,12 +92,13 @@ def check(
     untrained: set[str] = set()  # data sets without a target
 
     def table(name: str, inputs: Inputs) -> str:
-        if inputs.target is None and inputs.id:
+        try:
+            inputs = named(inputs)
+        except BadTable:
+            inputs = named(inputs, trains=False)
             untrained.add(name)
-            known = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
-            shared = "" if known is None else f", of which {len(known.ids)} are shared and can be scored"
             many = len(read_ids(inputs, "exact"))
-            return f"{many} ids{shared}, no target: for scoring and alignment"
+            return f"{many} ids, no target: for scoring, or a study that names the target"
         prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
         found[name], d = prepared, prepared.data
         if 2 == len(values := set(d.y.tolist())) < len(d.y) and values != {0.0, 1.0}:
@@ -115,15 +116,10 @@ def check(
                 "labels. In a study of the agreement other members can estimate them"
             )
             note(f"{called}: {text}", True, {"check": "table", "warning": False})
-        if inputs.shared is None and (aligned := results.alignment_of(name)) is not None:
-            study = aligned.rpartition("/")[2]
-            text = f'{aligned} has aligned ids, and this data set does not use them. Add shared = "{study}" and reload the agent'
-            note(f"{called}: {text}", True, {"check": "table", "warning": True})
-        before = ", unless an alignment finds the shared ids first" if inputs.shared is None else ""
         return (
             f"{len(d.X)} labelled and {len(d.Z)} shared instances, {d.X.shape[1]} features from the columns "
             f"{prepared.preprocessing.summary}; "
-            f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same{before})"
+            f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same, unless a run aligns the ids)"
         )
 
     def written() -> Policy | None:
@@ -135,15 +131,9 @@ def check(
 
     def ids(inputs: Inputs) -> str:
         allowed = written()
-        aligns = None if allowed is None else allowed.alignment
-        try:
-            found = read_ids(inputs, "folded")
-        except BadTable as error:
-            if aligns and inputs.shared is None:
-                raise  # the first study aligns these ids
-            raise _Warned(f"an alignment would refuse this table: {'; '.join(f.text for f in error.faults)}") from None
+        found = read_ids(named(inputs, trains=False), "folded")
         listed = f"{len(found)} ids, as an alignment compares them: {some(found)}"
-        if aligns is False:
+        if allowed is not None and not allowed.alignment:
             listed += ". The policy allows no alignment (alignment = false)"
         if warning := guessable(found):
             raise _Warned(f"{listed}. {warning.removeprefix('WARNING: ')}")
@@ -153,19 +143,9 @@ def check(
         if settings.policy is not None and not settings.policy.exists():
             raise UsageError(
                 f"{settings.policy}: no such file, and the configuration names it. Restore it from a backup, or write it again "
-                "(`coreg-agent init` in an empty folder makes one) and pin the peers"
+                "(docs/reference/policy-toml.md)"
             )
-        allowed = read_policy(settings.policy)
-        if not allowed.peers and allowed.aggregation == "secure":
-            where = "no policy is configured (policy = … in agent.toml, or --policy)" if settings.policy is None else ""
-            # Without a policy and a coordinator the operator looks at the table alone, and --insecure is a rehearsal.
-            unready = settings.policy is not None or (settings.coordinator is not None and not settings.insecure)
-            raise (Refused if unready else _Warned)(
-                f"{where or f'{settings.policy} pins no peers'}, so this site will refuse every run with secure aggregation. "
-                "After the telephone calls pin the other sites: `coreg-agent peers --pin --write policy.toml NAME.pem …`. "
-                f"{policy_summary(allowed)}"
-            )
-        return policy_summary(allowed)
+        return policy_summary(read_policy(settings.policy))
 
     def identity() -> str:
         name, checked = who_am_i(settings)
@@ -211,8 +191,8 @@ def check(
         """One line for each reason against the plan."""
         nonlocal code
         fields, planned = {"check": "plan"}, read_plan(path)
-        name, checked = who_am_i(settings)
-        allowed = with_own_key(read_policy(settings.policy), checked)
+        name, _ = who_am_i(settings)
+        allowed = read_policy(settings.policy)
         memory = Memory()
         remember(settings.ledger_path, memory)
         if sections and planned.data and planned.data not in settings.data:
@@ -258,7 +238,7 @@ def check(
         if not lines and secret.exists():
             raise _Warned(
                 f"{path} has no line, which is normal before the first run. If this site took part before ({secret} exists), "
-                "restore the ledger from a backup before the agent starts (docs/how-to/back-up-and-restore.md)"
+                "restore the ledger from a backup before the agent starts (docs/how-to/operate-a-site.md)"
             )
         return f"{path}, {lines} lines, the chain is whole" if lines else f"{path} begins with the first run"
 
@@ -278,7 +258,7 @@ def check(
     for name, inputs in settings.data.items():
         before = code
         read = step(f"table {name}".rstrip(), partial(table, name, inputs))
-        if (read or code == before) and inputs.shared is None and inputs.id:  # else the table's faults are enough
+        if read or code == before:  # else the table's faults are enough
             step(f"ids {name}".rstrip(), partial(ids, inputs))
     step("policy", policy)
     step("modes", modes)
@@ -295,10 +275,10 @@ def check(
 
 
 def policy_summary(policy: Policy) -> str:
-    """The keys that differ from the defaults, without the secret, and the pinned peers by name."""
-    values = policy.model_dump(exclude_defaults=True, exclude={"peers"})
+    """The keys that differ from the defaults, without the secret."""
+    values = policy.model_dump(exclude_defaults=True)
     told = (f"{key} = {'(not shown)' if key == 'ids_secret' else toml(value)}" for key, value in values.items())
-    return f"keys that differ from the defaults: {', '.join(told) or 'none'}; pinned peers: {', '.join(policy.peers) or 'none'}"
+    return f"keys that differ from the defaults: {', '.join(told) or 'none'}"
 
 
 def versions() -> str:

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from coreg_core.errors import CoregError, UsageError
 from coreg_core.objectives.alignment import Alignment
@@ -19,7 +20,7 @@ from site_agent.consent.policy import Policy
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import DataSets, Prepared
-from site_agent.data.shared_set import UNSHARED, guessable, keyed, read_ids
+from site_agent.data.shared_set import UNSHARED, AlignedIds, SharedIds, guessable, keyed, read_ids
 from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
 from site_agent.machine.scoring import Batch
@@ -32,6 +33,14 @@ class Unusable(Exception):
     """A data set cannot be used. The cause can name rows, so the coordinator does not receive it."""
 
 
+class NotAligned(Exception):
+    """No alignment of these own ids with the sites of the plan is known; how many ids there are."""
+
+    def __init__(self, ids: int):
+        super().__init__()
+        self.ids = ids
+
+
 class RunTables:
     """See the module's docstring.
 
@@ -41,19 +50,24 @@ class RunTables:
         of the site.
     data_sets
         by their names in plans.
+    aligned
+        results of earlier alignments.
     notify
         receives notices, from any thread.
     """
 
-    def __init__(self, name: str, data_sets: DataSets, notify: Callable[[Notice], None]):
-        self.data_sets = data_sets
+    def __init__(self, name: str, data_sets: DataSets, aligned: AlignedIds, notify: Callable[[Notice], None]):
+        self.data_sets, self._aligned = data_sets, aligned
         self.troubles: dict[str, str] = {}  # data sets that cannot be used, and why
         self._name, self._notify = name, notify
         self._shown = ""  # the run whose ids the operator has seen
 
     def inputs(self, plan: Plan) -> Inputs:
         """How to read the plan's data set."""
-        return self.data_sets.inputs(self.data_sets.choose(plan.data))
+        return self._named(plan, self.data_sets.choose(plan.data))
+
+    def _named(self, plan: Plan, name: str) -> Inputs:
+        return self.data_sets.named(name, plan.target, plan.id, trains=plan.objective.needs == "rows")
 
     def read(
         self, plan: Plan, policy: Policy, results: Results
@@ -66,45 +80,67 @@ class RunTables:
             no such data set, or no model to score with; the coordinator can receive the reason.
         Unusable
             a data set has a fault.
+        NotAligned
+            the plan aligns ids, and no alignment of these ids with these sites is known.
         """
         if isinstance(plan.objective, Scoring):
             return self._batch(plan, plan.objective, policy, results)
+        name = self.data_sets.choose(plan.data)
         if isinstance(plan.objective, Alignment):
-            return None, self._ids(plan, plan.objective, results), None
-        prepared = self._prepared(self.data_sets.choose(plan.data))
+            return None, self._ids(plan, name, plan.objective), None
+        prepared = self._prepared(name, plan)
         data = prepared.data
         if policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, policy.ids_secret))
         return prepared, data, None
 
-    def _prepared(self, name: str, *, ahead: bool = False) -> Prepared:
-        with self._reading(name, ahead=ahead):
-            prepared, fresh = self.data_sets.get(name)
+    def aligned(self, plan: Plan, name: str, inputs: Inputs) -> SharedIds | None:
+        """The ids that this data set shares with the sites of the plan; None if they are equal by agreement."""
+        if plan.align is None:
+            return None
+        ids = self.data_sets.ids(name, inputs, plan.align.ids)
+        if (found := self._aligned.find(plan, ids, plan.align.ids)) is None:
+            raise NotAligned(len(ids))
+        if not found.ids:
+            raise UsageError("no id is known to every site")
+        return found
+
+    def keep(self, plan: Plan, above: Plan, ids: tuple[str, ...], found: tuple[str, ...]) -> Path:
+        """Keep the result of an alignment of these ids, for runs with the sites of ``above``: some can have been missing."""
+        assert isinstance(plan.objective, Alignment)
+        return self._aligned.put(above, ids, SharedIds(plan.objective.ids, found, plan.run))
+
+    def _prepared(self, name: str, plan: Plan) -> Prepared:
+        with self._reading(name):
+            inputs = self._named(plan, name)
+            prepared, fresh = self.data_sets.get(name, inputs, self.aligned(plan, name, inputs))
         if fresh:
-            for text in prepared.notes:  # above all, the notation that was found
-                self._notify(notices.finding(text))
-            d = prepared.data
-            self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
+            self.shown(name, prepared)
         return prepared
+
+    def shown(self, name: str, prepared: Prepared) -> None:
+        """Tell the operator what was read: above all, the notation that was found."""
+        for text in prepared.notes:
+            self._notify(notices.finding(text))
+        d = prepared.data
+        self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
 
     def read_ahead(self, listed: Mapping[str, Inputs]) -> None:
         """Read these data sets before a run needs them: the operator hears of a fault before it ends a run for all sites."""
-        for name, inputs in listed.items():
-            with suppress(Unusable, KeyError):  # KeyError: a later reload has removed it
-                if inputs.target is not None:
-                    self._prepared(name, ahead=True)
-                    continue
-                with self._reading(name):
+        for name in listed:
+            with (
+                suppress(Unusable, KeyError),
+                self._reading(name, ahead=True),
+            ):  # KeyError: a later reload has removed it
+                inputs = self.data_sets.named(name)
+                if inputs.target is None:
                     read_ids(inputs, "exact")
+                else:
+                    self.shown(name, self.data_sets.get(name, inputs)[0])
 
-    def _ids(self, plan: Plan, terms: Alignment, results: Results) -> IdList:
-        if not results.aligns:
-            raise UsageError(
-                "this agent takes part in one run. Ids are aligned by a serving agent (coreg-agent serve)."
-            )
-        name = self.data_sets.choose(plan.data)
+    def _ids(self, plan: Plan, name: str, terms: Alignment) -> IdList:
         with self._reading(name):
-            ids = read_ids(self.data_sets.inputs(name), terms.ids)
+            ids = self.data_sets.ids(name, self._named(plan, name), terms.ids)
         if plan.run != self._shown:
             self._shown = plan.run
             self._notify(
@@ -123,7 +159,9 @@ class RunTables:
             raise UsageError(f"the model of run {terms.of_run} belongs to another site.")
         names = [self.data_sets.choose(name) for name in terms.batches or (plan.data,)]
         with self._reading(", ".join(names)):
-            batch, scored = batch_of(model, {n: self.data_sets.inputs(n) for n in names}, self.data_sets.salt)
+            tables = {name: self._named(plan, name) for name in names}
+            aligned = self.aligned(plan, names[0], tables[names[0]])
+            batch, scored = batch_of(model, tables, self.data_sets.salt, aligned)
         for note in scored.notes:
             self._notify(notices.finding(note))
         if policy.ids_secret is not None:

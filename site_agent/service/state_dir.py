@@ -21,10 +21,11 @@ from coreg_wire.identity.names import check_study_name
 
 @dataclass(frozen=True)
 class Decision:
-    """The operator's decision on a run."""
+    """The operator's decision on a run; ``words``: those that were shown with the question."""
 
     approved: bool
     reason: str
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,25 @@ class StateDir:
     # --- the agent's side -----------------------------------------------------------------------------------------
 
     def request_approval(
-        self, run: str, plan: dict[str, Any], about: Mapping[str, str] | None = None, seconds: float = 0.0
+        self,
+        run: str,
+        plan: dict[str, Any],
+        about: Mapping[str, str] | None = None,
+        seconds: float = 0.0,
+        words: str = "",
     ) -> None:
-        """Ask the operator. ``about`` describes the plan by heading; the request expires after ``seconds`` (0: never)."""
+        """Ask the operator. ``about`` describes the plan by heading; the request expires after ``seconds`` (0: never).
+
+        ``words`` stand for unconfirmed keys.
+        """
         expires = None if seconds <= 0 else (utc_now() + dt.timedelta(seconds=seconds)).isoformat()
-        entry = {"asked": timestamp(), "expires": expires, "about": dict(about or {}), "plan": plan}
+        entry = {"asked": timestamp(), "expires": expires, "about": dict(about or {}), "words": words, "plan": plan}
         self._write(self._file("pending", run), entry)
 
     def decision(self, run: str) -> Decision | None:
         """The operator's decision on this run; None if there is none yet."""
         found = _read(self._file("decisions", run))
-        return None if found is None else Decision(bool(found["approved"]), str(found["reason"]))
+        return None if found is None else Decision(bool(found["approved"]), str(found["reason"]), str(found["words"]))
 
     def close_request(self, run: str) -> None:
         """Remove the request; the decision stays, for an agent that restarts."""
@@ -107,7 +116,8 @@ class StateDir:
         UsageError
             no run, or several, begin with the prefix.
         """
-        known = self._decided() | {str(entry["plan"]["run"]): "" for entry in self.pending()}
+        pending = {str(entry["plan"]["run"]): str(entry["words"]) for entry in self.pending()}
+        known = self._decided() | dict.fromkeys(pending, "")
         found = [run for run in known if run.startswith(prefix)]
         if len(found) != 1:
             raise UsageError(
@@ -116,7 +126,7 @@ class StateDir:
         [run] = found
         if known[run]:
             return f"{run}: {known[run]}"
-        entry = {"approved": decision.approved, "reason": decision.reason, "at": timestamp()}
+        entry = {"approved": decision.approved, "reason": decision.reason, "words": pending[run], "at": timestamp()}
         self._write(self._file("decisions", run), entry)
         ring(self.bell)
         return f"{run}: {'approved' if decision.approved else 'refused'}"

@@ -13,9 +13,9 @@ from typing import Any
 
 from coreg_core.errors import CoregError
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.messages import Finished, FromSite, PlanRefused, Proposal, Step
+from coreg_core.protocol.messages import Fetched, Finished, FromSite, PlanRefused, Proposal, Step, Unaligned
 from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.plan import Plan, aligns_for
 from coreg_wire.identity.names import check_study_name
 from coreg_wire.transport.codec import site_message_to_frames
 from coreg_wire.transport.service import release
@@ -24,6 +24,7 @@ from site_agent.consent.objections import Consent, objections, refusal
 from site_agent.consent.policy import Policy
 from site_agent.consent.request import describe_request
 from site_agent.data.prepare import DataSets, Prepared
+from site_agent.data.shared_set import AlignedIds
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent import Judged, RunMessage, Worked
@@ -35,7 +36,7 @@ from site_agent.machine.site import Site
 from site_agent.models import findings
 from site_agent.models.batch import Scored
 from site_agent.models.output import Results
-from site_agent.service.run_tables import RunTables, Unusable
+from site_agent.service.run_tables import NotAligned, RunTables, Unusable
 from site_agent.session.counters import Counters
 from site_agent.site_data import PrivateData
 
@@ -54,6 +55,7 @@ class _Worker:
     unsaid: Told | None = None
     stored: SiteResult | None = None
     written: tuple[Path, ...] = ()
+    list: IdList | None = None
 
 
 class RunWorkers:
@@ -67,6 +69,8 @@ class RunWorkers:
         can be replaced between messages; a run that has begun keeps the old ones.
     data_sets
         by their names in plans.
+    aligned
+        results of earlier alignments of ids.
     ledger
         records every message that leaves.
     notify
@@ -80,21 +84,24 @@ class RunWorkers:
         keys: Keys | None,
         results: Results,
         data_sets: DataSets,
+        aligned: AlignedIds,
         ledger: Ledger,
         notify: Callable[[Notice], None],
     ):
         self.name, self.policy, self.keys, self.results = name, policy, keys, results
         self.ledger, self.counters = ledger, Counters()
-        self.tables = RunTables(name, data_sets, notify)
+        self.tables = RunTables(name, data_sets, aligned, notify)
         self.last: SiteResult | None = None
         self.written: tuple[Path, ...] = ()  # the files of the last result
         self._notify = notify
         self._workers: dict[str, _Worker] = {}
+        self._align = dict[str, Plan]()  # plans of runs that align the ids first
         self._lock = threading.Lock()
 
     def forget(self, run: str) -> None:
         with self._lock:
             worker = self._workers.pop(run, None)
+            self._align.pop(run, None)
         if worker is None or worker.unsaid is None:
             self.ledger.memory.release(run)
 
@@ -117,6 +124,9 @@ class RunWorkers:
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
             about = describe_request(plan, len(data.Z), both, memory.recall(plan, data.ids_digest).answered)
             return Judged(plan.run, refusal(found, self.policy), about=about)
+        except NotAligned as error:
+            found = objections(plan, self.policy, None, self.ledger.memory, "")
+            return Judged(plan.run, refusal(found, self.policy), about=describe_request(plan, error.ids))
         except (CoregError, Unusable) as error:
             return Judged(plan.run, str(error))
 
@@ -124,11 +134,27 @@ class RunWorkers:
         """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded."""
         part = "plan" if isinstance(message, Proposal) else "end" if isinstance(message, Finished) else "question"
         with self.counters.timed(part):
+            if isinstance(message, Proposal) and message.plan.align is not None:
+                self._align[message.run] = message.plan
             if isinstance(message, Proposal) and message.run not in self._workers:
-                refusal = self._begin(message.plan)
+                try:
+                    refusal = self._begin(message.plan)
+                except NotAligned:
+                    return self._recorded([Unaligned(message.run)], listening), Worked(message, accepted=True)
                 if refusal is not None:
                     return self._recorded([refusal], listening), self._proposed(message, refusal)
+            if message.run not in self._workers:
+                return self._unaligned(message, listening)
             return self._answered(message, listening=listening)
+
+    def _unaligned(self, message: RunMessage, listening: bool) -> tuple[list[bytes], Worked]:
+        """The answer in a run whose ids were not aligned: only its end can follow."""
+        if not isinstance(message, Finished):
+            return [], Worked(
+                message, breach=f"sent a step of run {message.run}, before the ids of this site were aligned."
+            )
+        self.counters.ended[message.outcome.name] += 1
+        return self._recorded([Fetched(message.run)], listening, outcome=message.outcome), Worked(message)
 
     def _begin(self, plan: Plan) -> PlanRefused | None:
         """Create the site of a run; if that fails, return the message with the reason."""
@@ -141,7 +167,7 @@ class RunWorkers:
         target = "" if prepared is None else self.tables.inputs(plan).target or ""
         token = os.urandom(16).hex()
         site = Site(self.name, data, consent, self.keys, pin_threads=pin_threads, release=release(), token=token)
-        worker = _Worker(site, prepared, scored, target)
+        worker = _Worker(site, prepared, scored, target, list=data if isinstance(data, IdList) else None)
         with self._lock:
             self._workers[plan.run] = worker
         return None
@@ -231,11 +257,12 @@ class RunWorkers:
         if plan.objective.needs == "ids":
             for sentence in findings.aligned(result):
                 note(sentence)
-            written = self.results.put_aligned(plan, result)
-            unused = self.tables.inputs(plan).shared is None
-            if written and plan.study and unused and result.aligned is not None:
-                self._notify(notices.aligned(plan.run, plan.study, len(result.aligned.ids)))
-            return written
+            if result.aligned is None or worker.list is None:
+                return ()
+            above = aligns_for(plan.run)
+            path = self.tables.keep(plan, self._align.get(above, plan), worker.list.ids, result.aligned.ids)
+            self.forget(above)  # it reads its rows again
+            return (path,)
         assert worker.prepared is not None
         return self.results.put_models(plan, result, worker.prepared, worker.target, note)
 

@@ -32,8 +32,8 @@ HINTS = (
     ("HTTP/2", "the server does not speak gRPC. Check the port"),
     (
         "Socket closed",
-        "the server closed the connection. It rejected this site's certificate (ask its operator to sign site.csr "
-        "again), or is not a coordinator",
+        "the server closed the connection. It rejected this site's certificate (ask its operator for a new invitation), or is "
+        "not a coordinator",
     ),
 )
 PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")  # gRPC reads the first that is set

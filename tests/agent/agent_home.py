@@ -11,6 +11,7 @@ from coreg_core.protocol.messages import Hello, Proposal
 from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames
 from site_agent.consent.policy import Policy
 from site_agent.data.prepare import DataSets
+from site_agent.data.shared_set import AlignedIds
 from site_agent.ledger import Ledger
 from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore
@@ -23,18 +24,20 @@ from site_agent.session.dial import Dial, NoAnswer
 class Agent:
     """Its parts, in one folder; ``notices`` are those that it gave."""
 
-    def __init__(self, folder, *, once=False, ask_first=False, policy=None, keys=None, **data):
+    def __init__(
+        self, folder, *, once=False, ask_first=False, policy=None, keys=None, members=None, asked=None, **data
+    ):
         self.notices, self.ledger, self.on_notice = [], Ledger(folder / "ledger.jsonl"), lambda _notice: None
         self.state = None if once else StateDir(folder / "service")
         if self.state is not None:
             self.state.open()
         table = write(folder, TABLE, "local.csv")
         self.data_sets = DataSets({"patients": inputs(table), **data}, b"salt")
-        store = ModelStore("north", folder / "models")
-        parts = store, self.data_sets, self.ledger, self.notices.append
+        store, aligned = ModelStore("north", folder / "models"), AlignedIds(folder / "aligned")
+        parts = store, self.data_sets, aligned, self.ledger, self.notices.append
         self.workers = RunWorkers("north", policy or Policy(aggregation="plaintext"), keys, *parts)
         agent = machine.Agent(once=once, ask_first=ask_first)
-        self.daemon = AgentDaemon(agent, self.workers, self.ledger, self.state, self._notified)
+        self.daemon = AgentDaemon(agent, self.workers, self.ledger, self.state, self._notified, members, asked)
 
     def _notified(self, notice):
         self.notices.append(notice)

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from machine.tiny import make_plan
+from machine.tiny import make_plan, sealed
 
 from coreg_core.errors import BadData, LeftBehind, Refused
+from coreg_core.objectives.alignment import Alignment
 from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, LedgerHead, Proposal, Rejected, Step
 from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import alignment_of
 from site_agent.machine.agent import (
     MAX_BEGUN,
     Agent,
@@ -91,6 +93,13 @@ ONCE = {"once": True}
 BROKE = "exit Refused: the coordinator broke the protocol: it "
 NOTHING = " No answer was sent."
 
+ABOVE = Proposal("r", 0, replace(sealed(make_plan(run="r", min_sites=3)), align=Alignment()))
+ALIGN = Proposal("r-ids-0", 0, alignment_of(ABOVE.plan, ("a", "b"), 0))
+OTHER_COLUMN = replace(ALIGN, plan=replace(ALIGN.plan, id="name"))
+ALIGNED = Finished("r-ids-0", Outcome.CONVERGED, "")
+TAKEN = [ABOVE, Worked(ABOVE, accepted=True)]
+APPROVED = [ABOVE, Judged("r", None), Decided("r", True, ""), TAKEN[1]]
+
 # fmt: off
 CASES = {
     "a plan is worked on": ([PLAN], {}, "notify plan; work on Proposal"),
@@ -103,6 +112,9 @@ CASES = {
     "another attempt of a run is worked on": ([*PLANNED, proposal(attempt=1)], {}, "notify plan; work on Proposal"),
     "a run is forgotten where a step shows that this site does not go on": (
         [*PLANNED, step(), Worked(step(), accepted=False, reason="another machine")], {}, "notify refused; forget"),
+    "a run that ended meanwhile ends an agent of one run": (
+        [*PLANNED, step(), finished(), Worked(step(), accepted=False, reason="opened often")], ONCE,
+        "notify refused; forget; say Fetched; notify run_over; exit STALLED"),
     "a run that has ended is forgotten": (
         [*PLANNED, finished(Outcome.CONVERGED), Worked(finished(Outcome.CONVERGED), models=1)], {}, "notify run_over; forget"),
     "the consent to a run that stalled stays": (
@@ -143,6 +155,33 @@ CASES = {
         [*ASKED, Judged("r", "summed with others")], ASKS, "notify refused; say PlanRefused; forget"),
     "a run that ends before it was approved is over": (
         [*ASKED, finished()], ASKS, "say Fetched; notify run_over; forget, but for the consent"),
+    "a plan with keys that nobody confirmed is put to the operator": ([Heard(PLAN, strangers=True)], {}, "notify plan; judge"),
+    # --- alignments of ids
+    "the alignment of an approved run needs no approval": ([*APPROVED, ALIGN], ASKS, "notify plan; work on Proposal"),
+    "on another column it does": ([*APPROVED, OTHER_COLUMN], ASKS, "notify plan; judge"),
+    "and with keys that nobody confirmed": ([*APPROVED, Heard(ALIGN, strangers=True)], ASKS, "notify plan; judge"),
+    "an agent of one run aligns the ids of that run": ([*TAKEN, ALIGN], ONCE, "notify plan; work on Proposal"),
+    "and of no other": ([*TAKEN, OTHER_COLUMN], ONCE, "notify plan; notify refused; say PlanRefused; forget"),
+    "an alignment waits until its run is decided": ([ABOVE, ALIGN], ONCE, ""),
+    "by the operator too": ([ABOVE, Judged("r", None), ALIGN], ASKS, ""),
+    "and is worked on after that": ([ABOVE, ALIGN, Worked(ABOVE, accepted=True)], ONCE, "notify plan; work on Proposal"),
+    "and is refused with it": ([ABOVE, ALIGN, Worked(ABOVE, accepted=False, reason="no")], {},
+        "notify refused; say PlanRefused; forget"),
+    "by the operator as well": ([ABOVE, Judged("r", None), ALIGN, Decided("r", False, "no")], ASKS,
+        "notify refused; say PlanRefused; say PlanRefused; forget"),
+    "one that ends meanwhile is over": ([ABOVE, ALIGN, ALIGNED, Worked(ABOVE, accepted=True)], ONCE, ""),
+    "one of a session that ended comes again": (
+        [ABOVE, ALIGN, SessionEnded(), SessionOpened(), ABOVE, Worked(ABOVE, accepted=True)], ONCE, ""),
+    "its end is not that of an agent of one run": (
+        [*TAKEN, ALIGN, Worked(ALIGN, accepted=True), ALIGNED, Worked(ALIGNED)], ONCE,
+        "notify run_over; forget"),
+    "nor is its dismissal": (
+        [*TAKEN, ALIGN, Worked(ALIGN, accepted=True), dismissed(run="r-ids-0")], ONCE,
+        "notify dismissed; forget, but for the consent"),
+    "nor is that of one that it does not know": ([ALIGNED, dismissed(run="r-ids-0")], ONCE, ""),
+    "then the run is worked on again": (
+        [*TAKEN, ALIGN, Worked(ALIGN, accepted=True), ALIGNED, Worked(ALIGNED), ABOVE], ONCE,
+        "notify plan; work on Proposal"),
     # --- ends
     "a run that goes on without this site is forgotten": (
         [*PLANNED, dismissed(Outcome.SITE_FAULT)], {}, "notify dismissed; forget"),

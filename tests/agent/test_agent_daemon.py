@@ -23,11 +23,8 @@ from coreg_core.protocol.messages import (
     Rejected,
 )
 from coreg_core.protocol.outcomes import Notice, Outcome
-from site_agent.config.settings import AgentSettings
-from site_agent.consent.policy import Policy
 from site_agent.ledger import read_ledger
 from site_agent.service import daemon as daemons
-from site_agent.service.app import _Running
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.session.stream import Session
 
@@ -315,16 +312,3 @@ def test_a_stream_that_breaks_while_its_session_ends_leaves_no_traceback(tmp_pat
         return heard
 
     assert asyncio.run(ends()) == []
-
-
-def test_a_service_that_would_refuse_every_run_warns_at_its_start(tmp_path):
-    agent = Agent(tmp_path, policy=Policy())
-    running = _Running.__new__(_Running)
-    running.daemon, running._once, running._identity = agent.daemon, False, object()
-    running._warn_unready(AgentSettings())
-    assert "no policy is configured, so this site refuses every run" in next(iter(agent.daemon.unresolved.values()))
-    agent.workers.policy = Policy(peers={"south": "ab" * 32})
-    agent.daemon.unresolved.clear()
-    running._warn_unready(AgentSettings())
-    assert not agent.daemon.unresolved
-    agent.ledger.close()

@@ -1,7 +1,9 @@
-"""What an agent prints: sentences or JSON for the operator who started it, log lines for a service."""
+"""What an agent prints: sentences or JSON for the operator who started it, log lines for a service; and what it asks."""
 
+import asyncio
 import io
 import json
+import os
 import time
 
 import numpy as np
@@ -10,11 +12,12 @@ from machine.tiny import make_plan
 from rich.console import Console
 
 from coreg_core.agreement.schedules.schedule import Progress
-from coreg_core.errors import StorageError
+from coreg_core.errors import Refused, StorageError
 from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_wire.terminal.logs import last_line, make_log
 from site_agent.machine import notices
-from site_agent.service.console import OperatorConsole, ServiceLog
+from site_agent.service.console import OperatorConsole, ServiceLog, Terminal
+from site_agent.service.state_dir import Decision
 
 PROGRESS = Progress(3, True, np.array([0.5]), np.array([0.25]), np.array([0.125]), (None,))
 
@@ -73,3 +76,51 @@ def test_a_coordinator_that_stays_away_is_logged_ever_less_often(capsys, monkeyp
 
     assert lines_at(range(40), "no answer") == 4, "at 0, 5, 15 and 35 seconds"
     assert lines_at(range(40, 43), "another certificate") == 1, "another reason is logged at once"
+
+
+# --- questions ----------------------------------------------------------------------------------------------------
+
+WORDS = "havak rizor lulof zagor zukug vijop kitaj duvug"
+NOT_CONFIRMED = Decision(False, "its operator did not confirm the eight words.")
+
+
+def decided(words, news="b is new", *, consents=True):
+    return asyncio.run(Terminal(consents=consents).decide(make_plan(), {"leaves": "sums"}, words, news))
+
+
+@pytest.mark.parametrize(
+    ("typed", "consents", "words", "decision"),
+    [
+        ("y\n", True, "", Decision(True, "")),
+        ("\n", True, "", Decision(False, "its operator refused it.")),
+        ("no\n", True, "", Decision(False, "its operator refused it.")),
+        ("y\nYES\n", True, WORDS, Decision(True, "", WORDS)),
+        ("y\nn\n", True, WORDS, Decision(False, "its operator refused it.")),
+        ("n\ny\n", True, WORDS, NOT_CONFIRMED),
+        (" y \n", False, WORDS, Decision(True, "", WORDS)),
+        ("\x04", False, WORDS, NOT_CONFIRMED),  # Ctrl-D
+    ],
+)
+def test_the_operator_at_a_terminal_confirms_the_words_and_then_the_plan(
+    monkeypatch, capsys, typed, consents, words, decision
+):
+    mine, theirs = os.openpty()
+    with os.fdopen(theirs) as terminal, os.fdopen(mine, "wb", buffering=0) as keyboard:
+        monkeypatch.setattr("sys.stdin", terminal)
+        keyboard.write(typed.encode())
+        assert decided(words, consents=consents) == decision
+    told = capsys.readouterr().err
+    assert ("The plan of run run-1" in told, "leaves:" in told) == (consents, consents)
+    assert (WORDS in told, "members (b is new)" in told, "Call the operators of all sites" in told) == (
+        bool(words),
+    ) * 3
+
+
+@pytest.mark.parametrize("stdin", [None, io.StringIO("y\ny\n")])
+def test_where_nobody_can_be_asked_the_error_has_the_words(monkeypatch, stdin):
+    monkeypatch.setattr("sys.stdin", stdin)
+    error = decided(WORDS, consents=False)
+    assert isinstance(error, Refused)
+    assert "are not confirmed here (b is new)" in str(error)
+    assert f'--words "{WORDS}", or words = "{WORDS}" in agent.toml' in str(error)
+    assert decided("", consents=False) == Decision(True, "", "")

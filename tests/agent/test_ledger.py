@@ -28,6 +28,7 @@ from coreg_core.protocol.messages import (
     LedgerHead,
     PlanRefused,
     Report,
+    Unaligned,
 )
 from coreg_core.protocol.plan import Plan
 from coreg_wire.files.disk import is_held
@@ -46,6 +47,7 @@ EVERYTHING = (
     Fault("r", 0, 3, "another target under an old number"),
     Fetched("r"),
     Approval("r", True),
+    Unaligned("r"),
     Leaving("over"),
 )
 
@@ -110,7 +112,7 @@ def test_the_command_says_what_the_chain_shows_and_what_it_does_not(tmp_path):
     write(tmp_path / "l")
     shown = agent("ledger", tmp_path / "l")
     last = shown.output.splitlines()[-1]
-    assert (shown.exit_code, last.startswith("9 entries, times in UTC; the chain is whole up to the last line")) == (
+    assert (shown.exit_code, last.startswith("10 entries, times in UTC; the chain is whole up to the last line")) == (
         0,
         True,
     )

@@ -16,6 +16,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from site_agent.consent.objections import Consent
 from site_agent.data.prepare import DataSets
+from site_agent.data.shared_set import SharedIds
 from site_agent.data.tables import read_table
 from site_agent.machine.job import SiteResult
 from site_agent.machine.site import Site
@@ -91,7 +92,6 @@ def test_a_killed_agents_partial_folder_is_no_run(store):
     (study / "r2" / "manifest.json").write_text("{")
     with pytest.raises(StorageError, match=r"manifest\.json: cannot be read"):
         store.manifests()
-    assert store.alignment_of("patients") is None, "no remark, and no refused run"
 
 
 def test_old_models_go_by_retention_and_by_the_command(store, tmp_path, monkeypatch):
@@ -177,16 +177,14 @@ def test_a_scoring_of_several_batches_is_one_vector_and_a_file_for_each(store, t
 def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written(store, tmp_path):
     """Each site has other records too, and its own way to write an id."""
     [path] = store.put("r1")
-    aligned = {"rule": "folded", "ids": ["n1", "n3"], "run": "a1", "own": 3}
-    write(tmp_path, json.dumps(aligned), "aligned.json")
-    batches = {}
+    aligned, batches = SharedIds("folded", ("n1", "n3"), "a1"), {}
     for site, rows in (("here", "N3,0,1\nn2,5,5\nN1,1,2\n"), ("there", "n1,1,2\nn3,0,1\n")):
-        table = inputs(write(tmp_path, f"id,a,b\n{rows}", f"{site}.csv"), None, shared=str(tmp_path / "aligned.json"))
-        batches[site] = batch_of(load_model(path), {"new": table}, b"salt")
+        table = inputs(write(tmp_path, f"id,a,b\n{rows}", f"{site}.csv"), None)
+        batches[site] = batch_of(load_model(path), {"new": table}, b"salt", aligned)
     (here, scored), (there, _) = batches.values()
     assert here.ids_digest == there.ids_digest
     np.testing.assert_array_equal(here.features, there.features)
     assert scored.ids == {"new": ("N1", "N3")}
     write(tmp_path, "id,a,b\nn1,1,2\n", "there.csv")
     with pytest.raises(BadData, match="1 of the 2 ids that the sites share are not in 'id'"):
-        batch_of(load_model(path), {"new": table}, b"salt")
+        batch_of(load_model(path), {"new": table}, b"salt", aligned)

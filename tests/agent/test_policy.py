@@ -36,7 +36,7 @@ BORDERS = {
 }
 ELSEWHERE = {
     *("objectives", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows", "least_columns"),  # below
-    *("aggregation", "peers", "membership_changes", "scores_of_two"),  # below
+    *("aggregation", "membership_changes", "scores_of_two"),  # below
     *("scoring", "ids_secret"),  # tests/machine, test_replay.py
     *("openings", "models_per_individual"),  # test_disclosures.py, test_scored.py
     *("alignment", "max_alignment_ids"),  # test_shared_ids.py
@@ -62,7 +62,7 @@ LIMITS = {
 
 def test_every_key_has_a_test():
     assert BORDERS.keys() | ELSEWHERE == set(Policy.model_fields)
-    assert len(Policy.model_fields) == 20
+    assert len(Policy.model_fields) == 19
 
 
 # Squared distances 2, 2 and 2, so their median is 2; ‖x‖² are 2, 2 and 2, so their mean is 2 and their sum 6.
@@ -103,7 +103,6 @@ def test_every_broken_limit_is_named_at_once():
     assert all(key in objection for key in ("max_rounds", "threads = 65", "coupling = [1", "min_sites"))
 
 
-PINNED = {name: letter * 64 for name, letter in zip("abc", "123", strict=True)}
 SECURE = {"aggregation": "secure", "min_sites": 3, "coupling": (1.0,)}
 
 
@@ -116,23 +115,15 @@ SECURE = {"aggregation": "secure", "min_sites": 3, "coupling": (1.0,)}
             'aggregation = "plaintext" would show the coordinator',
         ),
         ({"aggregation": "plaintext"}, {"aggregation": "plaintext"}, ""),
-        ({"peers": PINNED}, SECURE, ""),
-        ({"aggregation": "plaintext", "peers": PINNED}, SECURE, ""),
-        ({"peers": {"a": "1" * 64}}, SECURE, "sites b, c are not pinned"),
-        ({"peers": PINNED}, SECURE | {"membership_changes": True}, "(membership_changes = false)"),
-        ({"peers": PINNED, "membership_changes": True}, SECURE | {"membership_changes": True}, ""),
+        ({}, SECURE, ""),
+        ({"aggregation": "plaintext"}, SECURE, ""),
+        ({}, SECURE | {"membership_changes": True}, "(membership_changes = false)"),
+        ({"membership_changes": True}, SECURE | {"membership_changes": True}, ""),
     ],
 )
 def test_what_the_coordinator_can_learn_is_held_to_the_policy(policy, plan, words):
     objection = against(Policy(**policy), make_plan(**plan))
     assert (objection is None) if not words else (words in objection)
-
-
-def test_a_site_pins_its_own_key_itself():
-    others = {name: PINNED[name] for name in ("b", "c")}
-    for pins in (others, others | {"a": "f" * 64}):
-        assert Policy(peers=pins).of_site("a", PINNED["a"]) == Policy(peers=others | {"a": PINNED["a"]})
-    assert Policy().of_site("a", PINNED["a"]) == Policy(), "a policy without pins refuses every run"
 
 
 # --- the additive objective ---------------------------------------------------------------------------------------
@@ -146,14 +137,14 @@ WIDE = PrivateData(np.arange(12.0).reshape(4, 3), np.arange(4.0), np.arange(12.0
 
 
 def of_additive(**keys):
-    return Policy(**{"objectives": ("additive",), "peers": PINNED} | keys)
+    return Policy(**{"objectives": ("additive",)} | keys)
 
 
 def test_an_objective_has_to_be_named():
-    assert "objectives" in against(Policy(objectives=("agreement",), peers=PINNED), additive())
+    assert "objectives" in against(Policy(objectives=("agreement",)), additive())
     assert "objectives" in against(plain(objectives=("additive",)), make_plan())
     for plan in (additive(), make_plan()):
-        assert against(plain(peers=PINNED), plan) is None
+        assert against(plain(), plan) is None
 
 
 @pytest.mark.parametrize(
@@ -179,7 +170,7 @@ def test_a_site_whose_sums_are_counts_needs_more_noise(columns):
 
 def test_two_sites_score_only_if_the_policy_says_so():
     """Of three sites too: an individual can have a record at two of them."""
-    allows = {"scoring": True, "objectives": ("additive",), "peers": PINNED}
+    allows = {"objectives": ("additive",)}
     for sites in ("ab", "abc"):
         plan = replace(make_plan(**SECURE | {"sites": tuple(sites), "min_sites": 2}), objective=Scoring("t1"))
         assert "min_sites = 2 would let one site compute" in against(Policy(**allows), plan)
@@ -206,8 +197,6 @@ def test_two_sites_score_only_if_the_policy_says_so():
         ('min_sites = "3"', "min_sites = '3': expected a whole number"),
         ("scoring = yes", "in `scoring = yes`. Write true, false, a number, or a text in quotes"),
         ("scoring = true\nscoring = true", "The key is set twice"),
-        (f'[peers]\na = "{"1" * 64}"\nb = "{"1" * 64}"', "so one pin is wrong. Delete both lines"),
-        ('[peers]\na = "12"', "peers"),
     ],
 )
 def test_a_mistake_in_the_file_is_named(tmp_path, text, named):

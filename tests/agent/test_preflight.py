@@ -23,9 +23,8 @@ def test_each_check_has_its_own_verdict(folder):
     code, verdicts = check(*TABLE, "--data", "typo.csv", "--coordinator", "127.0.0.1:9")
     assert code == 6
     wrong = [v["text"] for v in verdicts if v["ok"] is False]
-    assert [text.split(":")[0] for text in wrong] == ["table", "policy", "identity"], "the coordinator is not to blame"
-    assert ("line 5" in wrong[0], "enroll" in wrong[2]) == (True, True)
-    assert "this site will refuse every run with secure aggregation" in wrong[1]
+    assert [text.split(":")[0] for text in wrong] == ["table", "identity"], "the coordinator is not to blame"
+    assert ("line 5" in wrong[0], "coreg-agent join" in wrong[1]) == (True, True)
     [skipped] = [v for v in verdicts if v["ok"] is None]
     assert skipped["text"] == "not checked: connection (127.0.0.1:9: no identity)"
     done = agent("check", *TABLE, *INSECURE[:3], "--coordinator", "localhost")
@@ -40,11 +39,10 @@ def test_without_a_coordinator_all_but_the_connection_is_checked(folder):
     lines = done.stdout.splitlines()
     assert done.exit_code == 0
     assert [line.split(":")[0] for line in lines] == [
-        "ok     versions", "ok     ledger", "ok     table", "WARN   ids", "WARN   policy", "ok     modes", "ok     identity",
+        "ok     versions", "ok     ledger", "ok     table", "WARN   ids", "ok     policy", "ok     modes", "ok     identity",
         "not checked", "ok     output",
     ]  # fmt: skip
     assert "texts with at most" in lines[3], "the ids of this table are small numbers"
-    assert "no policy is configured" in lines[4]
     assert lines[7] == "not checked: connection (no --coordinator)"
 
 
@@ -57,7 +55,7 @@ def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_fin
     assert done.exit_code == 0, done.stdout
     [warning, *_] = [line for line in done.stdout.splitlines() if line.startswith("WARN")]
     assert "no row has an empty 'y'" in warning
-    assert "Align the ids and give --shared" in warning
+    assert "A run aligns the ids first" in warning
     assert "ok     ids: 40 ids, as an alignment compares them: 'patient-00000'" in done.stdout
 
 
@@ -102,13 +100,11 @@ def test_a_file_of_another_user_names_both(folder, monkeypatch, owner, mend):
     assert "and this command runs as nobody" in text
 
 
-def test_a_policy_without_pins_and_files_that_others_can_change_are_wrong(folder):
-    write(folder, "", "policy.toml")
+def test_a_file_that_others_can_change_is_wrong(folder):
     config = write(folder, 'data = "north.csv"\ntarget = "y"\nid = "id"\npolicy = "policy.toml"\n', "agent.toml")
     config.chmod(0o666)
     code, verdicts = check("--config", "agent.toml", *INSECURE[:3])
-    wrong = [v["text"] for v in verdicts if v["ok"] is False]
-    assert code == 4
-    assert wrong[0].startswith("policy: policy.toml pins no peers, so this site will refuse every run")
-    assert wrong[1].startswith("modes: all users can change agent.toml, and with them")
-    assert "chmod o-w" in wrong[1]
+    [wrong] = [v["text"] for v in verdicts if v["ok"] is False]
+    assert code == 8
+    assert wrong.startswith("modes: all users can change agent.toml, and with them")
+    assert "chmod o-w" in wrong

@@ -52,8 +52,7 @@ def test_paths_of_the_file_are_relative_to_it_and_those_of_a_command_line_are_no
     flat = read_settings(write(tmp_path, FLAT, "flat.toml"), {"unlabelled": "here.csv"}).data[ONLY]
     assert (flat.table.database, str(flat.unlabelled)) == (tmp_path / "clinic.db", "here.csv")
     assert read_settings(None, {"identity": "here"}).ledger_path.as_posix() == "here/ledger.jsonl"
-    with pytest.raises(UsageError, match="`serve` needs a section"):
-        Given(tmp_path / "flat.toml").settings()
+    assert list(Given(tmp_path / "flat.toml").settings().data) == [ONLY], "`serve` takes one table too"
     assert Given(config, coordinator="other:2").settings().coordinator == "other:2"
 
 
@@ -88,7 +87,7 @@ def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt
     ("text", "named"),
     [
         ('dta = "t.csv"', ["dta: unknown key; did you mean data?"]),
-        ('approval = "never"\nspeed = 1\n[data.p]\ntable = "t"', ["3 faults", "approval", "speed", "data.p.id"]),
+        ('approval = "never"\nspeed = 1\n[data.p]\ntable = "t"', ["2 faults", "approval", "speed"]),
         ('[data."a/b"]\ntable = "t"\nid = "i"', ["data set"]),
         ('[data.p]\ntable = "t"\nid = "i"\nscale = "yes"', ["data.p.scale = 'yes'"]),
         ("patience = 5", ["patience: unknown key"]),
@@ -124,13 +123,13 @@ def test_a_key_in_another_place_is_never_without_effect(tmp_path, text, told):
         read_settings(tmp_path / "agent.toml", {})
 
 
-def test_one_run_asks_nobody_so_approval_by_a_person_refuses_it(tmp_path):
-    (tmp_path / "agent.toml").write_text(
-        'approval = "ask"\ncoordinator = "127.0.0.1:1"\ndata = "t.csv"\ntarget = "y"\nid = "id"\n'
-    )
-    (tmp_path / "t.csv").write_text("id,a,y\np1,1,2\np2,2,3\np3,3,\n")
-    settings = read_settings(tmp_path / "agent.toml", {"insecure": True, "name": "clinic"})
-    with pytest.raises(UsageError, match="nobody could be asked by this command"):
+def test_one_run_needs_a_terminal_or_its_consent_beforehand(tmp_path, monkeypatch):
+    """The agent.toml of the current folder is read without an option."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, 'coordinator = "127.0.0.1:1"\ndata = "t.csv"\nwords = "eight words"\n', "agent.toml")
+    settings = read_settings(None, {"insecure": True, "name": "clinic"})
+    assert (settings.coordinator, settings.data[ONLY].id, settings.words) == ("127.0.0.1:1", None, "eight words")
+    with pytest.raises(UsageError, match=r"nobody can be asked here.* Give --yes to take part, and --words"):
         app.join(settings, print)
     with pytest.raises(UsageError, match="write HOST:PORT, without https://"):
         app.host_and_port("https://127.0.0.1:7600")

@@ -1,6 +1,7 @@
 """Points, hops and files of an alignment (site_agent/id_points.py, site_agent/data/shared_set.py)."""
 
-import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import gmpy2
@@ -8,17 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machine.tiny import against
+from machine.tiny import against, make_plan
 
-from coreg_core.errors import BadData
+from coreg_core.errors import BadData, StorageError
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.plan import Plan
 from site_agent.consent.policy import Policy
+from site_agent.data import shared_set
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
-from site_agent.data.shared_set import FILE, SharedIds, guessable, normalised, read_ids
+from site_agent.data.shared_set import AlignedIds, SharedIds, guessable, normalised, read_ids
 from site_agent.id_points import (
     ORDER,
     A,
@@ -194,78 +196,61 @@ def test_an_id_in_several_columns(tmp_path: Path) -> None:
 
 def test_training_takes_the_rows_with_shared_ids(tmp_path: Path) -> None:
     own = table(tmp_path, "id,x,y\nA,1,2\nb,3,\nC,5,\nd,7,9\n")
-    file = tmp_path / "shared.json"
-    file.write_text(
-        SharedIds(
-            "folded",
-            (
-                "a",
-                "c",
-            ),
-            "run-1",
-        ).text()
-    )
-    made = prepare(Inputs(table=own, target="y", id="id", shared=str(file)))
+    made = prepare(Inputs(table=own, target="y", id="id"), b"", SharedIds("folded", ("a", "c")))
     assert made.data.ids == ("a", "c")
     assert (len(made.data.y), len(made.data.Z)) == (2, 2)
-    again = SharedIds.read(file)
-    assert (again.rule, again.ids, again.run) == (
-        "folded",
-        (
-            "a",
-            "c",
-        ),
-        "run-1",
-    )
 
 
 def test_shared_ids_that_are_gone_are_named(tmp_path: Path) -> None:
-    own, file = table(tmp_path, "id,x,y\na,1,2\nb,3,\n"), tmp_path / "shared.json"
-    file.write_text(
-        SharedIds(
-            "folded",
-            (
-                "b",
-                "zoe",
-            ),
-        ).text()
-    )
+    own, shared = table(tmp_path, "id,x,y\na,1,2\nb,3,\n"), SharedIds("folded", ("b", "zoe"))
     with pytest.raises(BadTable, match=r"1 of the 2 ids that the sites share are not in 'id': 'zoe'.*align again"):
-        prepare(Inputs(table=own, target="y", id="id", shared=str(file)))
+        prepare(Inputs(table=own, target="y", id="id"), b"", shared)
     malformed = table(tmp_path, "id,x,y\na,1,2\nb,3,\nzoe,4,,,\n", "malformed.csv")
     with pytest.raises(BadTable) as error:  # the id is there: no other site has to do anything
-        prepare(Inputs(table=malformed, target="y", id="id", shared=str(file)))
+        prepare(Inputs(table=malformed, target="y", id="id"), b"", shared)
     assert [fault.kind for fault in error.value.faults] == ["ragged"]
 
 
-def test_a_file_of_shared_ids_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(BadData, match="or run the alignment first"):
-        SharedIds.read(tmp_path / "none.json")
-    (tmp_path / "people" / "current").mkdir(parents=True)
-    (tmp_path / "people" / "current" / "aligned.json").touch()
-    with pytest.raises(BadData, match=r"no such file\. The alignments here: people\. Correct `shared`"):
-        SharedIds.read(tmp_path / "peple" / "current" / "aligned.json")
-    for text in ("{", "[]", json.dumps({"rule": "folded"})):
-        with pytest.raises(BadData, match="not the result of an alignment"):
-            SharedIds.read(table(tmp_path, text, "x.json"))
+PLAN = Plan("r", "f", Membership(tuple("abc"), 3), Alignment(max_ids=1000))
 
 
-def test_a_policy_allows_alignments_of_so_many_ids() -> None:
-    plan = Plan("r", "f", Membership(tuple("abc"), 3), Alignment(max_ids=1000))
-    pins = {"peers": {name: name * 64 for name in "abc"}}
-    assert "alignment of ids is not allowed (alignment = false)" in str(against(Policy(**pins), plan))
-    assert against(Policy(**pins, alignment=True), plan) is None
-    few = Policy(**pins, alignment=True, max_alignment_ids=999)
-    assert "max_ids = 1000 is above max_alignment_ids = 999" in str(against(few, plan))
+def test_the_result_of_an_alignment_is_kept_for_these_ids_sites_and_rule(tmp_path: Path) -> None:
+    kept, ids, shared = AlignedIds(tmp_path / "aligned"), ("a", "b"), SharedIds("folded", ("a",), "r")
+    assert kept.find(PLAN, ids, "folded") is None
+    path = kept.put(PLAN, ids, shared)
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    for later in (PLAN, replace(PLAN, run="another"), replace(PLAN, objective=Alignment(max_ids=2))):
+        assert kept.find(later, ids, "folded") == shared
+    for plan, own, rule in (
+        (replace(PLAN, federation="g"), ids, "folded"),
+        (replace(PLAN, membership=Membership(tuple("abcd"), 3)), ids, "folded"),
+        (PLAN, (*ids, "c"), "folded"),
+        (PLAN, ids, "exact"),
+    ):
+        assert kept.find(plan, own, rule) is None  # type: ignore[arg-type]
+    for text in ("{", "[]", '{"rule": "folded"}'):
+        path.write_text(text)
+        with pytest.raises(StorageError, match=r"cannot be read .*Delete it: the next run aligns the ids again"):
+            kept.find(PLAN, ids, "folded")
 
 
-def test_ids_that_came_since_the_alignment_are_counted(tmp_path: Path) -> None:
-    """Counted after normalisation; nothing is said where there are none."""
-    shared = SharedIds("folded", ("a",), "run-1", own=2)
-    assert shared.outdated(["A", "b"][:2]) == shared.outdated(["a"]) == ""
-    assert shared.outdated(["a", "b", "c", "c"]) == "1 id more than at alignment run-1; align again to share them too"
-    (tmp_path / FILE).write_text(shared.text())
-    assert SharedIds.read(tmp_path / FILE) == shared
+def test_old_results_of_alignments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_set, "KEPT", 2)
+    kept = AlignedIds(tmp_path)
+    for i, own in enumerate(lists := [("a",), ("b",), ("c",)]):
+        os.utime(kept.put(PLAN, own, SharedIds("exact", own)), (i, i))
+    kept.put(PLAN, ("d",), SharedIds("exact", ("d",)))
+    assert [kept.find(PLAN, own, "exact") is not None for own in (*lists, ("d",))] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("align", [False, True])
+def test_a_policy_allows_alignments_of_so_many_ids(align: bool) -> None:
+    """Also of a training that aligns the ids first."""
+    plan = replace(make_plan(aggregation="secure", min_sites=3), align=Alignment(max_ids=1000)) if align else PLAN
+    assert against(Policy(), plan) is None
+    said = str(against(Policy(alignment=False), plan))
+    assert "alignment of ids is not allowed (alignment = false)" in said
+    assert "max_ids = 1000 is above max_alignment_ids = 999" in str(against(Policy(max_alignment_ids=999), plan))
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
         state.write_status({**found, "runs": {}, "troubles": {}})
         assert "connected since 2026-01-01; waiting for runs" in command(state, "status").stdout
         assert command(state, "status", "--complete").exit_code == 0
-        state.write_status({**found, "runs": {}, "troubles": {}, "unresolved": ["policy.toml pins no peers"]})
+        state.write_status({**found, "runs": {}, "troubles": {}, "unresolved": ["the disk is full"]})
         assert command(state, "status", "--complete").exit_code == 6
         waits = {"r1": {"study": "waits", "data": "p", "doing": "waiting for approval"}}
         state.write_status({**found, "runs": waits, "troubles": {}})

@@ -12,6 +12,7 @@ from test_data_sets import TABLE
 from test_model_store import Stored, plan
 
 from coreg_core.errors import StorageError
+from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.protocol.messages import (
@@ -23,15 +24,17 @@ from coreg_core.protocol.messages import (
     PlanRefused,
     Proposal,
     Step,
+    Unaligned,
     Words,
 )
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.plan import Plan, alignment_of
 from coreg_sim.federation.simulate import simulated_keys
 from coreg_wire.transport.codec import Assembler
 from site_agent.consent.policy import Policy
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
+from site_agent.machine.alignment import IdList
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
 from site_agent.models.store import ModelStore
@@ -39,7 +42,7 @@ from site_agent.models.store import ModelStore
 
 @pytest.fixture
 def agent(tmp_path):
-    made = Agent(tmp_path, policy=Policy(aggregation="plaintext", scoring=True))
+    made = Agent(tmp_path, policy=Policy(aggregation="plaintext"))
     yield made
     made.ledger.close()
 
@@ -49,7 +52,7 @@ def worked(agent, message, *, listening=True):
     message = Proposal(message.run, 0, message) if isinstance(message, Plan) else message
     frames, report = agent.workers.work(message, listening=listening)
     assembler = Assembler()
-    assembler.expect(message.run, 1000)
+    assembler.expect(message.run, 100_000)
     return [found for frame in frames if (found := assembler.feed_site(frame)) is not None], report
 
 
@@ -108,15 +111,13 @@ def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(agent, tmp_p
     write(tmp_path, "id,a,b,y\nq1,1,2,3\nq2,2,1,4\n", "unaligned.csv")  # no row is shared yet: an alignment is next
     write(tmp_path, "id\nq1\nq1\n", "twice.csv")
     listed = {name: inputs(tmp_path / f"{name}.csv") for name in ("bad", "gone", "unaligned")}
-    listed["typo"] = inputs(tmp_path / "local.csv").model_copy(update={"shared": str(tmp_path / "people/x/a.json")})
     listed["twice"] = inputs(tmp_path / "twice.csv").model_copy(update={"target": None})
     listed |= {"patients": inputs(tmp_path / "local.csv")}
     agent.data_sets.relist(listed)
     agent.workers.tables.read_ahead({**listed, "removed": listed["bad"]})
-    assert set(agent.workers.tables.troubles) == {"bad", "gone", "typo", "twice"}
+    assert set(agent.workers.tables.troubles) == {"bad", "gone", "twice"}
     assert "line 3, column 'b': 'x' is not a finite number" in agent.workers.tables.troubles["bad"]
-    assert "run the alignment first" in agent.workers.tables.troubles["typo"]
-    assert agent.noticed.count("data_unusable") == 4
+    assert agent.noticed.count("data_unusable") == 3
     assert agent.noticed.count("data_read") == 1
     assert agent.workers.judge(plan("r1")).reason is None
     assert agent.noticed.count("data_read") == 1, "the run finds it read"
@@ -148,8 +149,7 @@ def test_the_agreement_refuses_a_data_set_without_labels(tmp_path):
 
 def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(tmp_path):
     """With sealed sums, on instances that were summed with other sites."""
-    peers = {site: letter * 64 for site, letter in (("north", "a"), ("south", "b"), ("west", "c"), ("east", "d"))}
-    agent = Agent(tmp_path, policy=Policy(peers=peers))
+    agent = Agent(tmp_path, policy=Policy())
     try:
         sealed = dataclasses.replace(
             plan("r2"), privacy=Privacy(), membership=Membership(("north", "south", "west"), 3)
@@ -315,8 +315,7 @@ class AsSite:
 
 
 def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(tmp_path):
-    peers = {"north": "a" * 64, "south": "b" * 64}
-    policy = Policy(peers=peers, scoring=True, scores_of_two=True)
+    policy = Policy(scores_of_two=True)
     agent = Agent(tmp_path, policy=policy, keys=simulated_keys("north"))
     [path] = Stored("north", tmp_path / "models").put("t1")
     for name, rows in (("monday", "n2,1,2\nn1,0,1\n"), ("tuesday", "n1,2,2\nn3,,\n")):
@@ -355,3 +354,62 @@ def test_a_model_of_another_site_scores_nothing(agent, tmp_path):
     [path] = Stored("north", tmp_path / "models").put("t1")
     save_model(path, dataclasses.replace(load_model(path), site="south"))
     assert "belongs to another site" in refusal(agent, plan("s1", objective=Scoring("t1", "agreement")))
+
+
+# --- alignments of ids --------------------------------------------------------------------------------------------
+
+SITES = ("north", "south", "west")
+ALIGNS = dataclasses.replace(
+    plan("r1"), privacy=Privacy(), membership=Membership(("east", *SITES), 3), align=Alignment(max_ids=50)
+)
+
+
+def aligned(agent, above, *others):
+    """Carry out the alignment for a run, with south and west; their ids."""
+    asked = alignment_of(above, SITES, 0)
+    ids = {name: IdList(others, "no instance yet", name.encode()) for name in SITES[1:]}
+    digest = agent.workers.tables.read(asked, agent.workers.policy, agent.workers.results)[1].ids_digest
+    sites = {name: site_with(name, dataclasses.replace(own, ids_digest=digest)) for name, own in ids.items()}
+    pump = Pump(asked, {"north": AsSite(agent), **sites}).join().run()
+    assert (pump.outcome, pump.breaches) == (Outcome.CONVERGED, {})
+
+
+@pytest.fixture
+def aligner(tmp_path):
+    made = Agent(tmp_path, policy=Policy(), keys=simulated_keys("north"))
+    yield made
+    made.ledger.close()
+
+
+def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept_though_a_site_was_missing(aligner):
+    """East did not come. The next run has the ids too, and other rows need another alignment."""
+    assert aligner.workers.judge(ALIGNS).reason is None
+    said, report = worked(aligner, ALIGNS)
+    assert (said, report.accepted) == ([Unaligned("r1")], True)
+    aligned(aligner, ALIGNS, "p1", "p3", "q2")
+    for run in ("r1", "r2"):
+        [offer] = answers(aligner, dataclasses.replace(ALIGNS, run=run))
+        assert offer.n_unlabelled == 3
+    write(aligner.ledger.path.parent, TABLE + "q3,1,1,\n", "local.csv")
+    assert answers(aligner, dataclasses.replace(ALIGNS, run="r3")) == [Unaligned("r3")]
+
+
+def test_the_end_of_an_alignment_leaves_other_runs_as_they_are(aligner):
+    answers(aligner, ALIGNS)
+    aligned(aligner, ALIGNS, "p1", "p3", "q2")
+    answers(aligner, ALIGNS)
+    other = dataclasses.replace(ALIGNS, run="r2", align=Alignment(max_ids=50, ids="exact"))
+    assert answers(aligner, other) == [Unaligned("r2")]
+    aligned(aligner, other, "p1", "p3", "p4", "q2")
+    assert aligner.workers.room("r1") is not None
+    assert answers(aligner, other)[0].n_unlabelled == 4
+
+
+def test_a_run_that_ends_before_its_ids_are_aligned_is_over_and_a_step_of_it_is_a_breach(aligner):
+    answers(aligner, ALIGNS)
+    _, report = worked(aligner, Step("r1", 0, 0))
+    assert "sent a step of run r1, before the ids of this site were aligned" in report.breach
+    [fetched], report = worked(aligner, Finished("r1", Outcome.REFUSED, "south refused"))
+    assert isinstance(fetched, Fetched)
+    assert (report.breach, report.models) == (None, 0)
+    assert aligner.workers.counters.ended["REFUSED"] == 1

@@ -65,10 +65,24 @@ def test_a_sum_without_one_site_is_refused() -> None:
     assert found["consented"]["off"] < 1e-10
 
 
-def test_invented_sites_are_not_those_that_are_pinned() -> None:
+def test_invented_sites_are_not_those_whose_words_were_compared() -> None:
     found = attack("invented_sites")
-    assert found["peers not pinned"]["off"] < 1e-12
-    assert "poses as that site" in found["pinned"]["refused"]
+    assert found["words not compared"]["off"] < 1e-12
+    assert "poses as that site" in found["compared"]["refused"]
+
+
+def test_a_swapped_key_and_an_added_member_change_the_words_and_the_sealed_run_is_refused() -> None:
+    found = attack("swapped_key")
+    assert found["honest"]["words"] == 1
+    for lie, words, news, reason in (
+        ("swapped", 2, "another key than before: b", "another party poses as that site"),
+        ("added", 1, "e is new", "the key of e is not confirmed here"),  # to all sites: no operator knows its name
+    ):
+        told = found[lie]
+        assert (told["words"], told["words, a hears the truth"], told["settled"]) == (words, 2, False)
+        assert told["news"] == news
+        assert reason in told["refused"]
+        assert told["refused, words taken unseen"] == "", "--accept-words is for demonstrations"
 
 
 def test_colluding_sites_leave_the_sum_of_the_others() -> None:

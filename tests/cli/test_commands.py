@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 from machine.tiny import against, make_plan
 
+from coordinator.authority.pki import sign_request
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import read_study
 from coordinator.store.overview import overview
@@ -19,7 +20,8 @@ from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code, told
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import EXIT_CODES
-from site_agent.consent.policy import read_policy
+from site_agent.consent.policy import Policy
+from site_agent.identity.identity import enrol
 
 AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
 
@@ -42,24 +44,26 @@ def folder(tmp_path):
 
 
 def agent(*arguments, data="good.csv", target="y"):
-    return ("coreg-agent", "--data", data, "--target", target, "--id", "id", *arguments)
+    return ("coreg-agent", "--yes", "--data", data, "--target", target, "--id", "id", *arguments)
 
 
 COORDINATOR, SIM, PREDICT = ("coreg-coordinator",), ("coreg-sim",), ("coreg-agent", "predict", "--data", "good.csv")
 MISTAKES = {
-    "no option": (("coreg-agent", "--data", "good.csv"), 2, "--target"),
+    "no option": (("coreg-agent", "--data", "good.csv"), 2, "missing: --coordinator"),
+    "nobody to ask": (("coreg-agent", "--data", "good.csv", *AGENT), 2, "Give --yes to take part"),
     "no such command": ((*COORDINATOR, "served"), 2, "served"),
     "no such table": (agent(*AGENT, data="bad.csv"), 6, "bad.csv: no such file. Correct the path"),
     "a column misspelt": (agent(*AGENT, target="Y"), 6, "Did you mean 'y'"),
     "a typo in a number": (agent(*AGENT, data="typo.csv"), 6, "typo.csv, line 5, column 'a': '1,5'"),
-    "not enrolled": (agent("--coordinator", "127.0.0.1:9"), 2, "coreg-agent enroll"),
+    "not enrolled": (agent("--coordinator", "127.0.0.1:9"), 2, "`coreg-agent join`"),
     "insecure beyond loopback": (agent("--insecure", "--name", "n", "--coordinator", "example.org:1"), 2, "loopback"),
     "nobody listens": (agent(*AGENT, "--connect-timeout", "1"), 7, "127.0.0.1:9"),
     "an output that is no model": (agent(*AGENT, "--output", "good.csv"), 2, "good.csv: not a model file"),
     "no such model": ((*PREDICT, "--model", "m"), 8, "m: no such model file"),
     "a chain that is broken": (("coreg-agent", "ledger", "broken.jsonl"), 8, "broken.jsonl, line 2: the chain is broken"),
-    "peers before enrolment": (("coreg-agent", "peers", "--identity", "none"), 2, "coreg-agent enroll --identity none --name"),
-    "a request that is none": ((*COORDINATOR, "sign", "good.csv"), 2, "coreg-coordinator init DIR"),
+    "an invitation that is none": (("coreg-agent", "join", "coreg://h:1/a"), 2, "The end of the invitation is missing"),
+    "no such federation": ((*COORDINATOR, "revoke", "none", "a"), 2, "none/federation.toml: no such file"),
+    "a request that is none": ((*COORDINATOR, "sign", ".", "good.csv"), 2, "coreg-coordinator init FOLDER"),
     "no store": ((*COORDINATOR, "runs", "--store", "none.sqlite"), 2, "none.sqlite"),
     "scoring before a training": ((*COORDINATOR, "run", "fed.toml", "--study", "score.toml"), 2, "train first"),
     "no target for a table": ((*SIM, "run", "--data", "good.csv"), 2, "--target"),
@@ -123,16 +127,15 @@ def test_a_simulation_runs_on_a_table(command, tmp_path):
     assert (last["stop"], len(last["rmse_sites"])) == ("CONVERGED", 2)
 
 
-def test_the_policy_of_docker_compose_allows_its_federations(command, tmp_path):
-    """Compose itself needs an engine, which CI can lack: a plan that its sites refuse is found here."""
-    assert command("coreg-sim", "tables", tmp_path, "--configuration", "--partly-shared")[0] == 0
-    federation = read_configuration(tmp_path / "federation.toml")
-    pins = {site: f"{i:064x}" for i, site in enumerate(federation.federation.sites)}
-    policy = read_policy(tmp_path / "policy.toml").model_copy(update={"peers": pins})
-    plans = [federation.plan("r"), read_configuration(tmp_path / "joined.toml").plan("r")]
-    plans.append(read_study(tmp_path / "align.toml").plan(federation.federation))
-    assert [type(plan.objective).__name__ for plan in plans] == ["Agreement", "Additive", "Alignment"]
-    assert [against(policy, plan) for plan in plans] == [None] * 3
+def test_the_default_policy_allows_the_studies_of_the_demonstration(command, tmp_path):
+    """Algorithm 1 among them."""
+    assert command("coreg-sim", "tables", tmp_path)[0] == 0
+    assert command("coreg-coordinator", "init", "fed", "--site", "a", "--site", "b", "--site", "c")[0] == 0
+    federation = read_configuration(tmp_path / "fed" / "federation.toml").federation
+    for name in ("algorithm-1", "conjugate-gradients", "additive"):
+        plan = read_study(tmp_path / f"{name}.toml").plan(federation)
+        assert (plan.target, plan.id, plan.align is None) == ("progression", "patient", False)
+        assert against(Policy(), plan) is None
 
 
 def test_a_comparison_of_schedules_agrees_with_the_closed_form(command):
@@ -152,16 +155,12 @@ def test_a_comparison_of_schedules_agrees_with_the_closed_form(command):
 def test_a_revoked_site_is_named_where_it_is_still_listed_and_at_every_submission(command, tmp_path):
     command("coreg-coordinator", "init", "co")
     for site in ("site-a", "site-b", "site-c"):
-        command("coreg-agent", "enroll", "--name", site, "--identity", site)
-        command("coreg-coordinator", "sign", "--identity", "co", f"{site}/site.csr")
-    command("coreg-agent", "enroll", "--name", "other", "--identity", "other")
-    code, out, _ = command("coreg-coordinator", "sign", "--identity", "co", "other/site.csr")
-    assert (code, "co/federation.toml does not list other in sites" in out) == (0, True)
+        sign_request(tmp_path / "co", enrol(tmp_path / site, site).request_path)
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
     submit = ("coreg-coordinator", "submit", "study.toml", "--federation", "co/federation.toml")
     code, _, err = command(*submit)
     assert (code, "cannot connect" in err) == (0, False)
-    code, out, _ = command("coreg-coordinator", "revoke", "site-b", "--identity", "co")
+    code, out, _ = command("coreg-coordinator", "revoke", "co", "site-b")
     listed = 'co/federation.toml, line 6, still lists it: sites = ["site-a", "site-b", "site-c"]'
     assert (code, listed in out, "Remove site-b there" in out) == (0, True, True)
     code, out, err = command(*submit)

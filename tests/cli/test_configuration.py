@@ -13,12 +13,13 @@ from coordinator.config.study_toml import read_study
 from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.protocol.plan import Plan
 from coreg_wire.transport.fields import fill, read
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.config.settings import read_settings
-from site_agent.config.starter import POLICY, agent_toml
+from site_agent.config.starter import AGENT, POLICY
 from site_agent.consent.policy import Policy, read_policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +57,10 @@ def test_a_plan_keeps_its_digest_on_the_wire(tmp_path, name):
 def test_a_plan_that_sums_cannot_serve_is_refused_with_what_to_do(tmp_path, sites, text, words):
     with pytest.raises(UsageError, match=f'{words}.*aggregation = "plaintext"'):
         configuration(tmp_path, f'{text}[privacy]\naggregation = "secure"\n', sites=sites)
-    plain = configuration(tmp_path, f'{text}[privacy]\naggregation = "plaintext"\n', sites=sites)
+    with pytest.raises(UsageError, match="align = false"):
+        configuration(tmp_path, f'{text}[privacy]\naggregation = "plaintext"\n', sites=sites)
+    clear = f'{text}[privacy]\naggregation = "plaintext"\n[alignment]\nalign = false\n'
+    plain = configuration(tmp_path, clear, sites=sites)
     assert not plain.plan().masked
 
 
@@ -70,9 +74,11 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
         for key in re.findall(r"^# (\w+) = ", keys, re.MULTILINE):
             shown = [type(getattr(read_configuration(tmp_path / "federation.toml"), section)).model_fields]
             assert key in {**shown[0], **(AgreementSection.model_fields if section == "model" else {})}
-    pinned = {site: str(v) * 64 for v, site in enumerate(plan.sites)}
-    assert against(Policy(peers=pinned), plan) is None
-    assert "are not pinned in [peers]" in (against(Policy(), plan) or "")
+    assert plan.align == Alignment()
+    assert against(Policy(), plan) is None
+    refused = against(Policy(alignment=False, max_alignment_ids=10), plan) or ""
+    assert "alignment = false" in refused
+    assert "max_alignment_ids = 10" in refused
 
 
 def test_the_agreement_as_the_samples_comments_say_is_allowed_by_the_defaults(tmp_path):
@@ -82,50 +88,27 @@ def test_the_agreement_as_the_samples_comments_say_is_allowed_by_the_defaults(tm
     (tmp_path / "federation.toml").write_text(f"{before}\n{model}\n[privacy]{rest}")
     plan = read_configuration(tmp_path / "federation.toml").plan()
     assert (plan.objective, plan.iteration) == (Agreement(), Iteration())
-    assert against(Policy(peers={site: str(v) * 64 for v, site in enumerate(plan.sites)}), plan) is None
+    assert against(Policy(), plan) is None
 
 
 def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path):
-    (tmp_path / "agent.toml").write_text(agent_toml("consent/policy.toml"))
+    (tmp_path / "agent.toml").write_text(AGENT.replace("COORDINATOR", "fed.example:7600"))
     (tmp_path / "policy.toml").write_text(POLICY)
-    settings = read_settings(tmp_path / "agent.toml", {}, ("data", "target", "id", "coordinator"))
-    assert settings.policy == tmp_path / "consent" / "policy.toml"
+    settings = read_settings(tmp_path / "agent.toml", {"data": "local.csv"}, ("data", "coordinator"))
+    assert (settings.coordinator, settings.policy) == ("fed.example:7600", tmp_path / "policy.toml")
+    own, table, service = re.split("# This site's table|# Only for `coreg-agent serve`", AGENT)
+    for name, text in (("one", own + "#" + table), ("service", own + "#" + service)):
+        (tmp_path / f"{name}.toml").write_text(re.sub(r"(?m)^# (?=\w+ = |\[data\.)", "", text))
+        assert len(read_settings(tmp_path / f"{name}.toml", {}, ("data", "coordinator")).data) == 1
     chosen = read_policy(tmp_path / "policy.toml")
-    assert chosen == Policy(scoring=True, alignment=True)
+    assert chosen == Policy()
     commented = re.findall(r"^# (\w+ = .*)$", POLICY, re.MULTILINE)
-    (tmp_path / "all.toml").write_text(POLICY + "\n".join(commented))
+    (tmp_path / "all.toml").write_text("\n".join(commented))
     every = read_policy(tmp_path / "all.toml")
     assert every == chosen.model_copy(update={"ids_secret": every.ids_secret}), (
         "a commented key with another value than its default"
     )
-    said = {line.partition(" ")[0] for line in POLICY.replace("# ", "").splitlines()}
-    assert set(Policy.model_fields) - said == {"peers"}
-
-
-def test_init_writes_the_notation_that_the_table_shows(command, tmp_path):
-    rows = "\n".join(f"p{i};{i},5;{i % 28 + 1}.3.2024;{i}/4/2024;{i if i % 2 else ''}" for i in range(1, 12))
-    (tmp_path / "patients.csv").write_text(f"id;a;seen;born;y\n{rows}\n")
-    code, _, err = command("coreg-agent", "init", "--data", "patients.csv", "--service")
-    assert (code, "column 'born': " in err, "--dates born=%d/%m/%Y" in err) == (0, True, True)
-    given = read_settings(tmp_path / "agent.toml", {}).data["patients"]
-    assert (given.table.name, given.separator, given.decimal) == ("patients.csv", ";", ",")
-    assert given.dates == {"seen": "%d.%m.%Y"}
-    for name in ("agent.toml", "policy.toml"):
-        (tmp_path / name).unlink()
-    (tmp_path / "plain.csv").write_text("id,a,y\n1,2.5,3\n2,3.5,\n")
-    assert command("coreg-agent", "init", "--data", "plain.csv")[0] == 0
-    assert read_settings(tmp_path / "agent.toml", {}).data[""].separator is None
-
-
-def test_init_writes_both_files_once_and_peers_edits_the_policy_in_place(command, tmp_path):
-    code, out, _ = command("coreg-agent", "init")
-    assert (code, "next: edit data, target, id and coordinator in agent.toml" in out) == (0, True)
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.toml")} == {0o600}
-    (tmp_path / "agent.toml").write_text("# mine\n")
-    assert command("coreg-agent", "init")[0] == 2
-    (tmp_path / "policy.toml").unlink()
-    assert "agent.toml: exists, unchanged" in command("coreg-agent", "init")[1]
-    assert (tmp_path / "agent.toml").read_text() == "# mine\n"
+    assert set(Policy.model_fields) <= {line.partition(" ")[0] for line in commented}
 
 
 @pytest.mark.parametrize("model", ["", "[model]\n", '[model]\nobjective = "agreement"\n', '[model]\nform = "linear"\n'])
@@ -144,7 +127,7 @@ def test_a_run_without_an_objective_is_refused_where_it_is_asked_for(tmp_path, m
         assert planned(federation, tmp_path / "study.toml").study == "s"
 
 
-def test_misspelt_keys_and_misplaced_pins_are_answered_with_what_was_meant(tmp_path):
+def test_misspelt_keys_are_answered_with_what_was_meant(tmp_path):
     def fault(read, text):
         (tmp_path / "file.toml").write_text(text)
         with pytest.raises(UsageError) as error:
@@ -161,7 +144,3 @@ def test_misspelt_keys_and_misplaced_pins_are_answered_with_what_was_meant(tmp_p
     assert "did you mean noise?" in fault(read_study, f'{study}objective = "additive"\nnoize = 0.1\n')
     assert "did you mean scoring?" in fault(read_policy, "scorring = true\n")
     assert "did you mean approval?" in fault(lambda path: read_settings(path, {}), 'aproval = "ask"\n')
-    assert "peers.a = '00': expected a fingerprint, 64 digits" in fault(read_policy, '[peers]\na = "00"\n')
-    pins = f'[peers]\na = "{"0" * 64}"\n'
-    assert "Move its line above [peers]" in fault(read_policy, f"{pins}max_rounds = 5\n")
-    assert 'write a name with a dot in quotes: "b.c" = …' in fault(read_policy, f'{pins}b.c = "{"1" * 64}"\n')

@@ -28,8 +28,6 @@ from site_agent.site_data import PrivateData
 class Delivered:
     """Results that stay in memory."""
 
-    aligns = False
-
     def __init__(self, deliver: Callable[[SiteResult], None]):
         self._deliver = deliver
 
@@ -42,7 +40,7 @@ class Tables(RunTables):
     """One table in memory."""
 
     def __init__(self, data: PrivateData):
-        super().__init__("", None, lambda notice: None)  # type: ignore[arg-type]
+        super().__init__("", None, None, lambda notice: None)  # type: ignore[arg-type]
         self.data = data
 
     def read(self, *_of_run: Any) -> Any:
@@ -57,7 +55,7 @@ class Workers(RunWorkers):
 
     def __init__(self, name: str, data: PrivateData, ledger: Ledger, deliver: Callable[[SiteResult], None]):
         policy = Policy(aggregation="plaintext")
-        super().__init__(name, policy, None, Delivered(deliver), None, ledger, lambda notice: None)  # type: ignore[arg-type]
+        super().__init__(name, policy, None, Delivered(deliver), None, None, ledger, lambda notice: None)  # type: ignore[arg-type]
         self.tables = Tables(data)
 
 

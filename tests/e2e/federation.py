@@ -23,6 +23,8 @@ from unittest import mock
 import numpy as np
 from processes import Process
 
+from coordinator.authority.authorised import Authorised
+from coordinator.authority.pki import create_authority, sign_request
 from coordinator.driver import NullSink, drive
 from coordinator.machine.federation import begin
 from coordinator.machine.records import Timeouts
@@ -35,6 +37,8 @@ from coreg_wire.terminal import command_line
 from site_agent.consent.objections import Consent
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
+from site_agent.identity.identity import enrol as make_request
+from site_agent.identity.identity import install
 from site_agent.machine.site import Site
 from site_agent.models.file import load_model
 from tests.storm.world import bits
@@ -51,6 +55,8 @@ sites = {sites}
 [service]
 listen = "127.0.0.1:0"
 store = "../runs.sqlite"
+[alignment]
+align = false
 [timeouts]
 join = {join}
 plan = {plan}
@@ -75,6 +81,8 @@ max_rounds = {max_rounds}
 threads = {threads}
 [privacy]
 aggregation = "{aggregation}"
+[alignment]
+align = false
 """
 CONVERGES = {
     "coupling": 0.1, "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8, "max_rounds": 1000,
@@ -105,6 +113,8 @@ label_noise = 0.0
 least_labels = 5
 least_rows = 10
 {model}
+[alignment]
+align = false
 """
 # Of a coordinator whose agents serve: its end need not wait for theirs.
 BRISK = "import coordinator.transports.sessions as s; s.CLOSE_GRACE = 0.5"
@@ -166,22 +176,22 @@ def until(condition, seconds=DEADLINE):
 
 @cache
 def enrolled(sites):
-    """An authority and sites with policies and tables; made once a process, and copied for every test."""
+    """An authority and sites that know each other's keys, with tables; made once a process, and copied for every test."""
     folder = Path(tempfile.mkdtemp(prefix="enrolled-"))
-    well("coreg-coordinator", "init", "co", cwd=folder)
+    create_authority(folder / "co", [])
     for site in sites:
         enrol(folder, site)
-    pinned = well("coreg-agent", "peers", "--pin", "--identity", sites[0], *(f"co/{s}.pem" for s in sites), cwd=folder)
-    (folder / "peers.toml").write_text(pinned)
+    for site in sites:
+        (folder / site / "members.json").write_text(json.dumps(Authorised(folder / "co").sites()))
     rng = np.random.default_rng(7)
     write_tables(folder, rng, 60, sites=sites)
     return folder
 
 
-def enrol(folder, site, authority="co"):
-    well("coreg-agent", "enroll", "--name", site, "--identity", site, cwd=folder)
-    well("coreg-coordinator", "sign", "--identity", authority, f"{site}/site.csr", cwd=folder)
-    well("coreg-agent", "enroll", "--identity", site, "--install", f"{authority}/{site}.pem", cwd=folder)
+def enrol(folder, site, authority="co", days=365):
+    """As an invitation does, without a network."""
+    request = make_request(folder / site, site).request_path
+    install(folder / site, sign_request(folder / authority, request, days=days).certificate_path)
 
 
 def write_tables(folder, rng, shared, labelled=10, sites=SITES):
@@ -218,10 +228,10 @@ class Federation:
         (self.folder / "co" / "federation.toml").write_text(text)
 
     def policy(self, name, text):
-        """A policy with these keys before the sites' pinned peers; it allows the studies here where it does not say."""
+        """A policy with these keys; it allows the studies here where it does not say."""
         for key, value in POLICY.items():
             text = text if key in text else f"{key} = {value}\n{text}"
-        (self.folder / name).write_text(f"{text}\n{(self.folder / 'peers.toml').read_text()}")
+        (self.folder / name).write_text(f"{text}\n")
 
     def study(self, name, text=STUDY, **terms):
         (self.folder / f"{name}.toml").write_text(text.format(name=name, **(CONVERGES | terms)))
@@ -263,7 +273,7 @@ class Federation:
         """An agent of one run."""
         return self.start(
             site, "coreg-agent", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
-            "--coordinator", self.address, "--output", f"{site}.model", "--connect-timeout", 300,
+            "--coordinator", self.address, "--output", f"{site}.model", "--connect-timeout", 300, "--yes",
             *(() if "--policy" in arguments else ("--policy", "policy.toml")), *arguments, **options,
         )  # fmt: skip
 

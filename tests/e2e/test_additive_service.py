@@ -13,7 +13,7 @@ from tests.storm.world import alike
 
 pytestmark = pytest.mark.e2e
 COUNT = 10
-SCORING = '[study]\nname = "{name}"\n[model]\nobjective = "scoring"\n'
+SCORING = '[study]\nname = "{name}"\n[model]\nobjective = "scoring"\n[alignment]\nalign = false\n'
 
 
 def score(fed):
@@ -29,7 +29,8 @@ def score(fed):
     agents = [
         fed.start(
             f"{site}-scores", "coreg-agent", "score", "--model", f"{site}.model", "--data", f"{site}-new.csv", "--id", "id",
-            "--identity", site, "--policy", "policy.toml", "--coordinator", fed.address, "--output", f"{site}-scores.csv",
+            "--identity", site, "--policy", "policy.toml", "--coordinator", fed.address, "--yes",
+            "--output", f"{site}-scores.csv",
         )
         for site in SITES
     ]  # fmt: skip

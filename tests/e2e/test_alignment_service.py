@@ -1,4 +1,4 @@
-"""Ids are aligned over mutual TLS by serving agents, with kills, and the next study trains on what they share."""
+"""A run aligns the ids over mutual TLS by serving agents, with kills, and trains on them; the next run has them already."""
 
 import csv
 import json
@@ -8,7 +8,7 @@ import pytest
 from federation import SITES, STUDY, as_json, federation, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
-ALIGN = '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = "alignment"\n'
+ALIGNED = STUDY.replace("align = false", "align = true")
 
 
 def leave_out(fed, v, site):
@@ -26,43 +26,35 @@ def leave_out(fed, v, site):
 
 @pytest.mark.drill
 def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path):
-    policy = 'objectives = ["agreement"]\nalignment = true'
-    with federation(tmp_path, policy) as fed:
+    with federation(tmp_path, 'objectives = ["agreement"]') as fed:
         ids = {site: leave_out(fed, v, site) for v, site in enumerate(SITES)}
         times = Counter(text for known in ids.values() for text in known)
         shared = {text for text, k in times.items() if k == 3}
         assert 0 < len(shared) < len(times)
-        fed.study("people", ALIGN)
-        fed.study("waiting", STUDY)
-        coordinator, stay = fed.serve(), {"data": 'shared = "people"\n'}
-        agents = {site: fed.stays(site, **({} if site == "north" else stay)) for site in SITES}
-        run = fed.submit("people")
-        until(lambda: fed.answered(run) >= 6)
+        fed.study("waiting", ALIGNED)
+        coordinator, agents = fed.serve(), fed.all_stay()
+        run = fed.submit("waiting")
+        until(lambda: fed.answered() >= 6)
         agents["south"].kill()
-        killed_at = fed.answered(run)
-        agents["south"] = fed.stays("south", **stay)
-        until(lambda: fed.answered(run) >= killed_at + 4)
+        killed_at = fed.answered()
+        agents["south"] = fed.stays("south")
+        until(lambda: fed.answered() >= killed_at + 4)
         coordinator.kill()
         fed.serve()
         until(lambda: fed.over(run))
-        assert fed.run_of(run)["stop"] == "CONVERGED", fed.last()
+        again = fed.submit("waiting")
+        until(lambda: fed.over(again))
+        aligned = {name.partition("-ids-")[0] for (name,) in fed.query("select run from runs") if "-ids-" in name}
+        assert aligned == {run}, "the next run has the ids already"
+        for each in (run, again):
+            assert fed.run_of(each)["stop"] == "CONVERGED", fed.last()
         for site in SITES:
-            file = tmp_path / f"{site}-models" / "people" / "current" / "aligned.json"
+            [file] = (tmp_path / site / "aligned").glob("*.json")
             assert set(json.loads(file.read_text())["ids"]) == shared
             assert file.stat().st_mode & 0o777 == 0o600
             ledger = (tmp_path / site / "ledger.jsonl").read_text()
             assert "sealed for the next site" in ledger
             assert not any(text in ledger for text in ("p12", "P12")), "no id is in the ledger"
-
-        [told] = fed.events("north", "aligned")
-        assert told["ids"] == len(shared)
-        assert fed.events("west", "aligned") == []
-        agents["north"].kill()
-        fed.stays("north", **stay)
-        trained = fed.submit("waiting")
-        until(lambda: fed.over(trained))
-        assert fed.run_of(trained)["stop"] == "CONVERGED", fed.last()
-        for site in SITES:
-            ledger = as_json("coreg-agent", "ledger", f"{site}/ledger.jsonl", cwd=tmp_path)
-            [offer] = [entry for entry in ledger if entry["kind"] == "Offer" and entry["run"] == trained]
-            assert offer["n_unlabelled"] == len(shared)
+            entries = as_json("coreg-agent", "ledger", f"{site}/ledger.jsonl", cwd=tmp_path)
+            offers = [entry for entry in entries if entry["kind"] == "Offer" and entry["run"] in (run, again)]
+            assert {entry["n_unlabelled"] for entry in offers} == {len(shared)}

@@ -26,15 +26,14 @@ AGENT, COORDINATOR = "coreg-agent", "coreg-coordinator"
 MODEL, OF = ("--model", "FILE", "--data", "north.csv"), ("--federation", "co/federation.toml")
 # By file: the commands that read it. FILE is its name.
 CHECK, VERIFY = (AGENT, "check", *CONFIG), (AGENT, "ledger", "north/ledger.jsonl", "--verify")
-FEDERATION, PEERS = "co/federation.toml", (AGENT, "peers", "--identity", "north")
+FEDERATION = "co/federation.toml"
 COMMANDS = {
     "north/ledger.jsonl": [(AGENT, "ledger", "FILE"), VERIFY, (*CHECK, "--plan", "plan.json")],
     "north/checkpoints.json": [(*VERIFY, "--checkpoints", "FILE")],
-    "north/site.pem": [CHECK, PEERS],
+    "north/site.pem": [CHECK],
     "north/ca.pem": [CHECK, VERIFY],
     "north/site.key": [CHECK],
-    "co/south.pem": [(*PEERS, "FILE"), (AGENT, "enroll", "--identity", "south", "--install", "FILE")],
-    "co/authorised-sites": [(COORDINATOR, "revoke", "west", "--identity", "co")],
+    "co/authorised-sites": [(COORDINATOR, "revoke", "co", "west")],
     "co/federation.toml": [
         (COORDINATOR, "plan", "FILE", "--study", "first.toml"),
         (COORDINATOR, "submit", "first.toml", *OF),
@@ -42,7 +41,7 @@ COMMANDS = {
     "first.toml": [(COORDINATOR, "plan", FEDERATION, "--study", "FILE"), (COORDINATOR, "submit", "FILE", *OF)],
     "plan.json": [(*CHECK, "--plan", "FILE")],
     "north.toml": [CHECK, (AGENT, "runs", *CONFIG), (AGENT, "status", *CONFIG)],
-    "policy.toml": [CHECK, (*PEERS, "--policy", "FILE", "co/south.pem")],
+    "policy.toml": [CHECK],
     "north.csv": [
         CHECK,
         (AGENT, "predict", "--model", "agreement.coreg", "--data", "FILE"),

@@ -142,7 +142,7 @@ def test_an_agent_waits_for_a_late_coordinator_and_is_refused_with_other_data_or
         assert "rows or their preprocessing have changed since it answered" in fed.said("west")
         [told] = fed.events(event="site_dismissed")
         assert (told["site"], told["excluded"]) == ("west", False), "the run waits for the right rows"
-        well("coreg-coordinator", "revoke", "south", "--identity", "co", cwd=tmp_path)
+        well("coreg-coordinator", "revoke", "co", "south", cwd=tmp_path)
         assert agents["south"].wait() == 4, "no restart is needed"
         assert "was revoked" in fed.said("south")
         assert fed.joins("south").wait() == 4
@@ -221,7 +221,7 @@ def test_an_agent_that_died_with_its_result_written_and_its_last_answer_unsent_m
         (tmp_path / "north.toml").write_text(
             SERVING.format(address=fed.address, site="north", more="", policy="policy.toml")
         )
-        north = fed.start("north", "coreg-agent", "--config", "north.toml", "--output", "north.model")
+        north = fed.start("north", "coreg-agent", "--config", "north.toml", "--output", "north.model", "--yes")
         agents = [north, fed.joins("south")]
         until((tmp_path / "blocked").exists)
         until((tmp_path / "south.model").exists)
@@ -229,7 +229,7 @@ def test_an_agent_that_died_with_its_result_written_and_its_last_answer_unsent_m
         again = fed.joins("west")
         assert [agent.wait() for agent in (*agents, again)] == [0, 0, 0], fed.last("north")
         assert coordinator.wait() == 0, fed.last()
-        assert "predict --model north.model --data new.csv --id id" in fed.said("north"), "by a file with [data.NAME]"
+        assert "predict --model north.model --data new.csv" in fed.said("north"), "by a file with [data.NAME]"
         assert fed.models() == fed.undisturbed()
         made = [load_model(tmp_path / f"{site}.model") for site in SITES]
         assert len({model.name for model in made}) == 1, "of one attempt"
@@ -270,7 +270,7 @@ def test_machines_that_round_products_otherwise_step_the_same_log(tmp_path):
         for site in SITES:
             command = [
                 Path(sys.executable).with_name("coreg-agent"), "--data", f"{site}.csv", "--target", "y", "--id", "id",
-                "--identity", site, "--coordinator", fed.address, "--output", f"{site}.model", "--policy", "policy.toml",
+                "--identity", site, "--coordinator", fed.address, "--output", f"{site}.model", "--policy", "policy.toml", "--yes",
             ]  # fmt: skip
             agents.append(
                 subprocess.Popen(command, cwd=tmp_path, env=os.environ | MACHINES[site], stdout=subprocess.DEVNULL)

@@ -6,12 +6,13 @@ import signal
 import socket
 import stat
 import urllib.request
-from datetime import datetime
 
 import numpy as np
 import pytest
-from federation import ENDLESS, LONG, SITES, as_json, federation, run, until, well
+from federation import ENDLESS, LONG, SITES, as_json, enrol, federation, run, until, well
 from proxy import proxied
+
+from site_agent.identity.identity import check_identity
 
 pytestmark = pytest.mark.e2e
 
@@ -199,7 +200,7 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         assert agents["north"].wait() == 4
         assert "another agent has joined under this name" in fed.said("north")
         assert second.poll() is None
-        well("coreg-coordinator", "revoke", "south", "--identity", "co", cwd=tmp_path)
+        well("coreg-coordinator", "revoke", "co", "south", cwd=tmp_path)
         until(lambda: "its certificate was never signed here, or was revoked" in fed.said("south"))
         assert agents["south"].poll() is None, "its operator may sign it again"
 
@@ -243,13 +244,11 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
 def test_certificates_renew_by_themselves_and_no_secret_is_in_any_file(tmp_path):
     with federation(tmp_path) as fed:
         for name in SITES:  # certificates in their last month
-            well("coreg-coordinator", "sign", "--identity", "co", "--days", 20, f"{name}/site.csr", cwd=tmp_path)
-            well("coreg-agent", "enroll", "--identity", name, "--install", f"co/{name}.pem", cwd=tmp_path)
+            enrol(tmp_path, name, days=20)
         fed.serve()
         agents = fed.all_stay()
         until(lambda: all(fed.events(site, "certificate_read") for site in SITES))
-        until_end = well("coreg-agent", "enroll", "--identity", "north", cwd=tmp_path)
-        assert (datetime.fromisoformat(until_end.split()[-1]) - datetime.now()).days > 300
+        assert check_identity(tmp_path / "north").days_left() > 300
         agents["north"].send_signal(signal.SIGKILL)
         agents["north"].wait()
         fed.stays("north")  # it connects with the next one

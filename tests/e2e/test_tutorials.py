@@ -1,15 +1,15 @@
-"""Every command of README, the quickstart and the month of operation, as typed, in a shell; only the port differs."""
+"""Every command of README, the quickstart and your own table, as typed, in a shell; only the port differs."""
 
-import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from federation import ROOT
+
+from examples.demo.processes import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -28,15 +28,9 @@ def shown(page):
     return [".*".join(map(re.escape, differs.split(line))) for line in lines if line.strip(" …")]
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 def typed(blocks, folder):
     """Run the blocks in one shell, which ends at the first command that fails; its output."""
-    script = "set -euo pipefail\n" + "\n".join(blocks).replace("127.0.0.1:7600", f"127.0.0.1:{free_port()}")
+    script = "set -euo pipefail\n" + "\n".join(blocks).replace("init fed", f"init fed --port {free_port()}")
     env = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")}
     env |= {"PATH": f"{PROGRAMS}{os.pathsep}{env['PATH']}", "OPENBLAS_NUM_THREADS": "1"}
     with (folder / "typed.log").open("w+") as log:
@@ -53,16 +47,15 @@ def typed(blocks, folder):
     return said
 
 
-def test_the_quickstart_and_the_month_run_as_typed(tmp_path):
-    """The quickstart without its installation, then the month in the same folder."""
-    quickstart, month = blocks(TUTORIALS / "quickstart.md"), blocks(TUTORIALS / "a-month-of-operation.md")
+def test_the_quickstart_runs_as_typed(tmp_path):
+    """Without its installation; at most ten commands of coreg for three sites."""
+    quickstart = blocks(TUTORIALS / "quickstart.md")
     assert quickstart[0].startswith("make install\n"), "the suite's own environment has it"
-    said = typed([*quickstart[1:], *month], tmp_path)
-    assert re.search(r"converged", said)
-    for page in ("quickstart", "a-month-of-operation"):
-        assert [line for line in shown(TUTORIALS / f"{page}.md") if not re.search(line, said)] == []
-    assert (tmp_path / "quickstart" / "predictions.csv").read_text().count("\n") == 81, "a prediction for each patient"
-    assert len(list((tmp_path / "quickstart" / "clinic" / "models" / "progression" / "current").glob("*.coreg"))) == 2
+    commands = " ".join(quickstart[1:5]).replace("for site in", "").count("coreg-")
+    assert commands <= 10
+    said = typed(quickstart[1:], tmp_path)
+    assert [line for line in shown(TUTORIALS / "quickstart.md") if not re.search(line, said)] == []
+    assert (tmp_path / "quickstart" / "clinic" / "predictions.csv").read_text().count("\n") == 81, "for each patient"
 
 
 def test_your_own_table_runs_as_typed(tmp_path):
@@ -73,39 +66,19 @@ def test_your_own_table_runs_as_typed(tmp_path):
 
 
 def test_the_commands_of_the_readme_make_a_federation(tmp_path):
-    """Three folders for three machines: each line of a site is typed at every site, with its name and its peers."""
-    sites = ("clinic", "laboratory-1", "laboratory-2")
-    [lines] = [block.splitlines() for block in blocks(ROOT / "README.md") if "coreg-" in block]
-    script = ["coreg-sim tables tables"]
-    _installed, init, enroll, sign, install, policy, pin, check, serve, train, report, predict = lines
-    sites_of = f"s/^sites = .*/sites = {json.dumps(sites)}/"
-    script += [init, f"sed -i '{sites_of}; s/0.0.0.0:7600/127.0.0.1:7600/' federation/federation.toml"]
-
-    def at(site, line):
-        """A line of the page as the operator of another site types it."""
-        own = line.replace(
-            "laboratory-1.pem laboratory-2.pem", " ".join(f"../federation/{p}.pem" for p in sites if p != site)
+    """Three folders for three machines, which share nothing but the line of the invitation."""
+    coordinator, site = [block.splitlines() for block in blocks(ROOT / "README.md") if "coreg-" in block]
+    init, run = (line.replace("--host fed.example.org ", "").split("   #")[0] for line in coordinator[1:])
+    script = ["coreg-sim tables tables", init, f"{run} --study tables/additive.toml > coordinator.log 2>&1 &"]
+    names = {"clinic": "clinic", "lab-1": "laboratory-1", "lab-2": "laboratory-2"}
+    for name, table in names.items():
+        script.append(
+            f"mkdir {name}; cp tables/{table}.csv {name}/local.csv; cp tables/{table}-held-out.csv {name}/new.csv"
         )
-        own = own.replace("--target y", "--target progression").replace(
-            "--install clinic.pem", f"--install ../federation/{site}.pem"
-        )
-        return f"(cd {site} && {re.sub(r'(?<![./])clinic', site, own.split('   #')[0])})"
-
-    for site in sites:
-        script += [f"mkdir {site}; cp tables/{site}.csv {site}/local.csv; cp tables/{site}-held-out.csv {site}/new.csv"]
-        script += [
-            at(site, enroll),
-            f"cp {site}/identity/site.csr {site}.csr",
-            re.sub("site.csr", f"{site}.csr", sign),
-            at(site, install),
-        ]
-    script += [at(site, line) for line in (policy, pin, check) for site in sites]
-    script += [
-        f"{serve.split('   #')[0]} > coordinator.log 2>&1 &",
-        *(f"{at(site, train)} > {site}.log 2>&1 &" for site in sites),
-        "wait",
-    ]
-    script += [at(site, line) for line in (report, predict) for site in sites]
-    local = [line.replace("coordinator.example.org:7600", "127.0.0.1:7600") for line in script]
-    typed(local, tmp_path)
-    assert all((tmp_path / site / "predictions.csv").exists() for site in sites)
+        script.append(f"line=$(head -1 fed/invitations/{name})")
+        script.append(f"(cd {name} && {re.sub('coreg://.*', '$line', site[0])})")
+    train, predict = (line.split("   #")[0] for line in site[1:])
+    script += [f"(cd {name} && {train} --yes --accept-words) > {name}.log 2>&1 &" for name in names]
+    script += ["wait", *(f"(cd {name} && {predict})" for name in names)]
+    typed(script, tmp_path)
+    assert all((tmp_path / name / "predictions.csv").exists() for name in names)

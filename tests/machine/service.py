@@ -4,12 +4,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from machine.tiny import TIMEOUTS, begun_by, bits, hello, make_site
+from machine.tiny import TIMEOUTS, begun_by, bits, hello, make_site, site_with
 
 from coordinator.machine import events as e
 from coordinator.machine.federation import Federation, handle
 from coordinator.machine.records import Ended, HeadSigned, Record
 from coordinator.machine.scheduler import Scheduler
+from coreg_core.objectives.alignment import Alignment
 from coreg_core.protocol.messages import (
     Countersigned,
     Dismissed,
@@ -20,8 +21,11 @@ from coreg_core.protocol.messages import (
     Proposal,
     Rejected,
     ToSite,
+    Unaligned,
 )
-from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan, aligns_for, next_alignment
+from site_agent.machine.alignment import IdList
 from site_agent.machine.site import Site
 
 SITES = ("a", "b", "c")
@@ -30,11 +34,12 @@ SITES = ("a", "b", "c")
 class AgentOfRuns:
     """An agent that takes part in several runs, with a `Site` for each.
 
-    ``has`` is what it stored of the runs whose computation ended.
+    ``has`` is what it stored of the runs whose computation ended; ``shared`` the ``ids`` that an alignment found.
     """
 
     def __init__(self, name: str):
         self.name, self.runs, self.has = name, dict[str, Site](), dict[str, Any]()
+        self.ids, self.shared, self.policy = ("ann", "bob", name), tuple[str, ...](), None
 
     def hello(self) -> Hello:
         return hello(self.name)
@@ -49,12 +54,18 @@ class AgentOfRuns:
         if run not in self.runs:
             if not isinstance(message, Proposal):
                 return [Fetched(run)] if isinstance(message, Finished) else []
-            self.runs[run] = make_site(self.name)
+            if message.plan.align is not None and not self.shared:
+                return [Unaligned(run)]
+            own = IdList(self.ids, "no instance yet", self.name.encode())
+            aligns = isinstance(message.plan.objective, Alignment)
+            self.runs[run] = site_with(self.name, own, self.policy) if aligns else make_site(self.name)
         site = self.runs[run]
         answers = site.handle(message)
         assert site.breach is None, site.breach
         if (found := bits(site.result)) is not None:
             self.has[run] = found
+        if site.result is not None and site.result.aligned is not None:
+            self.shared = site.result.aligned.ids
         if isinstance(message, Finished | Dismissed):
             del self.runs[run]
         return answers
@@ -108,7 +119,9 @@ class Service:
             case e.ReadQueue():
                 self.events.append(e.QueueRead(tuple(self.queue)))
             case e.BeginRun(plan):
-                self.queue.remove(plan)
+                self.queue = [each for each in self.queue if each != plan]
+                while plan.run in self.finished:  # as the store names it
+                    plan = next_alignment(plan)
                 self.events.append(e.Submitted(plan))
             case e.LoadRun(plan):
                 self.events.append(e.Submitted(plan, begun_by(self.records.get(plan.run, ()))))
@@ -118,6 +131,16 @@ class Service:
                 receipt = Countersigned(fetched.run, fetched.head, "now", "05", "06")
                 signed = HeadSigned(name, fetched.signature, "04", receipt)
                 self.events.append(e.HeadCountersigned(fetched.run, signed))
+
+    def restarted(self, *unfinished: Plan) -> "Service":
+        """The coordinator in another process; the store has closed alignments, and agents are told so when they greet it."""
+        again = Service(unfinished=unfinished)
+        again.agents, again.records = self.agents, self.records
+        for run in [run for run in self.federation.runs if aligns_for(run)]:
+            again.finished[run] = e.Finish(run, Outcome.INTERRUPTED, "")
+            for agent in self.agents.values():
+                agent.handle(Finished(run, Outcome.INTERRUPTED, ""))
+        return again.tell(e.QueueChanged())
 
     # --- what happens ---------------------------------------------------------------------------------------------
 

@@ -228,7 +228,7 @@ def test_counts_of_more_sites_than_there_are_end_the_run(monkeypatch: pytest.Mon
 
 
 def test_a_small_part_of_a_list_is_changed_unnoticed_only_where_no_canary_is() -> None:
-    """One point of 128 is a canary's with probability a half: the bound 1 − (1 − g)^64 of docs/concepts/threat-model.md."""
+    """One point of 128 is a canary's with probability a half: the bound 1 − (1 − g)^64 of docs/concepts/privacy.md."""
     job = AlignmentJob(plan_of(), Alignment(), "a", id_list("a"))
     job.begin(("a", "b", "c"), b"key")
     size = SIZES[size_class(len(IDS["a"]))]

@@ -35,6 +35,7 @@ from coordinator.machine.records import (
     next_phase,
 )
 from coordinator.machine.run import Run
+from coreg_core.objectives.alignment import Alignment
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -43,14 +44,14 @@ RUN = "run-1"
 MOST_STATES = 250
 MOST_ATTEMPTS = 2
 POLICIES = ("wait", "continue")
-BEGINNINGS = ("new", "stalled", "again", "ending")
+BEGINNINGS = ("new", "unaligned", "stalled", "again", "ending")
 
 
 LAST = 2  # the step to which sites answer that they have converged
 
 
-def tiny_plan(on_dropout: str) -> Plan:
-    return make_plan(on_dropout=on_dropout)
+def tiny_plan(on_dropout: str, beginning: str) -> Plan:
+    return replace(make_plan(on_dropout=on_dropout), align=Alignment() if beginning == "unaligned" else None)
 
 
 def said(step: int, attempt: int) -> m.Answer:
@@ -73,7 +74,7 @@ def likeness(federation: Federation) -> tuple[object, ...]:
         tuple(sorted(run.answers)),
         run.operators,
         tuple(sorted((site, step.step, step.attempt) for site, step in run.steps.items())),
-        (run.attempt, run.participants, run.ending, run.final),
+        (run.attempt, run.participants, run.ending, run.final, run.aligning, run.aligned, tuple(sorted(run.unaligned))),
     )
 
 
@@ -86,7 +87,8 @@ def numbers_for(run: Run, site: str) -> tuple[int, int]:
 def events_for(federation: Federation) -> list[e.Event]:
     run = run_of(federation)
     events: list[e.Event] = [
-        e.DeadlinePassed(RUN, run.token),
+        e.Aligned(RUN, Outcome.CONVERGED, ""),
+        time_passes(run),
         e.Interrupted(),
         e.Cancelled(RUN, "enough"),
         e.AccessRefused("z", "no"),
@@ -99,6 +101,11 @@ def events_for(federation: Federation) -> list[e.Event]:
         events += [countersigned(site)] if site in run.here else []
         events += [e.Received(site, message) for message in messages_for(run, site)]
     return events
+
+
+def time_passes(run: Run) -> e.RunEvent:
+    """While the ids are aligned, the other run has the deadlines."""
+    return e.Aligned(RUN, Outcome.STALLED, "b is gone") if run.aligning else e.DeadlinePassed(RUN, run.token)
 
 
 HEAD = m.LedgerHead(7, "ab", "2026-01-01")
@@ -116,6 +123,7 @@ def messages_for(run: Run, site: str) -> Iterator[m.FromSite]:
     yield offer_of(site, run.plan, run.attempt, key="of another process")
     yield offer_of(site, run.plan, run.attempt, n_unlabelled=2)
     yield offer_of(site, run.plan, run.attempt + 1)  # these records are old
+    yield m.Unaligned(RUN)
     yield m.PlanRefused(RUN, "no")
     yield m.Approval(RUN, run.approvals.get(site) is False)
     yield said(step, attempt)
@@ -155,7 +163,7 @@ def first_state(plan: Plan, beginning: str) -> Federation:
     if beginning == "again":
         return begin(plan, TIMEOUTS, Begun(0, plan.sites, 1))[0]
     federation, _ = begin(plan, TIMEOUTS)
-    if beginning == "new":
+    if beginning in ("new", "unaligned"):
         return federation
     if beginning == "stalled":
         for event in islice(whole_run(plan), 8):
@@ -168,6 +176,9 @@ def first_state(plan: Plan, beginning: str) -> Federation:
 
 def whole_run(plan: Plan) -> Iterator[e.Event]:
     yield from (e.SiteJoined(hello(s)) for s in plan.sites)
+    if plan.align is not None:
+        yield from (e.Received(s, m.Unaligned(RUN)) for s in plan.sites)
+        yield e.Aligned(RUN, Outcome.CONVERGED, "")
     yield from (e.Received(s, offer_of(s, plan)) for s in plan.sites)
     for step, site in product(range(LAST + 1), plan.sites):
         yield e.Received(site, said(step, 0))
@@ -177,8 +188,10 @@ def whole_run(plan: Plan) -> Iterator[e.Event]:
 def explored(on_dropout: str, beginning: str) -> Explored:
     found = Explored([], set(), set())
     with watched(found):
-        path = [first_state(tiny_plan(on_dropout), beginning)]
-        for event in islice(whole_run(tiny_plan(on_dropout)), 6):  # so that the dice cannot miss what comes after these
+        path = [first_state(tiny_plan(on_dropout, beginning), beginning)]
+        for event in islice(
+            whole_run(tiny_plan(on_dropout, beginning)), 10
+        ):  # so that the dice cannot miss what comes after these
             path.append(handle(path[-1], event)[0])
         seen = {likeness(state): state for state in path if run_of(state).phase is not Phase.DONE}
         frontier = dict[Phase, list[Federation]]()
@@ -213,12 +226,15 @@ def cooperate(federation: Federation) -> e.Finish | None:
     run = run_of(federation)
     plan, events = run.plan, deque[e.Event](e.SiteJoined(hello(site)) for site in run.members)
     events.extend(countersigned(site) for site in sorted(run.signing))
+    events.extend([e.Aligned(RUN, Outcome.CONVERGED, "")] * run.aligning)
     while events:
         federation, actions = handle(federation, events.popleft())
         for action in actions:
             match action:
                 case e.Send(site, m.Proposal(attempt=attempt)):
                     events.append(e.Received(site, offer_of(site, plan, attempt, n_unlabelled=agreed(federation))))
+                case e.BeginRun():
+                    events.append(e.Aligned(RUN, Outcome.CONVERGED, ""))
                 case e.Send(site, m.Step(step=step, attempt=attempt)):
                     events.append(e.Received(site, said(step, attempt)))
                 case e.Send(site, m.Finished()):
@@ -249,7 +265,7 @@ def test_whatever_happens_deadlines_alone_end_a_run(on_dropout: str, beginning: 
     for state in explored(on_dropout, beginning).states:
         federation = state
         for _ in range(2 * len(run_of(state).plan.sites) + 4):
-            federation, _ = handle(federation, e.DeadlinePassed(RUN, run_of(federation).token))
+            federation, _ = handle(federation, time_passes(run_of(federation)))
         assert federation.done, likeness(state)
 
 

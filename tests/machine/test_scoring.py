@@ -176,13 +176,19 @@ def test_a_trainer_does_not_score_and_a_scorer_does_not_train() -> None:
     assert "cannot train" in said.reason
 
 
-def test_the_policy_has_a_key_and_is_off() -> None:
-    plan, peers = plan_of(), {name: f"{i}" * 64 for i, name in enumerate(SITES)}
-    assert "scoring = false" in (against(Policy(peers=peers), plan) or "")
-    assert "objectives" in (against(Policy(peers=peers, scoring=True, objectives=("additive",)), plan) or "")
-    assert against(Policy(peers=peers, scoring=True), plan) is None
-    assert "scores_of_two = false" in (against(Policy(peers=peers, scoring=True), plan_of(least=2)) or "")
-    assert against(Policy(peers=peers, scoring=True, scores_of_two=True), plan_of(least=2)) is None
+@pytest.mark.parametrize(
+    ("keys", "least", "told"),
+    [
+        ({}, 3, ""),
+        ({"scoring": False}, 3, "scoring = false"),
+        ({"objectives": ("additive",)}, 3, "objectives"),
+        ({}, 2, "scores_of_two = false"),
+        ({"scores_of_two": True}, 2, ""),
+    ],
+)
+def test_a_policy_allows_scorings_and_can_forbid_them(keys: Any, least: int, told: str) -> None:
+    said = against(Policy(**keys), plan_of(least=least))
+    assert (told in (said or "")) if told else said is None
 
 
 def test_a_plan_in_the_clear_or_for_strangers_is_none() -> None:

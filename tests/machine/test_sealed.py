@@ -271,7 +271,7 @@ ROSTERS: dict[str, tuple[Callable[[dict[str, m.Offer]], Any], str]] = {
     ),
     "made up by who signs certificates": (
         lambda o: as_b(o, RunKeys(identity_of("the coordinator's own"), fingerprint_of)),
-        "the key that the coordinator sent for b is not the one that this site's policy pins",
+        "the key that the coordinator sent for b is not the one that is confirmed here",
     ),
     "a key of low order": (
         lambda o: as_b(o, simulated_keys("b"), key="00" * 32),
@@ -290,11 +290,11 @@ def test_a_roster_is_judged_before_anything_is_answered(what: str) -> None:
     assert (reason in meets(change)) if reason else meets(change) == ""
 
 
-def test_a_peer_that_is_not_pinned_is_refused_with_what_to_do() -> None:
+def test_a_peer_whose_key_is_not_confirmed_is_refused_with_what_to_do() -> None:
     keys = RunKeys(identity_of("a"), lambda name: None if name == "c" else fingerprint_of(name))
     said = meets(lambda o: None, keys=keys)
-    assert said.startswith("c is not among the [peers]")
-    assert "`coreg-agent peers`" in said
+    assert said.startswith("the key of c is not confirmed here")
+    assert "Compare the eight words with the other operators" in said
 
 
 def test_a_site_without_a_certificate_takes_no_part() -> None:

@@ -134,7 +134,7 @@ def test_alerts_and_guide_name_metrics_that_there_are() -> None:
     there = {name for name, _ in read(Metrics())} | {f.name for f in Metrics().registry.collect()}
     there |= {f"{name}_total" for name in there}
     root = Path(__file__).resolve().parents[2]
-    for page in ("deploy/alerts.yml", "docs/how-to/monitor.md"):
+    for page in ("deploy/alerts.yml", "docs/how-to/operate-a-coordinator.md"):
         named = set(re.findall(r"\bcoreg_(?!core|sim|wire|agent_)\w+", (root / page).read_text()))
         assert len(named) >= 6
         assert named <= there, f"{page}: {sorted(named - there)}"

@@ -75,9 +75,9 @@ def test_a_good_identity_is_returned_whole_and_hides_its_key(home: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["site.key", "site.pem", "ca.pem"])
-def test_a_missing_file_names_itself_and_the_three_steps(home: Path, name: str) -> None:
+def test_a_missing_file_names_itself_and_the_command(home: Path, name: str) -> None:
     (home / "a" / name).unlink()
-    with pytest.raises(UsageError, match=rf"{name} does not exist.*enroll.*sign.*--install NAME.pem"):
+    with pytest.raises(UsageError, match=rf"{name} does not exist.*`coreg-agent join`"):
         check_identity(home / "a")
 
 
@@ -156,9 +156,9 @@ def test_the_message_says_which_file_is_wrong(home: Path, spoil: Callable[[Path]
 
 def test_time_is_checked_and_told(home: Path) -> None:
     now = datetime.now(UTC)
-    with pytest.raises(Refused, match=r"site\.pem expired on \d{4}-\d\d-\d\d .*sign site.csr again"):
+    with pytest.raises(Refused, match=r"site\.pem expired on \d{4}-\d\d-\d\d .*`coreg-agent join`"):
         check_identity(home / "a", now=now + 366 * DAY)
-    with pytest.raises(Refused, match=r"ca\.pem expired on .* enrol in a new one"):
+    with pytest.raises(Refused, match=r"ca\.pem expired on .* join a new one"):
         check_identity(home / "a", now=now + 7306 * DAY)
     with pytest.raises(Refused, match=r"not valid before .* check the clock"):
         check_identity(home / "a", now=now - DAY)
@@ -207,7 +207,7 @@ def test_an_answer_must_be_whole(home: Path) -> None:
 
 def test_another_authority_is_never_adopted_silently(home: Path) -> None:
     signed = sign_request(home / "other-ca", home / "a" / "site.csr")
-    with pytest.raises(Refused, match=r"but this site trusts .* enrol in another folder"):
+    with pytest.raises(Refused, match=r"is not the one that this site trusts .* join in another folder"):
         install(home / "a", signed.certificate_path)
     (home / "a" / "ca.pem").unlink()
     install(home / "a", signed.certificate_path)

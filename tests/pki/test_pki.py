@@ -201,13 +201,6 @@ def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
     assert signed.not_after == certificate(tmp_path / "ca.pem").not_valid_after_utc
 
 
-def test_another_name_than_the_request_is_refused(authority: Path, tmp_path: Path) -> None:
-    path = request(tmp_path, "north")
-    sign_request(authority, path, name="north")
-    with pytest.raises(Refused, match="asks for the name 'north', not 'south'"):
-        sign_request(authority, path, name="south")
-
-
 def test_a_damaged_signature_is_refused(authority: Path, tmp_path: Path) -> None:
     path = request(tmp_path, "north")
     der = bytearray(x509.load_pem_x509_csr(path.read_bytes()).public_bytes(Encoding.DER))
@@ -285,7 +278,7 @@ def test_revoking_needs_no_restart(authority: Path, tmp_path: Path) -> None:
     allowed.check("a", pem)
     assert revoke(authority, "a")
     assert not revoke(authority, "a")
-    with pytest.raises(UsageError, match=r"authorised-sites does not exist: no site is listed there.*--identity"):
+    with pytest.raises(UsageError, match=r"authorised-sites does not exist: no site is listed there"):
         revoke(tmp_path / "elsewhere", "a")
     with pytest.raises(Refused, match="never signed here, or was revoked"):
         allowed.check("a", pem)
@@ -341,7 +334,7 @@ def test_certificates_that_run_out_soon_are_announced(authority: Path, tmp_path:
     assert days_left(signed.certificate_path.read_bytes()) == pytest.approx(20, abs=0.01)
     assert expiry_warnings(authority, within_days=5) == []
     (warning,) = expiry_warnings(authority)
-    assert "a.pem expires in 20 days: sign the request of a again" in warning
+    assert "a.pem expires in 20 days: if a does not connect before, invite it again" in warning
     late = expiry_warnings(authority, now=datetime.now(UTC) + timedelta(days=370))
     end = certificate(authority / "coordinator.pem").not_valid_after_utc
     assert any(f"coordinator.pem EXPIRED on {end:%Y-%m-%d}" in text and "--renew-server" in text for text in late)

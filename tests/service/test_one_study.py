@@ -106,7 +106,7 @@ def test_models_score_together_that_were_trained_together(store: Summaries) -> N
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "federation.toml"
     path.write_text(
-        '[federation]\nname = "tiny"\nsites = ["a", "b", "c"]\n[privacy]\naggregation = "plaintext"\n'
+        '[federation]\nname = "tiny"\nsites = ["a", "b", "c"]\n[privacy]\naggregation = "plaintext"\n[alignment]\nalign = false\n'
         '[service]\nlisten = "127.0.0.1:0"\n[timeouts]\njoin = 0.2\n'
     )
     return path

@@ -55,7 +55,18 @@ def store(self, result):
     self.__dict__["first"] = self.__dict__.get("first") or result
 Site.result = property(lambda self: self.__dict__.get("first"), store)
 """,
-        82,
+        173,
+    ),
+    "an alignment begins again under its old name": (
+        """
+from coordinator.store.runs import RunStore
+def begin(self, plan, at):
+    with self.transaction():
+        self._begin(plan, at)
+    return plan
+RunStore.begin = begin
+""",
+        195,
     ),
     "a session leaves a task behind": (
         """

@@ -23,7 +23,7 @@ from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError
 from coreg_core.protocol.messages import Countersigned, LedgerHead
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "back-up-and-restore.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "operate-a-coordinator.md"
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_pruning_beside_a_service_gives_the_space_back_a_few_pages_at_a_time(
         assert len(written) > 50
 
 
-# --- the restore drill of docs/how-to/back-up-and-restore.md --------------------------------------------------------
+# --- the restore drill of docs/how-to/operate-a-coordinator.md --------------------------------------------------------
 
 
 def coordinator(*words: object) -> str:

@@ -1,5 +1,6 @@
 """coordinator/store/runs.py and status.py: what other processes write into a store, and read from it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from coordinator.store.runs import Queue
 from coordinator.store.status import SiteStatus, Status
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError, UsageError
+from coreg_core.objectives.alignment import Alignment
 from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import alignment_of
 
 ONE, TWO = make_plan(run="one"), make_plan(run="two", coupling=(9.0,))
 
@@ -46,6 +49,22 @@ def test_a_run_is_cancelled_by_a_beginning_of_its_name_until_it_has_ended(store:
     for name, words in (("one", "is over, or cancelled already"), ("three", "no runs begin"), ("", "2 runs begin")):
         with pytest.raises(UsageError, match=words):
             queue.cancel(name, "", NOW)
+
+
+def test_an_alignment_has_a_new_name_once_the_last_one_is_over_and_is_no_run_of_its_own_in_commands(
+    store: Summaries, queue: Queue
+) -> None:
+    """A site keeps the end of the last one: under the same name it would take the new one for over."""
+    above = replace(ONE, align=Alignment())
+    plan = alignment_of(above, ("a", "b"), 0)
+    store.begin(above, NOW)
+    assert [store.begin(plan, NOW).run for _ in range(2)] == ["one-ids-0"] * 2
+    store.close_run(plan, Outcome.INTERRUPTED, "", NOW)
+    assert [store.begin(plan, NOW) for _ in range(2)] == [replace(plan, run="one-ids-1")] * 2
+    assert [found.run for found in store.unfinished()] == ["one", "one-ids-1"]
+    assert (store.find("on").run, store.find("one-ids-1").run) == ("one", "one-ids-1")
+    assert queue.cancel("on", "enough", NOW) == ("one", True)
+    assert queue.cancel("one-ids-1", "this one alone", NOW) == ("one-ids-1", True)
 
 
 def test_the_status_of_sites_and_of_the_service_is_read_by_other_processes(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Whole federations in simulated time: the real daemons over simulated network, clock and crashes (docs/research/storm.md)."""
+"""Federations in simulated time: the real daemons over simulated network, clock and crashes (docs/research/reliability.md)."""

@@ -22,10 +22,10 @@ class Certificates:
     def __init__(self, folder: Path, sites: tuple[str, ...]):
         self._folder, self.authority = folder, folder / "authority"
         create_authority(self.authority, [])
-        self.pins = dict[str, str]()  # of policy.toml: the fingerprint of each site's key, which every renewal keeps
+        self.keys = dict[str, str]()  # the fingerprint of each site's key, which every renewal keeps
         for site in sites:
             self.sign(site)
-            self.pins[site] = key_fingerprint(private_key(check_identity(folder / site).key_pem).public_key())
+            self.keys[site] = key_fingerprint(private_key(check_identity(folder / site).key_pem).public_key())
 
     def sign(self, site: str) -> None:
         """Sign a request of the site, as at its enrolment; this admits a revoked site."""

@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.store.summaries import RunSummary, Summaries
 from coreg_core.errors import CoregError
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.plan import Plan, aligns_for
 from site_agent.ledger import read_ledger
 from site_agent.ledger.audit import audit, head_of
 from tests.storm.story import EVERYWHERE, GOOD, IDLE, LONG, Fault
@@ -88,7 +88,7 @@ def check(
             broken += [
                 f"{site} has no result of {run}: {summary.stop}" for site, each in results.items() if each is None
             ]
-            if study not in ("scoring", "alignment") and len({world.opened(site, plan) for site in SITES}) > 1:
+            if study != "scoring" and len({world.opened(site, plan) for site in SITES}) > 1:
                 broken.append(f"the sites have results of {run} from different sums")
         for site, result in results.items():
             if result is not None and study in twins and study != "scoring" and not alike(result, twins[study][site]):
@@ -97,6 +97,7 @@ def check(
     broken += world.network.twice if not world.restored else []
     broken += [f"the loop's handler heard {error}" for error in world.loop.errors]
     broken += [end for end in world.ends if end.startswith("DEFECT")]
+    broken += [f"{run} has not ended" for run, summary in found.items() if aligns_for(run) and summary.ended is None]
     still = {(site, run) for site, daemon in world.agents.items() for run in daemon.agent.runs if run in found}
     if still and not world.sites_restored:
         broken.append(f"agents wait for the end of runs that are over: {sorted(still)}")
@@ -105,8 +106,11 @@ def check(
 
 def interrupted_too_often(world: World, plan: Plan, summary: RunSummary) -> bool:
     """Whether the run ended because of the limit of attempts, and so many processes were started again."""
-    most, again = plan.objective.attempts, world.starts - len(EVERYWHERE)
-    return str(summary.reason).startswith(f"{most} attempts were interrupted; ") and again >= most
+    again = world.starts - len(EVERYWHERE)
+    each = (plan.objective, plan.align or plan.objective)
+    return any(
+        f"{it.attempts} attempts were interrupted; " in str(summary.reason) and again >= it.attempts for it in each
+    )
 
 
 def _check_ledgers(world: World, broken: list[str]) -> None:

@@ -114,6 +114,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def add_signal_handler(self, *_: Any) -> None:  # type: ignore[override]
         """No signals: processes are killed by the story."""
 
+    async def create_server(self, *_: Any, **__: Any) -> Any:  # type: ignore[override]
+        """No sockets: no site enrols during a story."""
+        raise OSError("no sockets here")
+
     async def create_datagram_endpoint(self, factory: Any, *_: Any, **__: Any) -> Any:  # type: ignore[override]
         """The bell that an operator's command rings. It never rings here, so the daemons find everything by polling."""
         return _NoSocket(), factory()

@@ -80,7 +80,8 @@ def _plans(world: World, story: Story) -> dict[str, Plan]:
 
 async def _live(world: World, story: Story, told: Told, twins: Mapping[str, Any]) -> None:
     loop = world.loop
-    world.network.runs |= {f"run-{i}" for i in range(len(story.runs))}
+    runs = [f"run-{i}" for i in range(len(story.runs))]
+    world.network.runs |= {*runs, *(f"{run}-ids-{number}" for run in runs for number in range(50))}
     for process in EVERYWHERE:
         world.start(process)
     await asyncio.sleep(1.0)

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 from tests.storm.world import SITES
 
-_STUDY = '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = '
+_ALIGNED = '[study]\nname = "{name}"\ndata = "patients"\n[model]\nobjective = '
+_STUDY = "[alignment]\nalign = false\n" + _ALIGNED  # the ids are equal by agreement
 STUDIES = {
     "agreement": f'{_STUDY}"agreement"\ncoupling = 0.1\n',
     "path": f'{_STUDY}"agreement"\ncoupling = [0.01, 1.0]\n',
     "sweeps": f'{_STUDY}"agreement"\ncoupling = 1.0\n[schedule]\nname = "block-coordinate-descent"\nmax_rounds = 4\n',
     "additive": f'{_STUDY}"additive"\nrows_per_feature = 5\nnoise = 0.0\nlabel_noise = 0.0\nleast_labels = 5\nleast_rows = 10\n',
-    "scoring": '[study]\nname = "{name}"\ndata = "new"\n[model]\nobjective = "scoring"\n',
-    "alignment": f'{_STUDY}"alignment"\n',
+    "scoring": f'{_STUDY}"scoring"\n'.replace("patients", "new"),
+    "aligned": f'{_ALIGNED}"agreement"\ncoupling = 0.1\n',
 }
 NEEDS = {"scoring": "additive"}  # the study whose models it uses: the run before it
 # How often each is drawn. "old store" and "old site" put an older backup of the run store, or of a ledger, in its place.

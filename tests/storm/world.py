@@ -29,8 +29,9 @@ from coreg_wire import clock
 from site_agent.consent.policy import Policy
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import DataSets, Prepared, prepare
+from site_agent.data.shared_set import AlignedIds, SharedIds
 from site_agent.identity.identity import Identity, check_identity
-from site_agent.identity.peers import run_keys
+from site_agent.identity.members import Members
 from site_agent.ledger import HeadSigner, Ledger
 from site_agent.machine.agent import Agent
 from site_agent.models.file import load_model
@@ -61,7 +62,7 @@ max_concurrent_runs = 2
 [timeouts]
 idle = 20
 """
-_PREPARED: dict[bytes, Prepared] = {}
+_PREPARED: dict[tuple[bytes, tuple[str, ...] | None], Prepared] = {}
 
 
 def write_tables(folder: Path) -> None:
@@ -80,11 +81,12 @@ def write_tables(folder: Path) -> None:
         (folder / f"{site}-new.csv").write_text("\n".join(["id,a,b,c", *new, ""]), encoding="utf-8")
 
 
-def _prepared(inputs: Inputs, salt: bytes) -> Prepared:
+def _prepared(inputs: Inputs, salt: bytes, aligned: SharedIds | None) -> Prepared:
     """A site's rows, which are the same in every storm."""
-    if salt not in _PREPARED:
-        _PREPARED[salt] = prepare(inputs, salt)
-    return _PREPARED[salt]
+    key = salt, None if aligned is None else aligned.ids
+    if key not in _PREPARED:
+        _PREPARED[key] = prepare(inputs, salt, aligned)
+    return _PREPARED[key]
 
 
 def _unheard(notice: Notice) -> None: ...
@@ -114,6 +116,8 @@ class World:
         self.configuration = read_configuration(folder / "federation.toml")
         write_tables(folder)
         self.certificates = Certificates(folder, SITES)
+        for site in SITES:
+            Members(check_identity(folder / site)).confirm(self.certificates.keys)
 
     # --- processes ------------------------------------------------------------------------------------------------
 
@@ -162,7 +166,7 @@ class World:
         back_up(self.folder / "runs.sqlite", self.folder / "backup.sqlite")
 
     def restore(self) -> None:
-        """As docs/how-to/back-up-and-restore.md: stop, put the backup in its place, start."""
+        """As docs/how-to/operate-a-coordinator.md: stop, put the backup in its place, start."""
         if not (self.folder / "backup.sqlite").exists():  # it is in its place already
             return
         self.kill("coordinator")
@@ -209,13 +213,12 @@ class World:
         tables = {"patients": inputs_of(self.folder, site), "new": new}
         sets = DataSets(tables, salt_of(site), _prepared)
         policy = Policy(
-            scoring=True, alignment=True, openings=1000,
-            rows_per_feature=5, noise=0.0, label_noise=0.0, least_labels=5, least_rows=10,
-            peers=self.certificates.pins,
+            openings=1000, rows_per_feature=5, noise=0.0, label_noise=0.0, least_labels=5, least_rows=10,
         )  # fmt: skip
-        parts = ModelStore(site, folder / "models"), sets, ledger, _unheard
-        workers = RunWorkers(site, policy, run_keys(known, policy.peers), *parts)
-        daemon = AgentDaemon(Agent(ask_first=self.asks), workers, ledger, state, self._noticed)
+        members = Members(known)
+        parts = ModelStore(site, folder / "models"), sets, AlignedIds(folder / "aligned"), ledger, _unheard
+        workers = RunWorkers(site, policy, members.run_keys(), *parts)
+        daemon = AgentDaemon(Agent(ask_first=self.asks), workers, ledger, state, self._noticed, members)
         self.agents[site] = daemon
 
         def sign_as(identity: Identity) -> None:
@@ -338,8 +341,6 @@ def _held(path: Path) -> Any:
     match path.suffix:
         case ".coreg":
             return bits(load_model(path).function)
-        case ".json":  # it has the run's name too
-            return json.loads(path.read_text(encoding="utf-8"))["ids"]
         case _:
             return path.read_bytes()
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import MOST_COLUMNS, Agreement, Form, LabelUnits, PlanKernel
+from coreg_core.objectives.alignment import Alignment, IdRule
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import Aggregation, DropoutPolicy, Iteration, Membership, Privacy
 from coreg_core.protocol import messages as m
@@ -80,8 +81,8 @@ memberships = made_later(
 )
 
 
-def plan(run: str, federation: str, membership: Made, objective: Made, iteration: Iteration, privacy: Privacy) -> Plan:
-    return Plan(run, federation, membership(), objective(), iteration, privacy)
+def plan(run: str, federation: str, membership: Made, objective: Made, *terms: Any) -> Plan:
+    return Plan(run, federation, membership(), objective(), *terms)
 
 
 additives = made_later(
@@ -101,15 +102,21 @@ scorings = made_later(
     receivers=some(texts),
     batches=some(texts),
 )
+alignments = st.builds(Alignment, st.integers(1, 1_000_000), st.sampled_from(get_args(IdRule)))
 plans = st.builds(
     partial,
     st.just(plan),
     runs,
     texts,
     memberships,
-    agreements | additives | scorings,
+    agreements | additives | scorings | alignments.map(lambda made: lambda: made),
     iterations,
     st.builds(Privacy, st.sampled_from(get_args(Aggregation)), st.booleans()),
+    texts,
+    texts,
+    st.none() | alignments,
+    texts,
+    texts,
 )
 offers = made_later(
     m.Offer,
@@ -138,8 +145,8 @@ def step(roster: list[Made], **values: Any) -> m.Step:
     return m.Step(roster=tuple(offer() for offer in roster), **values)
 
 
-def proposal(run: str, attempt: int, plan: Made, approval: float) -> m.Proposal:
-    return m.Proposal(run, attempt, plan(), approval)
+def proposal(run: str, attempt: int, plan: Made, approval: float, keys: tuple[str, ...]) -> m.Proposal:
+    return m.Proposal(run, attempt, plan(), approval, keys)
 
 
 FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
@@ -147,6 +154,7 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     m.Offer: offers,
     m.PlanRefused: made_later(m.PlanRefused, runs, texts),
     m.Approval: made_later(m.Approval, runs, st.booleans()),
+    m.Unaligned: made_later(m.Unaligned, runs),
     m.Answer: made_later(
         answer,  # type: ignore[arg-type]
         run=runs,
@@ -161,7 +169,7 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     m.Leaving: made_later(m.Leaving, texts),
 }
 TO_SITE: dict[type, st.SearchStrategy[Any]] = {
-    m.Proposal: made_later(proposal, runs, uint31, plans, st.floats(0.0, 1e9)),  # type: ignore[arg-type]
+    m.Proposal: made_later(proposal, runs, uint31, plans, st.floats(0.0, 1e9), some(texts)),  # type: ignore[arg-type]
     m.Step: made_later(
         step,  # type: ignore[arg-type]
         run=runs,

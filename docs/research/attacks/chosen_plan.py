@@ -48,7 +48,6 @@ from site_agent.machine.agreement import AgreementJob
 from site_agent.site_data import PrivateData
 
 UNLIMITED = partial(AgreementJob, label_share_max=1.0)
-PEERS = {name: f"{i:064x}" for i, name in enumerate(SITES)}
 
 
 class RefusedByASite(Exception):
@@ -141,7 +140,7 @@ def attack() -> dict[str, Any]:
     found: dict[str, Any] = {}
     sizes = min(float(np.sum(data_of(name).X ** 2)) for name in SITES)
     for answers in ("plaintext", "secure"):
-        policy = Policy(aggregation=answers, peers=PEERS)
+        policy = Policy(aggregation=answers)
         narrow = chosen(answers, bandwidth=1e-6, ridge=1e-6)
         strong, strongest = (chosen(answers, coupling=c, bandwidth=3.0, ridge=0.5) for c in (5e4, 100.0))
         flat = chosen(answers, form="linear", ridge=1e6)

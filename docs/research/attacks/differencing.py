@@ -16,7 +16,7 @@ from site_agent.consent.policy import Policy
 def second_sum(*, consent: bool) -> dict[str, Any]:
     """ΣR with d and without, at one weight, and their difference; or the refusal of a site."""
     memories, found = {name: Memory() for name in SITES}, []
-    policy = Policy(membership_changes=consent, peers={name: f"{i:064x}" for i, name in enumerate(SITES)})
+    policy = Policy(membership_changes=consent)
     # λ so that 2λM, with M = 3, is the weight that 2λM was with M = 4.
     for run, sites, coupling in (("run-1", SITES, COUPLING), ("run-2", SITES[:3], COUPLING * 4 / 3)):
         plan = plan_of("secure", sites, run=run, coupling=(coupling,), membership_changes=consent)

@@ -1,7 +1,7 @@
 """A coordinator that is the certificate authority invents all sites but one, with keys of its own in the others' names.
 
-If a site's policy pins those keys, the coordinator learns everything: the sum minus its own words. A site that pins the real
-keys of its peers refuses the roster.
+If a site's operator confirms the eight words of those keys without a call, the coordinator learns everything: the sum minus its
+own words. A site that confirmed the real keys of its peers refuses the roster.
 """
 
 from typing import Any
@@ -15,13 +15,13 @@ OWN = {name: f"the coordinator's own {name}" for name in SITES if name != VICTIM
 
 
 def alone_among_puppets(*, deceived: bool) -> dict[str, Any]:
-    """Run the attack on a b that pins the keys that the authority signed (deceived), or its peers' real keys."""
+    """Run the attack on a b that confirmed the keys that the authority signed (deceived), or its peers' real keys."""
 
-    def pinned(name: str) -> str:
+    def confirmed(name: str) -> str:
         return fingerprint_of(OWN.get(name, name)) if deceived else fingerprint_of(name)
 
     sites = {name: site_of(name, keys=RunKeys(identity_of(OWN[name]), fingerprint_by_owner)) for name in OWN}
-    sites[VICTIM] = site_of(VICTIM, keys=RunKeys(identity_of(VICTIM), pinned))
+    sites[VICTIM] = site_of(VICTIM, keys=RunKeys(identity_of(VICTIM), confirmed))
     seen = watched(plan_of("secure"), {name: sites[name] for name in SITES})
     if not seen.rounds:
         return {"refused": seen.reason}
@@ -36,7 +36,7 @@ def fingerprint_by_owner(name: str) -> str:
 
 def attack() -> dict[str, Any]:
     """The error of b's operator for the attacker, or b's refusal."""
-    return {"peers not pinned": alone_among_puppets(deceived=True), "pinned": alone_among_puppets(deceived=False)}
+    return {"words not compared": alone_among_puppets(deceived=True), "compared": alone_among_puppets(deceived=False)}
 
 
 if __name__ == "__main__":

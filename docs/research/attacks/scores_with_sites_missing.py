@@ -33,7 +33,6 @@ from site_agent.ledger import Ledger
 from site_agent.machine.scoring import NOISE, Batch
 
 DEFAULT, NO_LIMIT, NEW = Policy().models_per_individual, 10_000, 60
-PEERS = {name: f"{v}" * 64 for v, name in enumerate("abcdef")}
 SIZE, SHRINK = 7.5, 0.3  # deviations of a chosen score, whose square fits into a word; of moments of few rows
 
 
@@ -93,8 +92,8 @@ def trained(sites: int, labelled: int, liars: int, seed: int) -> tuple[Any, Any]
 
 def scored(models: Any, phi: Any, liars: int, k: int, S: tuple[int, ...], folder: Path, limit: int) -> Any:
     """What the first site receives, None if a site refused; and the reasons. Liars send zeros; honest agents start anew."""
-    roster, sites = tuple(PEERS)[: len(models[k])], dict[str, Any]()
-    policy = Policy(scoring=True, scores_of_two=True, models_per_individual=limit, peers=PEERS)
+    roster, sites = tuple("abcdef")[: len(models[k])], dict[str, Any]()
+    policy = Policy(scores_of_two=True, models_per_individual=limit)
     with ExitStack() as stack:
         for v in sorted({*range(liars), *S}):
             name, model, consent = roster[v], models[k][v], None

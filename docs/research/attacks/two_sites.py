@@ -35,7 +35,7 @@ def read_by_a(n_sites: int) -> float:
 
 def attack() -> dict[str, Any]:
     """Relative errors, and the reply of a policy with min_sites = 3."""
-    three = Policy(min_sites=3, peers={name: f"{i:064x}" for i, name in enumerate(SITES)})
+    three = Policy(min_sites=3)
     plan = plan_of("secure", SITES[:2])
     plan = replace(plan, membership=replace(plan.membership, min_sites=2))
     return {

@@ -59,7 +59,7 @@ def certificate_name(certificate: x509.Certificate, where: str = "The certificat
     if identities != [site_uri(name)]:
         raise Refused(
             f"{where} has the common name {name!r}, but not the URI {SITE_URI}{name} as its only other name: it is not a "
-            "site's certificate. Have the site's request signed with `coreg-coordinator sign`."
+            "site's certificate. Join by an invitation."
         )
     return name
 
@@ -70,7 +70,7 @@ def request_name(request: x509.CertificateSigningRequest, where: str = "The requ
     if identities not in ([], [site_uri(name)]):
         raise Refused(
             f"{where} has the name {name!r} and other names too ({', '.join(map(_text, identities))}). "
-            "A site has one name: make the request again with `coreg-agent enroll`."
+            "A site has one name: make the request again with `coreg-agent join`."
         )
     return name
 
@@ -116,7 +116,7 @@ def _names(
         except x509.ExtensionNotFound:
             alternative = x509.SubjectAlternativeName([])
     except _MALFORMED as error:
-        raise BadData(f"{where} cannot be read as X.509 ({error}). Make it again with `coreg-agent enroll`.") from error
+        raise BadData(f"{where} cannot be read as X.509 ({error}). Make it again with `coreg-agent join`.") from error
     if len(common) != 1 or not isinstance(common[0], str):
         raise Refused(f"{where} has {len(common)} common names, expected one: the site's name.")
     try:

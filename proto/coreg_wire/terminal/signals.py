@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 from collections.abc import Callable
 
 
@@ -10,6 +11,8 @@ def on_signals(stop: Callable[[], None], reload: Callable[[], None] | None = Non
 
     Windows has no SIGHUP and its loops take no signals: there Ctrl-C and Ctrl-Break stop, and a new start reloads.
     """
+    if threading.current_thread() is not threading.main_thread():
+        return  # a run within a program, which has signals of its own
     loop = asyncio.get_running_loop()
     wanted = {"SIGINT": stop, "SIGTERM": stop, "SIGBREAK": stop, "SIGHUP": reload}
     for name, action in wanted.items():

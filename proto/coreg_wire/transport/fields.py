@@ -93,8 +93,11 @@ def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Words 
     members = get_args(base) if get_origin(base) in (Union, UnionType) else (base,)
     if Words in members:
         return lambda _message, words: _present(words, where, optional=NoneType in members)
-    if all(is_dataclass(member) for member in members):
-        return lambda message, words: _read_part(members, message, name, where, words)
+    if any(is_dataclass(member) for member in members):
+        kinds, optional = tuple(m for m in members if m is not NoneType), NoneType in members
+        return lambda message, words: (
+            None if optional and not message.HasField(name) else _read_part(kinds, message, name, where, words)
+        )
     if get_origin(base) is tuple:
         item, item_limits = _unwrapped(get_args(base)[0])
         return lambda message, _: _read_tuple(getattr(message, name), item, item_limits, limits, where)

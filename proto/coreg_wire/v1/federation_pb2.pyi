@@ -31,7 +31,7 @@ class SiteFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[FromSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class FromSite(_message.Message):
-    __slots__ = ("hello", "plan_refused", "fault", "leaving", "fetched", "offer", "answer", "approval")
+    __slots__ = ("hello", "plan_refused", "fault", "leaving", "fetched", "offer", "answer", "approval", "unaligned")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PLAN_REFUSED_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class FromSite(_message.Message):
     OFFER_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     APPROVAL_FIELD_NUMBER: _ClassVar[int]
+    UNALIGNED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     plan_refused: PlanRefused
     fault: Fault
@@ -48,7 +49,8 @@ class FromSite(_message.Message):
     offer: Offer
     answer: Answer
     approval: Approval
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., approval: _Optional[_Union[Approval, _Mapping]] = ...) -> None: ...
+    unaligned: Unaligned
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., approval: _Optional[_Union[Approval, _Mapping]] = ..., unaligned: _Optional[_Union[Unaligned, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("site", "protocol", "release", "runs")
@@ -105,6 +107,12 @@ class Approval(_message.Message):
     run: str
     given: bool
     def __init__(self, run: _Optional[str] = ..., given: _Optional[bool] = ...) -> None: ...
+
+class Unaligned(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    def __init__(self, run: _Optional[str] = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("site", "data")
@@ -215,16 +223,18 @@ class ToSite(_message.Message):
     def __init__(self, finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., countersigned: _Optional[_Union[Countersigned, _Mapping]] = ..., proposal: _Optional[_Union[Proposal, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ..., renewed: _Optional[_Union[Renewed, _Mapping]] = ...) -> None: ...
 
 class Proposal(_message.Message):
-    __slots__ = ("run", "attempt", "plan", "approval")
+    __slots__ = ("run", "attempt", "plan", "approval", "keys")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     APPROVAL_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     run: str
     attempt: int
     plan: Plan
     approval: float
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., approval: _Optional[float] = ...) -> None: ...
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., approval: _Optional[float] = ..., keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RuleOrValue(_message.Message):
     __slots__ = ("rule", "value")
@@ -235,7 +245,7 @@ class RuleOrValue(_message.Message):
     def __init__(self, rule: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("run", "federation", "membership", "agreement", "additive", "scoring", "alignment", "iteration", "privacy", "study", "data")
+    __slots__ = ("run", "federation", "membership", "agreement", "additive", "scoring", "alignment", "iteration", "privacy", "study", "data", "align", "target", "id")
     RUN_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +257,9 @@ class Plan(_message.Message):
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
     STUDY_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    ALIGN_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
     run: str
     federation: str
     membership: Membership
@@ -258,7 +271,10 @@ class Plan(_message.Message):
     privacy: Privacy
     study: str
     data: str
-    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., scoring: _Optional[_Union[Scoring, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., study: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
+    align: Alignment
+    target: str
+    id: str
+    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., scoring: _Optional[_Union[Scoring, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., study: _Optional[str] = ..., data: _Optional[str] = ..., align: _Optional[_Union[Alignment, _Mapping]] = ..., target: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
 
 class Agreement(_message.Message):
     __slots__ = ("form", "kernel", "bandwidth", "ridge", "landmarks", "seed", "coupling", "label_units")

@@ -1,0 +1,124 @@
+"""The listener for invitations: sites without a certificate ask here, over TLS without a client certificate.
+
+A connection has one JSON line each way: `{"ask": "authority"}` → `{"authority": PEM}`, or
+`{"ask": "certificate", "site", "request", "proof"}` → `{"certificate", "authority"}`, `{"refused"}` or `{"waiting"}`.
+"""
+
+import asyncio
+import json
+import re
+import ssl
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from coordinator.authority.invitations import Issued, Waiting, redeem
+from coordinator.machine import notices
+from coreg_core.errors import CoregError, Refused, UsageError
+from coreg_core.protocol.outcomes import Notice
+from coreg_wire.identity.names import check_site_name
+
+MOST_BYTES, MOST_CONNECTIONS, SECONDS = 16 << 10, 20, 10.0
+# After so many refusals within the window, each further one is delayed.
+REFUSALS, WINDOW_SECONDS, DELAY_SECONDS = 10, 60.0, 5.0
+_PROOF = re.compile(r"[0-9a-f]{64}")
+_END = b"-----END CERTIFICATE-----\n"
+
+
+class Enrolment:
+    """Answers invitations in an authority's folder. ``on_issue`` is called after a site was listed."""
+
+    def __init__(self, folder: Path, notice: Callable[[Notice], None], on_issue: Callable[[], None]):
+        self._folder, self._notice, self._on_issue = folder, notice, on_issue
+        self._open = 0
+        self._refusals = deque[float](maxlen=REFUSALS)
+
+    async def serve(self, host: str, port: int) -> None:
+        """Listen until cancelled. If the port cannot be used, sites that have a certificate are not affected."""
+        try:
+            server = await asyncio.start_server(self._connected, host.strip("[]"), port, limit=MOST_BYTES)
+        except (OSError, OverflowError) as error:
+            self._notice(notices.enrolment_closed(f"{host}:{port}", str(error)))
+            return
+        try:
+            await asyncio.Event().wait()
+        finally:
+            server.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """TLS begins here, and not in `start_server`, so that unfinished handshakes count as open connections."""
+        self._open += 1
+        try:
+            if self._open <= MOST_CONNECTIONS:
+                async with asyncio.timeout(SECONDS):
+                    await self._answer(reader, writer)
+        except (OSError, ValueError, RecursionError):  # of time, of TLS, or a line that is too long or not JSON
+            pass
+        finally:
+            self._open -= 1
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # a new one, since the certificate is renewed
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(self._folder / "coordinator.pem", self._folder / "coordinator.key")
+        await writer.start_tls(context)
+        answer = await self._answered(await reader.readline())
+        if "refused" in answer:
+            slowed = self._too_many()
+            self._refusals.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(DELAY_SECONDS if slowed else 0.0)
+        writer.write(json.dumps(answer).encode() + b"\n")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def _answered(self, line: bytes) -> dict[str, str]:
+        try:
+            match json.loads(line):
+                case {"ask": "authority"}:
+                    return {"authority": (self._folder / "ca.pem").read_text(encoding="ascii")}
+                case {"ask": "certificate", "site": str(site), "request": str(request), "proof": str(given)} if (
+                    request.isascii() and _PROOF.fullmatch(given)
+                ):
+                    return await self._certificate(check_site_name(site), request.encode(), given)
+                case _:
+                    raise UsageError(
+                        "The coordinator does not understand this request. Install the release that it has."
+                    )
+        except UsageError as error:
+            return {"refused": str(error)}
+
+    async def _certificate(self, site: str, request: bytes, given: str) -> dict[str, str]:
+        try:
+            found = await asyncio.to_thread(redeem, self._folder, site, request, given)
+        except Refused as error:
+            self._note_refusal(site, str(error))
+            return {"refused": str(error)}
+        except CoregError as error:
+            self._note_refusal(site, str(error))
+            return {
+                "refused": "The coordinator cannot issue the certificate now. Its operator finds the reason in the log."
+            }
+        match found:
+            case Issued(answer, first):
+                if first:
+                    self._on_issue()
+                    self._notice(notices.enrolled(site))
+                certificate, _, authority = answer.partition(_END)
+                return {"certificate": (certificate + _END).decode(), "authority": authority.decode()}
+            case Waiting(stored, first):
+                if first:
+                    self._notice(notices.enrolment_waits(site, str(stored)))
+                return {
+                    "waiting": f"The coordinator's operator has to sign the request of {site} (its authority is offline)."
+                }
+
+    def _note_refusal(self, site: str, reason: str) -> None:
+        if not self._too_many():  # a stranger must not fill the log and the store
+            self._notice(notices.enrolment_refused(site, reason))
+
+    def _too_many(self) -> bool:
+        """Whether the window is full of refusals."""
+        now = asyncio.get_running_loop().time()
+        return len(self._refusals) == REFUSALS and now - self._refusals[0] < WINDOW_SECONDS

@@ -1,0 +1,66 @@
+"""An invitation: one line with all that a site needs to join a federation.
+
+``coreg://HOST:PORT/SITE#FINGERPRINT.SECRET``: where the coordinator listens for sites, the site's name, the SHA-256 of the
+authority's certificate (DER), and a secret of 128 bits. The secret is never sent: the site sends a proof of it.
+"""
+
+import hmac
+import re
+from dataclasses import dataclass, field
+
+from coreg_core.errors import UsageError
+from coreg_wire.identity.names import check_site_name
+
+SCHEME = "coreg://"
+_AUTHORITY, _SECRET, _PORT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}"), re.compile(r"[1-9][0-9]{0,4}")
+_HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+_AGAIN = "Copy the whole line again from the coordinator's operator."
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """See the module's docstring. ``str`` gives the line, with the secret; ``repr`` hides it."""
+
+    host: str
+    port: int
+    site: str
+    authority: str
+    secret: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.address}/{self.site}#{self.authority}.{self.secret}"
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the coordinator, as in agent.toml."""
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @property
+    def enrolment_port(self) -> int:
+        """The port where the coordinator answers invitations."""
+        return self.port + 1
+
+
+def parse_invitation(text: str) -> Invitation:
+    """The invitation in a line. UsageError: what is wrong with it, without its secret."""
+    if not (line := text.strip()).startswith(SCHEME):
+        raise UsageError(f"The invitation does not begin with {SCHEME}. {_AGAIN}")
+    where, hash_sign, key = line.removeprefix(SCHEME).partition("#")
+    address, slash, site = where.partition("/")
+    host, colon, port = address.rpartition(":")
+    authority, dot, secret = key.partition(".")
+    if not (hash_sign and dot and _SECRET.fullmatch(secret)):
+        raise UsageError(f"The end of the invitation is missing or damaged (#FINGERPRINT.SECRET). {_AGAIN}")
+    if _AUTHORITY.fullmatch(authority) is None:
+        raise UsageError(f"The invitation's fingerprint is not 64 hexadecimal digits. {_AGAIN}")
+    if not (colon and _HOST.fullmatch(host) and _PORT.fullmatch(port) and int(port) < 65535):
+        raise UsageError(f"The invitation has no HOST:PORT of a coordinator after {SCHEME}. {_AGAIN}")
+    if not slash:
+        raise UsageError(f"The invitation names no site. {_AGAIN}")
+    return Invitation(host.strip("[]"), int(port), check_site_name(site), authority, secret)
+
+
+def proof(secret: str, site: str, request_pem: str) -> str:
+    """The proof that the sender of this request has the secret. It serves for no other site and no other request."""
+    said = "\0".join(("coreg enrolment 1", site, request_pem))  # a site's name has no \0
+    return hmac.digest(bytes.fromhex(secret), said.encode(), "sha256").hex()

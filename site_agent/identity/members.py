@@ -1,0 +1,88 @@
+"""The members of a study, by their keys: confirmed once by the eight words, which all operators compare by telephone.
+
+A certificate proves that the coordinator's authority signed a key. Only the other organisation can confirm the key. The words
+stand for the keys of all sites at once; this site's own key is the one in its own folder, whatever the coordinator says.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from coreg_core.errors import StorageError
+from coreg_core.protocol.messages import Proposal
+from coreg_wire.files.disk import write_whole
+from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates
+from coreg_wire.identity.signatures import private_key
+from coreg_wire.identity.words import eight_words, same_words
+from site_agent.identity.identity import Identity
+from site_agent.identity.run_keys import RunKeys
+
+FILE = "members.json"
+
+
+@dataclass
+class Members:
+    """The keys that this site answers with: those in ``identity/members.json``, and those taken unseen in this process.
+
+    ``written``: the words of agent.toml or the command line.
+    """
+
+    identity: Identity
+    written: str = ""
+    accept: bool = False
+    unseen: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._path = self.identity.directory / FILE
+        try:
+            self._confirmed = dict(json.loads(self._path.read_text(encoding="utf-8"))) if self._path.exists() else {}
+        except (OSError, ValueError, TypeError) as error:
+            raise StorageError(
+                f"{self._path}: cannot be read ({error}). Delete it: the agent asks for the eight words again."
+            ) from None
+
+    def keys_of(self, proposal: Proposal) -> dict[str, str]:
+        """The enrolled sites of a plan with their keys; this site's own key is its own."""
+        if not proposal.keys:
+            return {}
+        shown = zip(proposal.plan.sites, proposal.keys, strict=False)
+        own = key_fingerprint(private_key(self.identity.key_pem).public_key())
+        return {site: own if site == self.identity.name else key for site, key in shown if key}
+
+    def words(self, keys: Mapping[str, str]) -> str:
+        """The eight words of these keys under this site's authority."""
+        authority = load_certificates(self.identity.ca_pem, "ca.pem")[0]
+        return eight_words(fingerprint(authority), keys)
+
+    def news(self, keys: Mapping[str, str]) -> str:
+        """What is neither confirmed nor accepted of these keys, as a phrase; "" if all are."""
+        known = {**self._confirmed, **self.unseen}
+        new = [site for site in keys if site not in known and site != self.identity.name]
+        changed = [site for site, key in keys.items() if known.get(site, key) != key]
+        parts = [f"{', '.join(new)} {'is' if len(new) == 1 else 'are'} new"] if new else []
+        parts += [f"another key than before: {', '.join(changed)}"] if changed else []
+        return "; ".join(parts)
+
+    def settled(self, keys: Mapping[str, str]) -> bool:
+        """Whether this site answers with these keys: they are confirmed, written down as words, or accepted unseen."""
+        if not self.news(keys):
+            return True
+        if self.written and same_words(self.written, self.words(keys)):
+            self.confirm(keys)
+            return True
+        if self.accept:
+            self.unseen |= keys
+        return self.accept
+
+    def confirm(self, keys: Mapping[str, str]) -> None:
+        """Remember keys whose words the operators have compared."""
+        self._confirmed |= keys
+        write_whole(self._path, json.dumps(self._confirmed, indent=1).encode() + b"\n", mode=0o600)
+
+    def key_of(self, site: str) -> str | None:
+        """The key that this site answers with, or None."""
+        return self.unseen.get(site) or self._confirmed.get(site)
+
+    def run_keys(self) -> RunKeys:
+        """The keys of runs, for these members only."""
+        return RunKeys(private_key(self.identity.key_pem), self.key_of)

@@ -1,0 +1,233 @@
+"""The members of a study: the eight words of their keys, what confirms them, and what is refused."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+from agent_home import Agent, until
+from ledger_home import Home
+from test_agent_daemon import hears
+from test_model_store import plan as plan_of
+
+from coordinator.authority.pki import renewed_site
+from coreg_core.errors import Refused, StorageError
+from coreg_core.objectives.setting import Membership, Privacy
+from coreg_core.protocol.messages import Offer, PlanRefused, Proposal
+from coreg_wire.identity.names import key_fingerprint
+from coreg_wire.identity.signatures import private_key
+from coreg_wire.identity.words import eight_words, same_words
+from site_agent.consent.policy import Policy
+from site_agent.identity.identity import install_renewed
+from site_agent.identity.members import FILE, Members
+from site_agent.service.state_dir import Decision
+
+AUTHORITY, KEYS = "a" * 64, {"north": "1" * 64, "south": "2" * 64}
+PLAN = replace(plan_of("r1"), privacy=Privacy(), membership=Membership(("north", "south", "west"), 3))
+SOUTH, WEST, OTHER = "2" * 64, "3" * 64, "4" * 64
+
+
+def proposed(south=SOUTH, west=WEST, north="?", plan=PLAN):
+    return Proposal(plan.run, 0, plan, keys=(north, south, west))
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Home(tmp_path / "home").identity()
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def test_the_words_are_the_same_in_every_release_and_in_any_order():
+    """Agents of two releases show the same words, and their operators compare them."""
+    words = eight_words(AUTHORITY, KEYS)
+    assert words == "havak rizor lulof zagor zukug vijop kitaj duvug"
+    assert eight_words(AUTHORITY, dict(reversed(KEYS.items()))) == words
+
+
+@pytest.mark.parametrize(
+    ("authority", "keys"),
+    [
+        ("b" * 64, KEYS),
+        (AUTHORITY, KEYS | {"south": OTHER}),
+        (AUTHORITY, KEYS | {"west": WEST}),
+        (AUTHORITY, {"north": KEYS["north"]}),
+        (AUTHORITY, {"north": KEYS["south"], "south": KEYS["north"]}),
+        (AUTHORITY, {"north": KEYS["north"], "south-1": KEYS["south"]}),
+    ],
+)
+def test_every_part_changes_the_words(authority, keys):
+    other = eight_words(authority, keys).split()
+    assert len(other) == 8
+    assert not {*other} & {*eight_words(AUTHORITY, KEYS).split()}
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [("lusab babad", True), (" LUSAB-babad ", True), ("lusab", False), ("babad lusab", False), ("lusab babat", False)],
+)
+def test_hyphens_spaces_and_case_of_words_do_not_matter(written, same):
+    assert same_words(written, "lusab babad") is same
+
+
+# --- what confirms them -------------------------------------------------------------------------------------------
+
+
+def test_the_coordinator_cannot_replace_this_sites_own_key(site):
+    members = Members(site)
+    keys = members.keys_of(proposed(north=OTHER))
+    assert keys == {"north": key_fingerprint(private_key(site.key_pem).public_key()), "south": SOUTH, "west": WEST}
+    assert members.keys_of(proposed(west="")).keys() == {"north", "south"}, "west has not enrolled"
+    assert members.keys_of(replace(proposed(), keys=())) == {}, "without TLS"
+
+
+def test_new_and_changed_members_are_named_and_not_settled(site):
+    members = Members(site)
+    assert members.news(members.keys_of(proposed(west=""))) == "south is new"
+    assert members.news(members.keys_of(proposed())) == "south, west are new"
+    assert not members.settled(members.keys_of(proposed()))
+    members.confirm(members.keys_of(proposed(west="")))
+    assert members.settled(members.keys_of(proposed(west="")))
+    assert members.settled(members.keys_of(replace(proposed(), keys=()))), "no key is shown"
+    for shown, news in ((proposed(), "west is new"), (proposed(OTHER, ""), "another key than before: south")):
+        assert members.news(members.keys_of(shown)) == news
+        assert not members.settled(members.keys_of(shown))
+    assert members.news(members.keys_of(proposed(OTHER))) == "west is new; another key than before: south"
+    assert [members.key_of(name) for name in ("south", "west")] == [SOUTH, None]
+    (site.directory / FILE).write_text("[")
+    with pytest.raises(StorageError, match=r"cannot be read .*Delete it: the agent asks for the eight words again"):
+        Members(site)
+
+
+def test_words_that_were_written_down_confirm_these_keys_for_later_processes(site):
+    keys = Members(site).keys_of(proposed())
+    words = Members(site).words(keys)
+    assert not Members(site, "another word").settled(keys)
+    assert Members(site, words.upper().replace(" ", "-")).settled(keys)
+    assert Members(site).settled(keys)
+    assert (site.directory / FILE).stat().st_mode & 0o777 == 0o600
+    assert not Members(site, words).settled(Members(site).keys_of(proposed(OTHER))), "the words of other keys"
+
+
+def test_words_taken_unseen_hold_in_this_process_alone(site):
+    members = Members(site, accept=True)
+    keys = members.keys_of(proposed())
+    assert members.settled(keys)
+    assert (members.unseen, members.key_of("south")) == (keys, SOUTH)
+    assert not Members(site).settled(keys)
+    known = Members(site)
+    known.confirm(keys)
+    assert Members(site, accept=True).settled(keys)
+
+
+def test_a_renewed_certificate_keeps_its_words(tmp_path, monkeypatch):
+    home = Home(tmp_path)
+    before = Members(home.identity())
+    keys = before.keys_of(proposed())
+    before.confirm(keys)
+    monkeypatch.setattr("coreg_wire.clock.source", lambda: time.time() + 86_400.0)
+    install_renewed(tmp_path / "north", renewed_site(tmp_path / "ca", home.identity().certificate_pem, within_days=1e6))
+    after = Members(home.identity())
+    assert after.identity.certificate_pem != before.identity.certificate_pem
+    assert after.keys_of(proposed()) == keys
+    assert (after.settled(keys), after.words(keys)) == (True, before.words(keys))
+
+
+# --- the agent ----------------------------------------------------------------------------------------------------
+
+
+def agent_of(tmp_path, site, *, written="", **options):
+    members = Members(site, written)
+    return Agent(tmp_path, policy=Policy(), keys=members.run_keys(), members=members, **options)
+
+
+def test_a_plan_with_unconfirmed_words_waits_for_the_operator_and_its_approval_confirms_them(tmp_path, site):
+    agent = agent_of(tmp_path, site)
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(proposed())
+        await until(agent.state.pending)
+        [entry] = agent.state.pending()
+        keys = agent.daemon.members.keys_of(proposed())
+        assert entry["words"] == agent.daemon.members.words(keys)
+        assert f"{entry['words']} (south, west are new)" in entry["about"]["eight words"]
+        agent.state.record_decision("r1", Decision(True, ""))
+        assert isinstance(await hears(line), Offer)
+        assert Members(site).settled(keys)
+        line.says(proposed(plan=replace(PLAN, run="r2")))
+        assert isinstance(await hears(line), Offer), "once"
+        line.says(proposed(OTHER, plan=replace(PLAN, run="r3")))
+        await until(agent.state.pending)
+        assert "another key than before: south" in agent.state.pending()[0]["about"]["eight words"]
+
+    agent.against(conversation)
+
+
+def test_words_of_agent_toml_need_no_question(tmp_path, site):
+    agent = agent_of(tmp_path, site, written=Members(site).words(Members(site).keys_of(proposed())))
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(proposed())
+        assert isinstance(await line.hears(), Offer)
+
+    agent.against(conversation)
+
+
+def test_an_approval_confirms_the_words_that_were_shown_and_no_others(tmp_path, site):
+    """The coordinator shows the operator the real keys, and other ones before the answer."""
+    agent = agent_of(tmp_path, site)
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(proposed())
+        await until(agent.state.pending)
+        line.says(proposed(OTHER))
+        await until(lambda: agent.daemon.agent.runs["r1"].proposal.keys[1] == OTHER)
+        agent.state.record_decision("r1", Decision(True, ""))
+        refused = await hears(line)
+        assert isinstance(refused, PlanRefused)
+        assert refused.reason == "the keys of its members changed after its operator was asked."
+
+    agent.against(conversation)
+    assert Members(site).key_of("south") is None
+
+
+class Answers:
+    """In place of the operator of an agent of one run."""
+
+    def __init__(self, *answers):
+        self.asked, self._answers = [], list(answers)
+
+    async def decide(self, plan, about, words, news):
+        self.asked.append((words, news))
+        return self._answers.pop(0)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_an_agent_of_one_run_asks_for_the_words_and_takes_no_others(tmp_path, site, shown):
+    words = Members(site).words(Members(site).keys_of(proposed()))
+    asked = Answers(Decision(True, "", words if shown else ""))
+    agent = agent_of(tmp_path, site, once=True, asked=asked)
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(proposed())
+        assert isinstance(await hears(line), Offer if shown else PlanRefused)
+
+    agent.against(conversation)
+    assert asked.asked == [(words, "south, west are new")]
+    assert Members(site).settled(Members(site).keys_of(proposed())) is shown
+
+
+def test_where_nobody_can_be_asked_the_agent_ends_with_the_words(tmp_path, site):
+    agent = agent_of(tmp_path, site, once=True, asked=Answers(Refused("the words are …")))
+
+    async def conversation(coordinator):
+        (await coordinator.session()).says(proposed())
+        await asyncio.sleep(10_000)
+
+    with pytest.raises(Refused, match="the words are"):
+        agent.against(conversation)

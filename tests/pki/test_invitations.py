@@ -1,0 +1,416 @@
+"""Invitations over real TLS on loopback: who gets a certificate by one, who does not, and what is never sent."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from coordinator.authority import invitations
+from coordinator.authority.authorised import Authorised, revoke
+from coordinator.authority.invitations import invite, redeem, withdraw
+from coordinator.authority.pki import create_authority, sign_request
+from coordinator.cli.app import app as coordinator_app
+from coordinator.service import enrolment
+from coordinator.service.enrolment import Enrolment
+from coreg_core.errors import CoregError, Refused, StorageError, Unreachable, UsageError
+from coreg_core.protocol.outcomes import Notice
+from coreg_wire.clock import utc_now
+from coreg_wire.identity.invitation import Invitation, parse_invitation, proof
+from site_agent.cli.app import app as agent_app
+from site_agent.identity.enrolment import join
+from site_agent.identity.identity import Identity, check_identity, enrol, install
+
+
+@dataclass
+class Coordinator:
+    """A folder, and its listener on a thread of its own."""
+
+    folder: Path
+    port: int
+    notices: list[Notice] = field(default_factory=list)
+    issued: list[None] = field(default_factory=list)
+
+    def invite(self, site: str = "clinic") -> Invitation:
+        return invite(self.folder, site, f"127.0.0.1:{self.port}")
+
+    def told(self) -> list[str]:
+        return [notice.name for notice in self.notices]
+
+
+@contextlib.contextmanager
+def listening(folder: Path) -> Iterator[Coordinator]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        made = Coordinator(folder, free.getsockname()[1] - 1)
+    loop = asyncio.new_event_loop()
+    on_issue = lambda: made.issued.append(None)  # noqa: E731
+    task = loop.create_task(Enrolment(folder, made.notices.append, on_issue).serve("127.0.0.1", made.port + 1))
+    thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
+    thread.start()
+    try:
+        for _ in range(1000):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", made.port + 1)):
+                break
+            time.sleep(0.005)
+        yield made
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(30)
+        loop.close()
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
+    create_authority(tmp_path / "fed", [])
+    with listening(tmp_path / "fed") as made:
+        yield made
+
+
+def joined(invitation: Invitation, folder: Path) -> Identity:
+    identity = join(invitation, folder)
+    assert isinstance(identity, Identity)
+    return identity
+
+
+def asked(invitation: Invitation, request: Path, as_site: str = "") -> dict[str, str]:
+    """A hand-made question of a client that verifies nothing."""
+    csr = request.read_text()
+    given = proof(invitation.secret, invitation.site, csr)
+    return raw(invitation, {"ask": "certificate", "site": as_site or invitation.site, "request": csr, "proof": given})
+
+
+def raw(invitation: Invitation, question: dict[str, str] | bytes) -> dict[str, str]:
+    line = question if isinstance(question, bytes) else json.dumps(question).encode() + b"\n"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    address = (invitation.host, invitation.enrolment_port)
+    with socket.create_connection(address, 30) as plain, context.wrap_socket(plain) as channel:
+        channel.sendall(line)
+        answer: dict[str, str] = json.loads(channel.makefile("rb").readline() or b"{}")
+    return answer
+
+
+# --- the right use
+
+
+def test_an_invitation_is_worth_one_certificate_and_the_same_key_can_ask_again(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
+    invitation = coordinator.invite()
+    identity = joined(invitation, tmp_path / "site")
+    assert identity.name == "clinic"
+    assert sorted(path.name for path in (tmp_path / "site").iterdir()) == ["ca.pem", "site.key", "site.pem"]
+    Authorised(coordinator.folder).check("clinic", identity.certificate_pem)
+    assert (coordinator.told(), coordinator.issued) == (["enrolled"], [None])
+    lines = (coordinator.folder / "invitations" / "clinic").read_text().splitlines()
+    assert lines[0] == str(invitation)
+    assert lines[2].endswith(f"by {Authorised(coordinator.folder).sites()['clinic']}")
+    for name in ("site.pem", "ca.pem"):  # its answer was lost
+        (tmp_path / "site" / name).unlink()
+    assert joined(invitation, tmp_path / "site").certificate_pem == identity.certificate_pem
+    assert coordinator.told() == ["enrolled"], "told once"
+    with pytest.raises(Refused, match="was used by another key"):
+        join(invitation, tmp_path / "thief")
+    assert not (tmp_path / "thief" / "site.pem").exists()
+
+
+def test_a_new_invitation_replaces_an_expired_certificate_and_the_key_stays(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
+    request, long_ago = enrol(tmp_path / "site", "clinic").request_path, utc_now() - timedelta(days=100)
+    ca, folder = coordinator.folder, tmp_path / "site"
+    key = (folder / "site.key").read_bytes()
+    shutil.rmtree(ca)
+    create_authority(ca, [], now=long_ago)
+    install(folder, sign_request(ca, request, days=1, now=long_ago).certificate_path, now=long_ago)
+    with pytest.raises(Refused, match="expired"):
+        check_identity(folder)
+    joined(coordinator.invite(), folder)
+    assert check_identity(folder).days_left() > 300
+    assert (folder / "site.key").read_bytes() == key
+    with pytest.raises(UsageError, match=r"holds the certificate of clinic\. Join as lab-1 in another folder"):
+        join(coordinator.invite("lab-1"), folder)
+
+
+# --- wrong uses
+
+
+def test_expired_replaced_revoked_and_invented_invitations_are_refused(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = coordinator.invite()
+    new = coordinator.invite()
+    for wrong in (old, replace(new, secret="0" * 32), replace(new, site="lab-1")):
+        with pytest.raises(Refused, match="is not valid: it was replaced or revoked"):
+            join(wrong, tmp_path / wrong.site)
+    assert withdraw(coordinator.folder, "clinic"), "an invitation is revoked too"
+    with pytest.raises(Refused, match="is not valid"):
+        join(new, tmp_path / "clinic")
+    monkeypatch.setattr(invitations, "VALID", timedelta(seconds=-1))
+    with pytest.raises(Refused, match=r"expired on \d{4}-.* Ask the coordinator's operator for a new invitation"):
+        join(coordinator.invite(), tmp_path / "clinic")
+    assert Authorised(coordinator.folder).sites() == {}
+    assert set(coordinator.told()) == {"enrolment_refused"}
+
+
+def test_a_site_that_was_revoked_does_not_come_back_by_its_old_invitation(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
+    invitation = coordinator.invite()
+    joined(invitation, tmp_path / "site")
+    revoke(coordinator.folder, "clinic")  # as by hand: the line was deleted
+    with pytest.raises(Refused, match="was revoked or has expired"):
+        join(invitation, tmp_path / "site")
+    assert Authorised(coordinator.folder).sites() == {}
+    joined(coordinator.invite(), tmp_path / "site")
+
+
+def test_a_proof_serves_for_its_request_and_its_site_alone(coordinator: Coordinator, tmp_path: Path) -> None:
+    invitation, other = coordinator.invite(), coordinator.invite("lab-1")
+    mine, thief = (enrol(tmp_path / name, "clinic").request_path for name in ("mine", "thief"))
+    seen = proof(invitation.secret, "clinic", mine.read_text())
+    stolen = {"ask": "certificate", "site": "clinic", "request": thief.read_text(), "proof": seen}
+    assert "is not valid" in raw(invitation, stolen)["refused"]
+    assert "is not valid" in asked(invitation, mine, as_site="lab-1")["refused"]
+    assert asked(other, mine)["refused"] == "The invitation is for lab-1, but the request for clinic."
+    assert Authorised(coordinator.folder).sites() == {}
+    assert "certificate" in asked(invitation, mine)
+
+
+def test_requests_that_are_none_are_refused_and_do_not_use_the_invitation(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
+    invitation = coordinator.invite()
+    for text, words in (("rubbish", "not a PEM certificate request"), ("-----BEGIN PRIVATE KEY-----", "private key")):
+        (tmp_path / "x.csr").write_text(text)
+        assert words in asked(invitation, tmp_path / "x.csr")["refused"]
+    for question in (
+        {"ask": "more"},
+        {"ask": "certificate"},
+        {"ask": "certificate", "site": "../ca", "request": "", "proof": "0" * 64},
+    ):
+        assert "refused" in raw(invitation, question)
+    for line in (b"[" * 9000 + b"\n", b"\xff\n", b"\n", b"7" * 9000 + b"\n"):
+        assert set(raw(invitation, line)) <= {"refused"}
+    joined(invitation, tmp_path / "site")
+
+
+# --- a man in the middle
+
+
+def test_nothing_of_the_secret_is_sent_to_another_authority(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It also shows the true authority before its own, which must not make its own trusted."""
+    monkeypatch.setattr("site_agent.identity.enrolment.STARTING", 0.0)
+    invitation = coordinator.invite()
+    create_authority(tmp_path / "false", [])
+    true, own = ((folder / "ca.pem").read_bytes() for folder in (coordinator.folder, tmp_path / "false"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "false" / "coordinator.pem", tmp_path / "false" / "coordinator.key")
+    heard = list[bytes]()
+
+    def answer(server: socket.socket, shown: bytes) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                with contextlib.suppress(ssl.SSLError), context.wrap_socket(server.accept()[0], True) as channel:
+                    heard.append(channel.makefile("rb").readline())
+                    channel.sendall(json.dumps({"authority": shown.decode()}).encode() + b"\n")
+
+    for shown, words in (
+        (own, "somebody intercepts"),
+        (true, "its certificate is not valid"),
+        (true + own, "not valid"),
+    ):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            threading.Thread(target=answer, args=(server, shown), daemon=True).start()
+            elsewhere = replace(invitation, port=server.getsockname()[1] - 1)
+            with pytest.raises(Refused, match=words):
+                join(elsewhere, tmp_path / "site")
+            server.shutdown(socket.SHUT_RDWR)
+    assert [json.loads(line) for line in heard] == [{"ask": "authority"}] * 3
+    with pytest.raises(Unreachable, match=r"does not answer .* firewall"):
+        join(elsewhere, tmp_path / "site")
+    joined(invitation, tmp_path / "site")
+    create_authority(tmp_path / "third", [])
+    with pytest.raises(Refused, match="is not the one that this site trusts"):
+        join(invite(tmp_path / "third", "clinic", "127.0.0.1:1"), tmp_path / "site")
+
+
+# --- too many, too long, too slow
+
+
+def test_refusals_are_delayed_after_ten_in_a_minute(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enrolment, "DELAY_SECONDS", 0.5)
+    invitation, seconds = coordinator.invite(), list[float]()
+    wrong = {"ask": "certificate", "site": "clinic", "request": "", "proof": "0" * 64}
+    for _ in range(12):
+        began = time.monotonic()
+        assert "refused" in raw(invitation, wrong)
+        seconds.append(time.monotonic() - began)
+    assert (min(seconds[:10]) < 0.4, min(seconds[10:]) >= 0.5) == (True, True)
+    assert coordinator.told() == ["enrolment_refused"] * 10, "a flood does not fill the log"
+    began = time.monotonic()
+    assert "authority" in raw(invitation, {"ask": "authority"})
+    assert time.monotonic() - began < 0.4, "others are not delayed"
+
+
+def test_long_and_slow_clients_are_cut(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(enrolment, "SECONDS", 1.0)
+    invitation = coordinator.invite()
+    with contextlib.suppress(OSError):  # it is cut while it sends, or before it reads
+        assert raw(invitation, b"x" * (enrolment.MOST_BYTES + 1)) == {}
+    address = ("127.0.0.1", coordinator.port + 1)
+    with contextlib.ExitStack() as open_ones:
+        idle = [open_ones.enter_context(socket.create_connection(address)) for _ in range(enrolment.MOST_CONNECTIONS)]
+        time.sleep(0.2)
+        with pytest.raises(Unreachable):  # those that have not begun TLS count
+            join(invitation, tmp_path / "site")
+        for connection in idle:
+            connection.settimeout(20)
+            with contextlib.suppress(ConnectionError):
+                assert connection.recv(1) == b""
+    joined(invitation, tmp_path / "site")
+
+
+# --- an authority that is offline
+
+
+def test_the_whole_way_with_an_offline_authority(tmp_path: Path) -> None:
+    fed, elsewhere, home = tmp_path / "fed", tmp_path / "elsewhere", tmp_path / "site"
+    run = CliRunner()
+    made = run.invoke(coordinator_app, ["init", str(fed), "--offline", "--site", "clinic", "--site", "lab-1"])
+    assert made.exit_code == 0, made.output
+    (fed / "offline").rename(elsewhere)
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["ca.key", "ca.pem"]
+    with listening(fed) as coordinator:
+        invitation = coordinator.invite()
+        for _ in range(2):
+            told = run.invoke(agent_app, ["join", "--folder", str(home), str(invitation)])
+            assert (told.exit_code, "has to sign the request of clinic" in told.output) == (5, True)
+        assert coordinator.told() == ["enrolment_waits"]
+        with pytest.raises(Refused, match="another key"):
+            join(invitation, tmp_path / "thief")
+        signed = run.invoke(coordinator_app, ["sign", str(elsewhere), str(fed / "requests" / "clinic.csr")])
+        assert signed.exit_code == 0, signed.output
+        assert Authorised(fed).sites() == {}
+        shutil.copy(elsewhere / "clinic.pem", fed)
+        told = run.invoke(agent_app, ["join", "--folder", str(home)], input=f"  coreg-agent join {invitation}\n")
+        assert told.exit_code == 0, told.output
+        identity = check_identity(home / "identity")
+        Authorised(fed).check("clinic", identity.certificate_pem)
+        assert coordinator.told()[-1] == "enrolled"
+        assert list((fed / "requests").iterdir()) == []
+        revoked = run.invoke(coordinator_app, ["revoke", str(fed), "clinic"])
+        assert revoked.exit_code == 0, revoked.output
+        with pytest.raises(Refused, match="is not valid"):
+            join(invitation, home / "identity")
+
+
+# --- the operator's faults
+
+
+def test_a_fault_of_the_coordinator_is_told_to_its_operator_alone(coordinator: Coordinator, tmp_path: Path) -> None:
+    invitation = coordinator.invite()
+    key = coordinator.folder / "ca.key"
+    key.chmod(0o644)
+    with pytest.raises(Refused, match="cannot issue the certificate now"):
+        join(invitation, tmp_path / "site")
+    assert "chmod 600" in coordinator.notices[-1].text
+    key.chmod(0o600)
+    joined(invitation, tmp_path / "site")
+    (coordinator.folder / "invitations" / "lab-1").write_text(f"{coordinator.invite('lab-1')}\nvalid until never\n")
+    with pytest.raises(StorageError, match=r"cannot be read\. Replace it: `coreg-coordinator invite") as caught:
+        redeem(coordinator.folder, "lab-1", b"", "0" * 64)
+    assert invitation.secret not in str(caught.value)
+
+
+def test_a_port_that_is_taken_leaves_the_coordinator_running(tmp_path: Path) -> None:
+    told = list[Notice]()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        serve = Enrolment(tmp_path, told.append, lambda: None).serve("127.0.0.1", taken.getsockname()[1])
+        asyncio.run(serve)
+    assert [notice.name for notice in told] == ["enrolment_closed"]
+
+
+def test_init_and_invite_print_the_lines_that_join_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner()
+    made = run.invoke(
+        coordinator_app, ["init", "fed", "--host", "fed.example", "--host", "10.0.0.1", "--site", "a", "--site", "b"]
+    )
+    lines = [line.split()[2] for line in made.output.splitlines() if "coreg-agent join" in line]
+    found = [parse_invitation(line) for line in lines]
+    assert [(each.address, each.site) for each in found] == [("fed.example:7600", "a"), ("fed.example:7600", "b")]
+    assert made.output.endswith("and run `coreg-coordinator run fed`\n")
+    files = [Path("fed/invitations/a"), *Path("fed").glob("*.key"), Path("fed/federation.toml")]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    again = run.invoke(coordinator_app, ["invite", "fed", "a"])
+    assert str(found[0]) not in again.output
+    assert Path("fed/invitations/a").read_text().splitlines()[0] in again.output
+    unlisted = run.invoke(coordinator_app, ["invite", "fed", "c"])
+    assert "does not list 'c'. Add it to [federation] sites first" in str(unlisted.exception)
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file" / "federation.toml").write_text('[federation]\nname = "f"\nsites = ["x", "y"]\n')
+    kept = run.invoke(coordinator_app, ["init", "file"])
+    assert ("exists, unchanged" in kept.output, kept.output.count("coreg-agent join")) == (True, 2)
+    assert "does not list z" in str(run.invoke(coordinator_app, ["init", "file", "--site", "z"]).exception)
+
+
+# --- the line
+
+
+HOSTS = st.sampled_from(["fed.example.org", "10.0.0.7", "::1", "2001:db8::7", "localhost"])
+
+
+@given(
+    HOSTS,
+    st.integers(1, 65534),
+    st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    st.from_regex(r"[0-9a-f]{32}", fullmatch=True),
+)
+def test_a_line_is_read_as_it_was_written(host: str, port: int, authority: str, secret: str) -> None:
+    made = Invitation(host, port, "lab-1", authority, secret)
+    assert parse_invitation(f" {made}\n") == made
+    assert str(made).removeprefix(str(replace(made, secret=""))) == secret
+    assert "secret" not in repr(made)
+
+
+GOOD = str(Invitation("h", 7600, "clinic", "a" * 64, "5ec2e7" + "0" * 26))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (GOOD[1:], "does not begin with coreg://"),
+        (GOOD[:-1], "The end of the invitation is missing or damaged"),
+        (GOOD + "0", "The end of the invitation is missing or damaged"),
+        (GOOD.replace("a" * 64, "a" * 63), "fingerprint is not 64"),
+        (GOOD.replace(":7600", ""), "no HOST:PORT"),
+        (GOOD.replace("7600", "65535"), "no HOST:PORT"),
+        (GOOD.replace("h:", "h h:"), "no HOST:PORT"),
+        (GOOD.replace("/clinic", ""), "names no site"),
+        (GOOD.replace("clinic", "../ca"), "not a valid site name"),
+    ],
+)
+def test_a_damaged_line_is_told_without_its_secret(line: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        parse_invitation(line)
+    assert "5ec2e7" not in str(caught.value)
+    told = CliRunner().invoke(agent_app, ["join", line])
+    assert isinstance(told.exception, CoregError)
+    assert "5ec2e7" not in str(told.exception)
