@@ -1,8 +1,9 @@
 """The public interface of coreg, used as ``import coreg_federation as coreg``.
 
 `CoRLSR`, `AdditiveRegressor`, their classifiers and the methods of the literature are estimators with scikit-learn's
-conventions (extra ``estimators``). `LabelledFolds` are their folds for scikit-learn's searches, `load_model` reads the model
-file of a site, `simulate` runs a `Problem` under the plan of `plan_for` in one process. Each is imported when it is used first.
+conventions (extra ``estimators``). `join` makes a `Site` of a federation, which trains and scores; `Federation` is the
+coordinator's side. `LabelledFolds` are their folds for scikit-learn's searches, `load_model` reads the model file of a site,
+`simulate` runs a `Problem` under the plan of `plan_for` in one process. Each is imported when it is used first.
 """
 
 from importlib import import_module
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coreg_core.estimators import *  # noqa: F403
+    from coreg_federation.federation import Federation
     from coreg_federation.model import Model, load_model
+    from coreg_federation.site import Site, join
     from coreg_sim.federation.problems import Problem
     from coreg_sim.federation.simulate import plan_for, simulate
 
@@ -20,10 +23,15 @@ ESTIMATORS = (
     "CoRLSRClassifier", "LabelledFolds", "LaplacianRLS", "NystromSSSL", "OCAClassifier", "OCARegressor", "XKSClassifier",
     "XNVClassifier",
 )  # fmt: skip
-__all__ = [*ESTIMATORS, "Model", "Problem", "__version__", "load_model", "plan_for", "simulate"]
+__all__ = [
+    *ESTIMATORS, "Federation", "Model", "Problem", "Site", "__version__", "join", "load_model", "plan_for", "simulate",
+]  # fmt: skip
 _PLACES = {
     **dict.fromkeys(ESTIMATORS, "coreg_core.estimators"),
+    "Federation": "coreg_federation.federation",
     "Model": "coreg_federation.model",
+    "Site": "coreg_federation.site",
+    "join": "coreg_federation.site",
     "load_model": "coreg_federation.model",
     "Problem": "coreg_sim.federation.problems",
     "plan_for": "coreg_sim.federation.simulate",

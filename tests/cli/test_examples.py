@@ -1,12 +1,16 @@
-"""The scripts of examples/ in their quick form: each prints what its docstring claims, and draws its picture."""
+"""The scripts of examples/ in their quick form: each prints what its docstring claims, and draws its picture. The notebook."""
 
+import json
 import re
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+
+from examples.demo.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -107,6 +111,27 @@ def test_sites_on_ray_end_on_the_bits_of_one_process(tmp_path):
     alone, joined, gaining = numbers(lines[2])
     assert joined < alone
     assert gaining > 50
+
+
+@pytest.mark.e2e
+def test_the_notebook_trains_three_sites_and_scores_together(tmp_path, monkeypatch, capsys):
+    """The code cells in order, as Jupyter runs them."""
+    notebook = json.loads((ROOT / "examples" / "federation.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells), "saved without outputs"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("COREG_PORT", str(free_port()))
+    names = {"__name__": "notebook"}
+    for cell in cells:
+        exec(compile("".join(cell["source"]), cell["id"], "exec"), names)
+    said = capsys.readouterr().out
+    assert "\nCONVERGED\n" in said
+    assert "recommendation: " in said
+    errors = re.findall(r"(mean of labels|local model|joined model|scored together) +(\d+\.\d) █+$", said, re.MULTILINE)
+    assert len(errors) == 4 * 3
+    assert max(float(e) for name, e in errors if name == "scored together") < min(
+        float(e) for name, e in errors if name == "local model"
+    )
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)

@@ -1,0 +1,84 @@
+"""The coordinator of a federation from Python: create it, run it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coordinator.cli.options import planned
+from coordinator.config.federation_toml import read_configuration
+from coordinator.machine.events import Finish
+from coordinator.service import one_study
+from coordinator.service.create import PORT, create
+from coordinator.service.daemon import ServiceOptions
+from coreg_core.protocol.outcomes import Notice
+
+SCORING = '[study]\nname = "scoring"\n\n[model]\nobjective = "scoring"\n'
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A folder with federation.toml, the authority and the store of runs; ``invitations``: the line of each site."""
+
+    folder: Path
+    invitations: dict[str, str]
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path,
+        *,
+        sites: Sequence[str],
+        host: str = "127.0.0.1",
+        name: str | None = None,
+        port: int = PORT,
+    ) -> "Federation":
+        """Create a federation, as `coreg-coordinator init` does.
+
+        Parameters
+        ----------
+        folder
+            created if it does not exist.
+        sites
+            names.
+        host, port
+            where sites connect; they enrol at the next port.
+
+        Raises
+        ------
+        UsageError
+            the folder has an authority already, or a name does not fit.
+        """
+        hosts = [] if host in ("127.0.0.1", "localhost") else [host]
+        _, invitations = create(Path(folder), hosts, sites, name, port=port)
+        return cls(Path(folder), {each.site: str(each) for each in invitations})
+
+    def run(self, study: str | Path | None = None, *, progress: Callable[[str], None] = lambda _text: None) -> Finish:
+        """Carry out one run, and wait for its end: of federation.toml, or of a study.toml.
+
+        Parameters
+        ----------
+        study
+            a path; None: federation.toml.
+        progress
+            receives sentences.
+
+        Raises
+        ------
+        CoregError
+            any kind; see docs/reference/exit-codes.md.
+        """
+        file = self.folder / "federation.toml"
+        configuration = read_configuration(file)
+        plan = planned(configuration, None if study is None else Path(study))
+
+        def observe(notice: Notice) -> None:
+            if notice.text:
+                progress(notice.text)
+
+        return one_study.run(file, configuration, plan, ServiceOptions(), observe, new=False)
+
+    def score(self, *, progress: Callable[[str], None] = lambda _text: None) -> Finish:
+        """Score with the models of the latest training: `run` of a study with objective = "scoring"."""
+        study = self.folder / "scoring.toml"
+        study.write_text(SCORING, encoding="utf-8")
+        return self.run(study, progress=progress)

@@ -1,0 +1,181 @@
+"""A site of a federation from Python: join it, train with it, score with it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from coreg_core.errors import CoregError, Refused, UsageError
+from coreg_core.protocol.outcomes import Notice, Outcome
+from coreg_core.protocol.plan import Plan
+from coreg_federation.model import Model, load_model
+from coreg_wire.identity.invitation import parse_invitation
+from site_agent.config.settings import AgentSettings, read_settings
+from site_agent.config.starter import start
+from site_agent.identity.enrolment import join as redeem
+from site_agent.models.findings import report
+from site_agent.service import app
+from site_agent.service.state_dir import Decision
+
+Consent = bool | Callable[[Mapping[str, str], str], bool]
+
+
+def join(invitation: str, folder: str | Path = ".") -> "Site":
+    """Join a federation by an invitation: a key, which never leaves, a certificate and agent.toml in the folder of the site.
+
+    Parameters
+    ----------
+    invitation
+        the line from the coordinator's operator.
+    folder
+        of this site; it is created. With an earlier identity of the same site the key stays.
+
+    Raises
+    ------
+    UsageError, Refused, Unreachable
+        the line is incomplete; the invitation is used, expired or for another federation; no coordinator answers.
+    """
+    given = parse_invitation(invitation)
+    joined = redeem(given, Path(folder) / "identity")
+    if isinstance(joined, str):
+        raise Refused(f"{joined} Join again after that.")
+    start(Path(folder), given.address)
+    return Site(Path(folder))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site that has joined: its folder has identity/, agent.toml and policy.toml."""
+
+    folder: Path
+
+    def train(
+        self,
+        data: Any,
+        *,
+        target: str | None = None,
+        id: str | None = None,  # noqa: A002 - as the option of the command
+        words: str | None = None,
+        consent: Consent = False,
+        accept_words: bool = False,
+        progress: Callable[[str], None] = lambda _text: None,
+        **options: Any,
+    ) -> "Trained":
+        """Take part in the federation's next run, as `coreg-agent --data` does.
+
+        Parameters
+        ----------
+        data
+            a pandas or polars frame, or a path.
+        target, id
+            columns; else those of the study or the usual ones.
+        words
+            the eight words that all operators have compared; ``accept_words`` takes them unseen, for demonstrations.
+        consent
+            True to take part, or a function of the plan's description by heading and the eight words ("" if they are
+            confirmed) that decides.
+        progress
+            receives sentences.
+        **options
+            other keys of agent.toml for the table, such as ``drop`` or ``categorical``.
+
+        Raises
+        ------
+        CoregError
+            any kind; see docs/reference/exit-codes.md.
+        """
+        given = {
+            "data": data,
+            "target": target,
+            "id": id,
+            "words": words,
+            "accept_words": accept_words or None,
+            **options,
+        }
+        settings = self._settings({**given, "yes": True if consent is True else None})
+        joined = app.join(settings, _sentences(progress), _asked(consent))
+        return Trained(self, joined.outcome, joined.written, words, accept_words)
+
+    def _settings(self, given: dict[str, Any]) -> AgentSettings:
+        return read_settings(self.folder / "agent.toml", given, ("data", "coordinator"))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a training at a site. ``files``: the joined model first, the local model last."""
+
+    site: Site
+    outcome: Outcome
+    files: tuple[Path, ...]
+    _words: str | None = field(default=None, repr=False)
+    _accept: bool = field(default=False, repr=False)
+
+    @property
+    def model(self) -> Model:
+        """The joined model.
+
+        Raises
+        ------
+        UsageError
+            the run ended without a model.
+        """
+        if not self.files:
+            raise UsageError(f"the run ended without a model ({self.outcome.name.lower()}).")
+        return load_model(self.files[0])
+
+    @property
+    def local(self) -> Model:
+        """The local model, which this site trained alone; errors as of `model`."""
+        return load_model(self.files[-1]) if self.files else self.model
+
+    @property
+    def report(self) -> str:
+        """Did joining help? The recommendation, and the errors on this site's own left-out labels."""
+        return "\n".join(report([self.files[0]])[0].lines) if self.files else self.model.target
+
+    def score(self, data: Any, *, id: str | None = None, progress: Callable[[str], None] = lambda _text: None) -> Any:  # noqa: A002
+        """Take part in a scoring with this run's model: a polars frame with id and score, empty if this site receives none.
+
+        Parameters
+        ----------
+        data
+            the individuals to score, a frame or a path; all sites list the same, or the run aligns them.
+        id
+            the id column.
+        """
+        settings = self.site._settings(
+            {"data": data, "id": id, "words": self._words, "accept_words": self._accept or None, "yes": True}
+        )
+        output = self.site.folder / "scores.csv"
+        joined = app.score(settings, self.files[0], output, _sentences(progress), _asked(consent=True))
+        return pl.read_csv(joined.written[0]) if joined.written else pl.DataFrame()
+
+
+def _sentences(progress: Callable[[str], None]) -> Callable[[Notice], None]:
+    return lambda notice: progress(notice.text) if notice.text else None
+
+
+def _asked(consent: Consent) -> "_Asked":
+    if consent is False:
+        raise UsageError(
+            "no consent: pass consent=True to take part, or a function that sees the plan and the eight words and decides."
+        )
+    return _Asked(consent)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    consent: Consent
+
+    async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError:  # noqa: ARG002
+        if callable(self.consent):
+            if not self.consent(about, words):
+                return Decision(False, "its operator refused it.")
+        elif words:
+            return Refused(
+                f"the eight words of this study are not confirmed here ({news}):\n  {words}\nCompare them with the operators of "
+                "all sites, then pass words=…"
+            )
+        return Decision(True, "", words)
