@@ -1,7 +1,10 @@
 """deploy/: what stands in files there is what the programs take, and what an orchestrator takes."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -67,12 +70,12 @@ def test_every_file_names_this_release():
         "CITATION.cff": f"version: {VERSION}",
         "README.md": f"Release {VERSION} is",
         "docs/index.md": f"Release {VERSION} is",
-        "docs/concepts/faq.md": f"Release {VERSION} is",
+        "docs/concepts/comparison.md": f"Release {VERSION} is",
         "docs/how-to/install.md": f"coreg_federation-{VERSION}-py3-none-any.whl",
         "CHANGELOG.md": f"## [{VERSION}] - 20",
         "deploy/Dockerfile": f'version="{VERSION}"',
         "deploy/compose.yml": f"${{COREG_IMAGE:-coreg:{VERSION}}}",
-        "docs/how-to/deploy.md": f"coreg:{VERSION}",
+        "docs/how-to/operate-a-coordinator.md": f"coreg:{VERSION}",
     }
     named |= {str(path.relative_to(ROOT)): f"image: coreg:{VERSION}" for path in MANIFESTS}
     assert [name for name, text in named.items() if text not in (ROOT / name).read_text()] == []
@@ -104,6 +107,47 @@ def test_nothing_runs_as_root_or_writes_beside_its_volumes():
         for container in (*pod.get("initContainers", ()), *pod["containers"]):
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_every_deployment_has_the_port_of_the_sites_and_the_port_where_they_join():
+    ports = {"7600", "7601"}
+    compose = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
+    assert compose["coordinator"]["ports"] == ["7600-7601:7600-7601"], "invitations name the port, so it is not mapped"
+    assert set(re.search(r"^EXPOSE (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)[1].split()) == ports
+    for resource in yaml.safe_load_all((DEPLOY / "kubernetes" / "coordinator" / "statefulset.yaml").read_text()):
+        match resource["kind"]:
+            case "Service":
+                found = [each["port"] for each in resource["spec"]["ports"]]
+            case "StatefulSet":
+                found = [
+                    each["containerPort"] for each in resource["spec"]["template"]["spec"]["containers"][0]["ports"]
+                ]
+            case "NetworkPolicy":
+                found = [each["port"] for each in resource["spec"]["ingress"][0]["ports"]]
+        assert set(map(str, found)) == ports, resource["kind"]
+
+
+def test_the_first_start_of_a_pod_makes_the_authority_and_later_ones_keep_it(tmp_path):
+    """The step of the coordinator's manifest, in a shell, with folders in place of the volumes."""
+    resources = yaml.safe_load_all((DEPLOY / "kubernetes" / "coordinator" / "statefulset.yaml").read_text())
+    [pod] = [each["spec"]["template"]["spec"] for each in resources if each["kind"] == "StatefulSet"]
+    shell, options, script = pod["initContainers"][0]["command"]
+    state, mounted = tmp_path / "state", tmp_path / "federation"
+    state.mkdir()
+    mounted.mkdir()
+    (mounted / "host").write_text("fed.example.org")
+    (mounted / "federation.toml").write_text(
+        '[federation]\nname = "k"\nsites = ["a", "b"]\n[model]\nobjective = "additive"\n'
+    )
+    script = script.replace("/federation/", f"{mounted}/").replace("/state", f"{state}")
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for _ in range(2):
+        done = subprocess.run([shell, options, script], capture_output=True, text=True, env=env, check=False)
+        assert (done.returncode, done.stdout) == (0, ""), "an invitation is no line of a log"
+        found = {path.name: path.read_bytes() for path in (state / "fed" / "invitations").iterdir()}
+        assert set(found) == {"a", "b"}
+        assert b"coreg://fed.example.org:7600/a#" in found["a"]
+        (mounted / "host").write_text("other.example.org")
 
 
 @pytest.mark.parametrize("path", [ROOT / "docker-compose.yml", DEPLOY / "compose.yml"], ids=lambda p: p.name)
