@@ -96,7 +96,7 @@ bench: setup
 	for each in additive_service masking xnv online scaling alignment diabetes; do $(BIN)/python benchmarks/$$each.py || exit 1; done
 	$(BIN)/python tools/docs.py --write
 
-# Hours on two cores. DATA is a folder of data sets with manifest.json (docs/research/experiments.md, docs/research/benefit.md).
+# Hours on two cores. DATA is a folder of data sets with manifest.json (docs/research/papers.md, docs/research/benefit.md).
 DATA ?= data
 JOBS ?= 2
 papers: setup

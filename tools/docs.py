@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from inspect import Parameter, getdoc, signature
+from inspect import signature
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,12 +29,10 @@ import site_agent.cli.app
 from coordinator.config.federation_toml import (
     AdditiveSection,
     AgreementSection,
-    AlignmentSection,
     Configuration,
     ScoringSection,
 )
 from coordinator.config.study_toml import StudySection
-from coordinator.machine.records import TRANSITIONS, Transition
 from coordinator.store.schema import SCHEMA_VERSION
 from coreg_core import estimators
 from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, ToSite
@@ -59,7 +57,6 @@ UNSAID = {
     "min_sites": "all sites",
     "on_dropout": "the federation's",
     "sites": "the federation's",
-    "peers": "none",
     "ids_secret": "none",
     "state": "IDENTITY/service",
     "keep_models": "all",
@@ -81,7 +78,8 @@ def help_pages() -> str:
     pages = [
         "# Commands",
         "",
-        "`make docs` generates this page from the `--help` of each program, and a test compares them.",
+        "`make docs` makes this page from the `--help` of each command. Each program also has",
+        "`--install-completion`.",
         "",
     ]
     for program, group, words in commands():
@@ -95,6 +93,8 @@ def help_pages() -> str:
                 max_content_width=WIDTH,
             )
         text = "\n".join(line.rstrip() for line in said.getvalue().rstrip().splitlines())
+        text = re.sub(r"\n  --(help|install-completion|show-completion) .*(\n {12,}.*)*", "", text)  # of every program
+        text = text.removesuffix("\n\nOptions:").replace("\nOptions:\n\n", "\n")
         pages += [f"## {' '.join([program, *words])}", "", "```text", text, "```", ""]
     return "\n".join(pages)
 
@@ -110,17 +110,6 @@ def messages() -> str:
         for t in get_args(union)
     ]
     return table("| from | message | meaning |", rows)
-
-
-def phases() -> str:
-    """The table of the transitions: a row for each phase, a column for each event."""
-    ways = [t for t in Transition if any(t in row for row in TRANSITIONS.values())]
-    heading = f"| phase | meaning | {' | '.join(way.name for way in ways)} |"
-    rows = [
-        f"| {phase.name} | {phase.value} | {' | '.join(row[way].name if way in row else '' for way in ways)} |"
-        for phase, row in TRANSITIONS.items()
-    ]
-    return "\n".join([table(heading, rows), "", *(f"- {way.name}: {way.value}." for way in ways)])
 
 
 def plain(value: object) -> str:
@@ -252,43 +241,6 @@ def estimator_table() -> str:
     return table(f"| estimator | {' | '.join(has)} |", rows)
 
 
-def written(default: object) -> str:
-    """A default as Python writes it; numbers with 6 digits, because the last ones differ between processors."""
-    return re.sub(r"\d\.\d+(?:e[+-]\d+)?", lambda found: repr(float(f"{float(found[0]):.6g}")), repr(default))
-
-
-def documented(about: Any) -> str:
-    """Names, defaults and descriptions of the section Parameters of a docstring."""
-    text = (getdoc(about) or "").partition("Parameters\n----------\n")[2]
-    section = re.split(r"\n\n(?=\w+\n---)|\n\n(?=>>>)", text)[0]
-    defaults = {name: each.default for name, each in signature(about).parameters.items()}
-    rows = []
-    for found in re.finditer(r"^(\w+)\n((?:    .*\n?)+)", section, re.MULTILINE):
-        words = " ".join(line.strip() for line in found[2].splitlines())
-        default = "" if defaults[found[1]] is Parameter.empty else f"`{written(defaults[found[1]])}`"
-        rows.append(f"| `{found[1]}` | {default} | {words.replace('|', '/').replace('``', '`')} |")
-    return table("| name | default | meaning |", rows)
-
-
-def parameters() -> str:
-    """The parameters of every estimator, or the name of the estimator that documents them."""
-    made = {name: getattr(estimators, name) for name in estimators.__all__ if hasattr(getattr(estimators, name), "fit")}
-    own = {name: re.findall(r"^\| `(\w+)`", documented(each), re.MULTILINE) for name, each in made.items()}
-    parts = []
-    for name in sorted(
-        made, key=lambda name: (name != "AdditiveRegressor", not name.startswith(("Additive", "CoRLSR")), name)
-    ):
-        parts += [f"### {name}", *([documented(made[name])] if own[name] else [])]
-        others = [other for other in signature(made[name]).parameters if other not in own[name]]
-        if others:
-            documents = [other for other in made if {*others} <= {*own[other]}]
-            bases = [each.__name__ for each in made[name].__mro__]
-            base = max(documents, key=lambda other: (other in bases, other[:3] == name[:3]))
-            what = f"`{'`, `'.join(others)}` are" if own[name] else "All parameters are"
-            parts.append(f"{what} those of [{base}](#{base.lower()}).")
-    return "\n\n".join(parts)
-
-
 def sizing() -> str:
     """Memory, time and traffic of a site (benchmarks/sizing.py)."""
     found = json.loads((ROOT / "benchmarks" / "results" / "sizing.json").read_text(encoding="utf-8"))["rows"]
@@ -324,23 +276,10 @@ def answers() -> str:
     return table("| objective | question | what an answer discloses |", rows)
 
 
-def events() -> str:
-    """The names of the notices, from the source of each program."""
-    rows = []
-    for program in ("coordinator", "site_agent"):
-        text = "".join(path.read_text() for path in sorted((ROOT / program).rglob("*.py")))
-        names = set(re.findall(r'(?:Notice|_limited)\(\s*"(\w+)"(?!.*private=True)', text))
-        rows.append(f"| the {program.removeprefix('site_')} | {', '.join(f'`{name}`' for name in sorted(names))} |")
-    return table("| at | events |", rows)
-
-
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"diabetes": diabetes, "labels": studies.by_labels},
-    "docs/concepts/disclosure.md": {"answers": answers},
-    "docs/how-to/align-ids.md": {"alignment": alignment},
-    "docs/how-to/deploy.md": {"sizing": sizing},
-    "docs/how-to/monitor.md": {"events": events},
-    "docs/how-to/upgrade.md": {
+    "docs/concepts/privacy.md": {"answers": answers},
+    "docs/how-to/operate-a-coordinator.md": {
         "protocol": lambda: str(PROTOCOL_VERSION),
         "schema": lambda: str(SCHEMA_VERSION),
         "model": lambda: f"`{FORMAT}`",
@@ -348,29 +287,21 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reference/federation-toml.md": {
         "federation.toml": settings,
         "additive": lambda: section(AdditiveSection, "additive", "[model] "),
-    },
-    "docs/reference/study-toml.md": {
-        "study.toml": lambda: section(StudySection, "study", "[study] "),
         "scoring": lambda: section(ScoringSection, "scoring", "[model] "),
-        "alignment": lambda: section(AlignmentSection, "alignment", "[model] "),
+        "study.toml": lambda: section(StudySection, "study", "[study] "),
     },
     "docs/reference/agent-toml.md": {"agent.toml": agent, "serving": serving},
     "docs/reference/policy-toml.md": {"policy.toml": lambda: section(Policy, "policy")},
-    "docs/reference/estimators.md": {
-        "estimators": estimator_table,
-        "parameters": parameters,
-        "fit": lambda: documented(estimators.AdditiveRegressor.fit),
-    },
+    "docs/reference/python.md": {"estimators": estimator_table},
     "docs/reference/exit-codes.md": {"exit codes": exit_codes, "stops": stops},
-    "docs/reference/protocol.md": {"messages": messages, "phases": phases},
+    "docs/reference/protocol.md": {"messages": messages},
 }
 
 
 PAGES: dict[str, Callable[[], dict[str, str]]] = {
-    "docs/research/performance.md": figures.performance,
-    "docs/research/scaling.md": figures.scaling,
+    "docs/research/performance.md": lambda: {**figures.performance(), "sizing": sizing(), "alignment": alignment()},
     "docs/research/benefit.md": studies.benefit,
-    "docs/research/experiments.md": experiments.parts,
+    "docs/research/papers.md": experiments.parts,
     **{page: lambda parts=parts: {name: make() for name, make in parts.items()} for page, parts in PARTS.items()},
 }
 

@@ -1,4 +1,4 @@
-"""Generated parts of docs/research/experiments.md, from results in benchmarks/results."""
+"""Generated parts of docs/research/papers.md, from results in benchmarks/results."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from render import ROOT, paragraph, row, table
 
 
 def parts() -> dict[str, str]:
-    """The generated parts of docs/research/experiments.md."""
+    """The generated parts of docs/research/papers.md."""
     return {"sweeps": sweeps(), "bounds": findings("xnv-bounds"), "steps": findings("snf-steps")}
 
 

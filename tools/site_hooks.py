@@ -57,7 +57,7 @@ def attacks() -> str:
     lines = [
         "# Attacks",
         "",
-        "Each script attacks a federation of this release. The [threat model](../../concepts/threat-model.md) cites the results. "
+        "Each script attacks a federation of this release. [Privacy](../../concepts/privacy.md) cites the results. "
         "To run one, type `python docs/research/attacks/NAME.py` in a checkout.",
         "",
     ]

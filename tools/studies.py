@@ -12,16 +12,6 @@ SITES = {
     "core20": "3 of 20, a third of the columns everywhere", "core50": "3 of 50, a third of the columns everywhere",
     "same50": "3 of 50, the same labelled rows",
 }  # fmt: skip
-DIFFERENCES = {
-    "offset50": "offsets with a deviation of 0.5", "offset-1-50": "offsets with a deviation of 1",
-    "units50": "units that differ by a factor of 2", "flipped50": "the third site's sign flipped",
-    "shuffled50": "the third site's labels shuffled",
-}  # fmt: skip
-SHARED_SETS = {
-    "m50": "50 rows", "m250": "250 rows", "n50": "1,000 rows, or 45 % of a shorter set", "m5000": "5,000 rows",
-    "mislinked10": "10 % of ids belong to other individuals", "mislinked30": "30 %",
-    "leaning50": "leans to one end of a column", "noise50": "10 columns of noise at each site",
-}  # fmt: skip
 CHANGES = {
     "score": "score", "joined": "joined", "default score": "score, default rules", "default joined": "joined, default rules",
     "score, one missing": "score, one site missing", "private score": "score, private rows", "pooled": "pooled",
@@ -35,15 +25,7 @@ def load(name: str) -> dict:
 def benefit() -> dict[str, str]:
     """The generated parts of docs/research/benefit.md."""
     run = load("benefit")
-    few = {name: CHANGES[name] for name in ("score", "joined")}
-    return {
-        "answer": by_regime(run, "labels", SITES, CHANGES),
-        "differences": by_regime(run, "difference", DIFFERENCES, few),
-        "shared sets": by_regime(run, "shared set", SHARED_SETS, few | {"sets": "sets"}),
-        "verdicts": found(run["verdicts"], {name: words for name, words in SITES.items() if name != "one"}),
-        "yes-no": found(run["yes-no"]),
-        "local": by_regime(run, "labels", SITES, {"local": "the local model"}),
-    }
+    return {"answer": by_regime(run, "labels", SITES, CHANGES), "yes-no": found(run["yes-no"])}
 
 
 def by_regime(run: dict, heading: str, regimes: dict[str, str], columns: dict[str, str]) -> str:
@@ -54,11 +36,10 @@ def by_regime(run: dict, heading: str, regimes: dict[str, str], columns: dict[st
     return table(f"| {heading} | {' | '.join(columns.values())} |", shown)
 
 
-def found(rows: list[list[str]], regimes: dict[str, str] | None = None) -> str:
-    """A table as the study has it, of some regimes."""
+def found(rows: list[list[str]]) -> str:
+    """A table as the study has it."""
     heading, *rest = rows
-    kept = (each for each in rest if regimes is None or each[0] in regimes)
-    return table(row(*heading), (row((regimes or {}).get(each[0], each[0]), *each[1:]) for each in kept))
+    return table(row(*heading), (row(*each) for each in rest))
 
 
 def by_labels() -> str:

@@ -121,9 +121,9 @@ def test_pages_that_the_code_names_exist():
 
 # Names of other packages that pages mention beside ours.
 OTHERS = {
-    "CalibratedClassifierCV", "PoissonRegressor", "TransformedTargetRegressor", "TweedieRegressor",
-    "BaggingRegressor", "StackingRegressor", "additiveregressor__label_mask", "cross_val_predict", "n_jobs",
-    "neg_root_mean_squared_error", "ss_glm_train", "CERTIFICATE_VERIFY_FAILED", "HTTPS_PROXY", "PIP_INDEX_URL", "allowed_signers",
+    "CalibratedClassifierCV", "TransformedTargetRegressor", "BaggingRegressor", "StackingRegressor",
+    "additiveregressor__label_mask", "cross_val_predict", "neg_root_mean_squared_error", "ss_glm_train",
+    "CERTIFICATE_VERIFY_FAILED", "HTTPS_PROXY", "PIP_INDEX_URL", "allowed_signers",
 }  # fmt: skip
 OURS = re.compile(r"\.(py|toml|proto|ya?ml|html|json|css|txt|svg|service|sh)$|^(Makefile|deploy/|\.ci/|\.github/)")
 
@@ -162,8 +162,7 @@ def test_tests_that_are_pointed_to_exist(page):
 
 
 def test_the_two_commands_are_make_targets():
-    first = next(block for block in blocks(README, "sh") if "make " in block)
-    assert [line.split()[:2] for line in first.splitlines()] == [["make", "demo"], ["make", "test"]]
+    assert {"`make demo`", "`make test`"} <= set(re.findall("`.+?`", README.read_text()))
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:
         for target in re.findall(
@@ -193,7 +192,6 @@ def fenced_commands():
         for block in blocks(page, "sh"):
             for line in block.splitlines():
                 line = re.split(r"\s>>?\s", line)[0]  # where it goes is the shell's business
-                line = re.sub(r"^co ", "coreg-coordinator ", line)  # an alias of deploy.md
                 if (words := shlex.split(line, comments=True)) and words[0] in PROGRAMS and "--version" not in words:
                     yield pytest.param(words, id=f"{page.stem}: {' '.join(words[:2])}")
 
@@ -214,11 +212,8 @@ def test_the_readme_has_the_commands_of_a_real_run():
     lines = [shlex.split(line, comments=True) for block in blocks(README, "sh") for line in block.splitlines()]
     assert len(lines) <= 15, "a quickstart"
     real = [" ".join(w[:2]) for w in lines if w and w[0] in ("coreg-coordinator", "coreg-agent")]
-    assert real == [
-        "coreg-coordinator init", "coreg-agent enroll", "coreg-coordinator sign", "coreg-agent enroll",
-        "coreg-agent init", "coreg-agent peers", "coreg-agent check", "coreg-coordinator run",
-        "coreg-agent --data", "coreg-agent report", "coreg-agent predict",
-    ]  # fmt: skip
+    needed = ["coreg-coordinator init", "coreg-coordinator run", "coreg-agent join", "coreg-agent --data"]
+    assert [each for each in real if each in needed] == needed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
@@ -251,16 +246,9 @@ def test_every_environment_variable_exists():
 # --- examples and claims ------------------------------------------------------------------------------------------
 
 
-def test_the_library_example_runs(capsys):
-    """As it is pasted; its last line has what it prints."""
-    [code] = blocks(README, "python")
-    exec(code, {})
-    assert capsys.readouterr().out.split("\n")[:-1] == code.rpartition(": ")[2].strip().split(", ")
-
-
 @pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()], ids=["exact", "semi-parametric"])
 def test_every_answer_is_a_function_of_m0_and_S(span):
-    """The threat model's bound on what any number of questions can reveal, and the two ways to ask for it."""
+    """The bound on what any number of questions can reveal (privacy.md, "Agreement"), and the two ways to ask for it."""
     rng = np.random.default_rng(0)
     X, y, Z = rng.normal(size=(12, 2)), rng.normal(size=12), rng.normal(size=(7, 2))
     view = make_view(span, Gaussian(3.0), X, y, Z, 0.5)
@@ -284,17 +272,19 @@ def test_the_benefit_page_is_of_a_full_study_of_the_sets_that_no_choice_saw():
     assert set(run["sets"]) == set(JUDGED_ON)
 
 
-def test_the_experiments_page_names_every_experiment_and_each_has_its_tables():
+def test_the_page_of_the_papers_names_every_experiment_and_each_has_its_tables():
     from benchmarks.papers.runner import NAMES
 
-    page = (ROOT / "docs" / "research" / "experiments.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "research" / "papers.md").read_text(encoding="utf-8")
     for name in NAMES:
         assert f"| `{name}` |" in page
         assert (ROOT / "benchmarks" / "results" / "papers" / f"{name}.txt").exists()
 
 
 def test_the_readme_is_short():
-    assert len(README.read_text().splitlines()) <= 120
+    lines = README.read_text().splitlines()
+    assert len(lines) <= 90
+    assert all(len(line) <= 100 or line.startswith("|") for line in lines)
 
 
 def test_the_page_of_drills_lists_every_drill():

@@ -1,4 +1,4 @@
-"""docs/how-to/troubleshooting.md quotes the programs: each quotation is found in the code, and the commonest are provoked."""
+"""docs/how-to/troubleshoot.md quotes the programs: each quotation is found in the code, and the commonest are provoked."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "how-to" / "troubleshooting.md"
+PAGE = ROOT / "docs" / "how-to" / "troubleshoot.md"
 HOLE = "\0"
 
 
@@ -39,8 +39,9 @@ def strings():
 
 
 def quoted():
-    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("### ")]
-    return [quotation for line in lines for quotation in re.findall(r'"([^"]+)"', line)]
+    """The texts in quotes of the first column of each table."""
+    rows = re.findall(r"^\| (.+?) \| ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return [quotation for row in rows for quotation in re.findall(r'"([^"]+)"', row)]
 
 
 @pytest.mark.parametrize("quotation", quoted())

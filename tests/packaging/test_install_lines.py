@@ -1,4 +1,4 @@
-"""What README says to type in an environment of one's own: as typed, with pip and the package index, in a new copy."""
+"""What install.md says to type in an environment of one's own: as typed, with pip and the package index, in a new copy."""
 
 import os
 import re
@@ -12,8 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.e2e
 
 
-def test_pip_installs_from_a_clone_as_readme_says(tmp_path):
-    [line] = re.findall(r"in your own environment: (pip install .+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_pip_installs_from_a_clone_as_the_page_says(tmp_path):
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text()
+    [line] = re.findall(r"in an environment of your own, `(pip install .+?)`", page)
     tree = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x"], cwd=tmp_path, input=tree, check=True)
     typed = f"{sys.executable} -m venv own && . own/bin/activate && {line} --quiet && coreg-agent --version && cd /"

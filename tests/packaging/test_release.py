@@ -88,7 +88,7 @@ def test_the_packages_page_links_to_the_repository_and_to_nothing_relative(relea
         head, _, page = files.read(name).decode().partition("\n\n")
     assert f"Project-URL: Repository, {URL}\n" in head
     links = re.findall(r"\]\(([^)]+)\)", page)
-    assert len(links) > 20
+    assert len(links) > 15
     assert {urlsplit(link).scheme for link in links} == {"https"}
     paths = [urlsplit(link).path.removeprefix("/coreg/").split("/", 2) for link in links if link.startswith(URL)]
     assert {kind for kind, _, _ in paths} == {"blob", "raw"}
