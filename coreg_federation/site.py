@@ -1,9 +1,12 @@
 """A site of a federation from Python: join it, train with it, score with it."""
 
+import asyncio
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -20,6 +23,7 @@ from site_agent.service import app
 from site_agent.service.state_dir import Decision
 
 Consent = bool | Callable[[Mapping[str, str], str], bool]
+T = TypeVar("T")
 
 
 def join(invitation: str, folder: str | Path = ".") -> "Site":
@@ -95,8 +99,9 @@ class Site:
             **options,
         }
         settings = self._settings({**given, "yes": True if consent is True else None})
-        joined = app.join(settings, _sentences(progress), _asked(consent))
-        return Trained(self, joined.outcome, joined.written, words, accept_words)
+        joined = outside(app.join, settings, _sentences(progress), _asked(consent))
+        plan = None if joined.result is None else joined.result.plan
+        return Trained(self, joined.outcome, joined.written, "" if plan is None else plan.run, words, accept_words)
 
     def _settings(self, given: dict[str, Any]) -> AgentSettings:
         return read_settings(self.folder / "agent.toml", given, ("data", "coordinator"))
@@ -104,11 +109,12 @@ class Site:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training at a site. ``files``: the joined model first, the local model last."""
+    """The result of a training at a site. ``files``: the joined model first, the local model last. ``run``: its name."""
 
     site: Site
     outcome: Outcome
     files: tuple[Path, ...]
+    run: str
     _words: str | None = field(default=None, repr=False)
     _accept: bool = field(default=False, repr=False)
 
@@ -123,12 +129,17 @@ class Trained:
         """
         if not self.files:
             raise UsageError(f"the run ended without a model ({self.outcome.name.lower()}).")
-        return load_model(self.files[0])
+        return self._loaded(self.files[0])
+
+    def _loaded(self, path: Path) -> Model:
+        if (model := load_model(path)).run != self.run:
+            raise UsageError(f"{path}: the model of run {self.run} is no longer there: run {model.run} replaced it.")
+        return model
 
     @property
     def local(self) -> Model:
         """The local model, which this site trained alone; errors as of `model`."""
-        return load_model(self.files[-1]) if self.files else self.model
+        return self._loaded(self.files[-1]) if self.files else self.model
 
     @property
     def report(self) -> str:
@@ -148,9 +159,21 @@ class Trained:
         settings = self.site._settings(
             {"data": data, "id": id, "words": self._words, "accept_words": self._accept or None, "yes": True}
         )
-        output = self.site.folder / "scores.csv"
-        joined = app.score(settings, self.files[0], output, _sentences(progress), _asked(consent=True))
-        return pl.read_csv(joined.written[0]) if joined.written else pl.DataFrame()
+        self.model.predict  # noqa: B018 - it is still there
+        with TemporaryDirectory(dir=self.site.folder) as scratch:
+            output = Path(scratch) / "scores.parquet"
+            joined = outside(app.score, settings, self.files[0], output, _sentences(progress), _asked(consent=True))
+            return pl.read_parquet(joined.written[0]) if joined.written else pl.DataFrame()
+
+
+def outside(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function that runs an event loop; in a thread where one is running already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return function(*arguments)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function, *arguments).result()
 
 
 def _sentences(progress: Callable[[str], None]) -> Callable[[Notice], None]:

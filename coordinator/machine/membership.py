@@ -237,13 +237,16 @@ def must_align(run: Run) -> bool:
 
 
 def align(update: RunUpdate) -> None:
-    """Start the run that aligns the ids of the sites that can take part."""
+    """Start the run that aligns the ids, of all sites of the plan: counts with and without a site would name it."""
     run = update.run
-    sites = tuple(sorted(run.ready | run.unaligned))
+    if missing := sorted({*run.plan.sites} - (run.ready | run.unaligned)):
+        reason = f"the ids are not aligned yet, which needs all sites of the plan: {', '.join(missing)} did not come"
+        ending.end(update, Outcome.TOO_FEW_SITES, reason)
+        return
     update.change(aligning=True)
     update.deadline(inf)
-    update.notify(notices.aligning(run.name, sites))
-    update.actions.append(BeginRun(alignment_of(run.plan, sites, run.attempt)))
+    update.notify(notices.aligning(run.name, run.plan.sites))
+    update.actions.append(BeginRun(alignment_of(run.plan, run.attempt)))
 
 
 def aligned(update: RunUpdate, event: Aligned) -> None:

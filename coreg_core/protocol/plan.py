@@ -129,7 +129,7 @@ def plan_fault(plan: Plan) -> str | None:
             'aggregation = "plaintext", where every site agrees to that.'
         )
     if (fault := plan.objective.fault(plan)) is None and plan.align is not None:
-        fault = plan.align.fault(alignment_of(plan, plan.sites, 0))
+        fault = plan.align.fault(alignment_of(plan, 0))
         return fault and f"{fault} Or write align = false in [alignment], if the sites' ids are equal by agreement."
     return fault
 
@@ -137,13 +137,13 @@ def plan_fault(plan: Plan) -> str | None:
 _ALIGNS = "-ids-"  # in the name of a run that aligns the ids for another
 
 
-def alignment_of(plan: Plan, sites: tuple[str, ...], attempt: int) -> Plan:
-    """The plan of the run that aligns the ids of these sites for this attempt of a run."""
+def alignment_of(plan: Plan, attempt: int) -> Plan:
+    """The plan of the run that aligns the ids of all sites for this attempt of a run."""
     assert plan.align is not None
     return replace(
         plan,
         run=f"{plan.run}{_ALIGNS}{attempt}",
-        membership=Membership(sites, len(sites)),
+        membership=Membership(plan.sites, len(plan.sites)),
         objective=plan.align,
         iteration=Iteration(threads=plan.iteration.threads),
         align=None,

@@ -35,8 +35,10 @@ class Members:
     def __post_init__(self) -> None:
         self._path = self.identity.directory / FILE
         try:
-            self._confirmed = dict(json.loads(self._path.read_text(encoding="utf-8"))) if self._path.exists() else {}
-        except (OSError, ValueError, TypeError) as error:
+            stored = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else {}
+            self._confirmed = {str(site): str(key) for site, key in stored.get("keys", {}).items()}
+            self._replaced = {str(key) for key in stored.get("replaced", ())}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise StorageError(
                 f"{self._path}: cannot be read ({error}). Delete it: the agent asks for the eight words again."
             ) from None
@@ -56,7 +58,7 @@ class Members:
 
     def news(self, keys: Mapping[str, str]) -> str:
         """What is neither confirmed nor accepted of these keys, as a phrase; "" if all are."""
-        known = {**self._confirmed, **self.unseen}
+        known = {**self.unseen, **self._confirmed}
         new = [site for site in keys if site not in known and site != self.identity.name]
         changed = [site for site, key in keys.items() if known.get(site, key) != key]
         parts = [f"{', '.join(new)} {'is' if len(new) == 1 else 'are'} new"] if new else []
@@ -67,21 +69,25 @@ class Members:
         """Whether this site answers with these keys: they are confirmed, written down as words, or accepted unseen."""
         if not self.news(keys):
             return True
-        if self.written and same_words(self.written, self.words(keys)):
+        # Words that stay in a file must not bring back a key that was replaced since.
+        if self.written and not self._replaced & {*keys.values()} and same_words(self.written, self.words(keys)):
             self.confirm(keys)
             return True
-        if self.accept:
-            self.unseen |= keys
-        return self.accept
+        if self.accept:  # never another key than one that was compared
+            self.unseen |= {site: key for site, key in keys.items() if site not in self._confirmed}
+        return not self.news(keys)
 
     def confirm(self, keys: Mapping[str, str]) -> None:
         """Remember keys whose words the operators have compared."""
+        self._replaced |= {old for site, old in self._confirmed.items() if keys.get(site, old) != old}
+        self._replaced -= {*keys.values()}
         self._confirmed |= keys
-        write_whole(self._path, json.dumps(self._confirmed, indent=1).encode() + b"\n", mode=0o600)
+        stored = {"keys": self._confirmed, "replaced": sorted(self._replaced)}
+        write_whole(self._path, json.dumps(stored, indent=1).encode() + b"\n", mode=0o600)
 
     def key_of(self, site: str) -> str | None:
         """The key that this site answers with, or None."""
-        return self.unseen.get(site) or self._confirmed.get(site)
+        return self._confirmed.get(site) or self.unseen.get(site)
 
     def run_keys(self) -> RunKeys:
         """The keys of runs, for these members only."""

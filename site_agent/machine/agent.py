@@ -61,11 +61,12 @@ class Judged:
 
 @dataclass(frozen=True)
 class Decided:
-    """The operator's decision."""
+    """The operator's decision on the plan with this digest."""
 
     run: str
     approved: bool
     reason: str
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,7 @@ Action: TypeAlias = Say | Judge | AskOperator | Work | Countersign | Install | F
 
 
 MAX_BEGUN = 10  # consecutive runs that began and did not finish
+MAX_ALIGNMENTS = 3  # of one consent: a coordinator can restart in the middle of one
 # A run with such an outcome can resume when its sites return. Its models are not kept.
 RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES, Outcome.INTERRUPTED)
 
@@ -207,6 +209,7 @@ class ActiveRun:
     busy: bool = False
     answered: bool = False
     approved: bool = False
+    alignments: int = 0  # of ids, for this run
 
     @property
     def plan(self) -> Plan:
@@ -311,9 +314,11 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> tuple[Agent, li
         return replace(agent, held={**agent.held, above.plan.run: proposal}), []
     elif (reason := _objection(agent, plan)) is not None:
         agent, actions = _refuse(agent, plan, reason)
-    elif ask or (agent.ask_first and not _is_agreed(agent, plan)):
+    elif ask or (agent.ask_first and not aligns_for(plan.run)):
         agent, actions = _with(agent, plan.run, ActiveRun(proposal, Stage.JUDGED)), [Judge(plan)]
     else:
+        if (above := agent.runs.get(aligns_for(plan.run))) is not None:
+            agent = _with(agent, above.plan.run, replace(above, alignments=above.alignments + 1))
         agent, actions = _queue(_with(agent, plan.run, ActiveRun(proposal)), plan.run, proposal)
     return agent, [received, *actions]
 
@@ -321,16 +326,14 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> tuple[Agent, li
 def _is_agreed(agent: Agent, plan: Plan) -> bool:
     """Whether it aligns the ids of a run that this site takes part in, as that run's plan says."""
     run = agent.runs.get(aligns_for(plan.run))
-    if run is None or run.stage is not Stage.ACTIVE:
+    if run is None or run.stage is not Stage.ACTIVE or run.alignments >= MAX_ALIGNMENTS:
         return False
     return _aligns(run.plan, plan)
 
 
 def _aligns(above: Plan, plan: Plan) -> bool:
     """Whether a plan aligns the ids as the plan above it says: on the same column, for its sites or some of them."""
-    if above.align is None or not {*plan.sites} <= {*above.sites}:
-        return False
-    return plan == replace(alignment_of(above, plan.sites, 0), run=plan.run)
+    return above.align is not None and plan == replace(alignment_of(above, 0), run=plan.run)
 
 
 def _release(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
@@ -344,7 +347,11 @@ def _release(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
 def _objection(agent: Agent, plan: Plan) -> str | None:
     others = [run.plan for run in agent.runs.values()]
     threads = {other.iteration.threads for other in others}
-    if agent.once and others and not _is_agreed(agent, plan):
+    if plan.objective.needs == "ids" and not _is_agreed(agent, plan):
+        return "an alignment of ids belongs to a run that this site takes part in, and happens once."
+    if aligns_for(plan.run) and plan.objective.needs != "ids":
+        return f"run {plan.run} has the name of an alignment of ids, and is none."
+    if agent.once and others and not aligns_for(plan.run):
         return f"this site takes part in run {others[0].run}. It takes part in one run at a time."
     if threads - {plan.iteration.threads}:
         return f"threads = {plan.iteration.threads}: an open run of this site uses {min(threads)}, which cannot change."
@@ -385,6 +392,8 @@ def _judged(agent: Agent, judged: Judged) -> tuple[Agent, list[Action]]:
 
 def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
     if (run := agent.runs.get(decided.run)) is None or run.stage is not Stage.WAITING:
+        return agent, []
+    if run.plan.digest != decided.digest:  # the coordinator exchanged the plan; its own question follows
         return agent, []
     if not decided.approved:
         return _refuse(agent, run.plan, decided.reason or "its operator refused it.")

@@ -17,7 +17,10 @@ Note = Callable[[str], None]  # receives a finding about this site's data
 
 
 class Results(Protocol):
-    """A place for results: `ModelStore` of a serving agent, or `OneRun`."""
+    """A place for results: `ModelStore` of a serving agent, or `OneRun`; ``trains``: whether it takes models."""
+
+    @property
+    def trains(self) -> bool: ...
 
     def model_of(self, run: str) -> ModelFile: ...
 
@@ -37,6 +40,10 @@ class OneRun:
     site: str = ""
     local_model: Path | None = None
     model: ModelFile | None = None  # to score with
+
+    @property
+    def trains(self) -> bool:
+        return self.kind == "training"
 
     def model_of(self, run: str) -> ModelFile:
         if self.model is None or self.model.run != run:

@@ -34,6 +34,7 @@ class ModelStore:
     folder: Path
     keep: int | None = None
     disk: Disk = field(default_factory=Disk)
+    trains = True
 
     def folder_of(self, plan: Plan) -> Path:
         """The folder for a run's results.

@@ -263,6 +263,12 @@ class _Running:
     def _sign_as(self, identity: Identity) -> None:
         """Sign heads with the key of the session's certificate from now on."""
         self.ledger.signer = HeadSigner(identity)
+        self._use(identity)
+
+    def _use(self, identity: Identity) -> None:
+        """Answer with this key, and the members that its operator has confirmed."""
+        self.members = self.daemon.members = Members(identity, self._settings.words or "", self._settings.accept_words)
+        self.daemon.workers.keys = self.members.run_keys()
 
     async def live(self, default_timeout: float) -> Exit:
         settings, identity = self._settings, self._identity
@@ -335,8 +341,8 @@ class _Running:
         workers.tables.data_sets.relist(settings.data)
         if self._identity is not None:
             self._identity.refresh()
-            self.members = self.daemon.members = Members(self._identity.identity, settings.words or "")
-            workers.keys = self.members.run_keys()
+            self._settings = settings.model_copy(update={key: getattr(self._settings, key) for key in AT_RESTART})
+            self._use(self._identity.identity)
             self.daemon.certificate_until = self._identity.identity.not_after.isoformat()
         workers.results = _models_of(settings, workers.name)
         self.daemon.ask_first(settings.approval == "ask")

@@ -68,6 +68,7 @@ COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before an 
 READ_AGAIN = "the configuration was read again; the site joins its runs again"  # no fault
 DECISION_SECONDS = 5.0  # between two polls for a decision, if the operator's command could not wake the agent
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
+CHANGED = "its plan or the keys of its members changed after its operator was asked."
 
 
 class AgentDaemon:
@@ -110,6 +111,7 @@ class AgentDaemon:
         self._ledger, self._state, self._observer = ledger, state, notify
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._questions: dict[str, asyncio.Task[None]] = {}
         self._stopping, self._countersigned, self._status_changed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._ended: asyncio.Future[Exit | EndSession] | None = None
         self._failed: asyncio.Future[None] | None = None  # the error of a task
@@ -156,6 +158,8 @@ class AgentDaemon:
             if self._failed.done():
                 self._failed.exception()  # marks the error as retrieved: this one or another was raised
             self.waiting = "stopped"
+            for run in list(self._questions):
+                self._end_question(run)
             await asyncio.gather(*self._writing, return_exceptions=True)  # otherwise it could overwrite the last status
             if self._state is not None:
                 await asyncio.to_thread(self._state.write_status, self.status())
@@ -237,7 +241,7 @@ class AgentDaemon:
                 await self._receive_countersignature(session, end.run)
         finally:
             self._session, self.connected_since = None, None
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks - {*self._questions.values()}, return_exceptions=True)
             self._apply(SessionEnded())
             self.waiting = "dialling"
             self._status_changed.set()
@@ -277,6 +281,9 @@ class AgentDaemon:
                 else:
                     if (runs := self.agent.runs) or self.agent.once:
                         asked = any(run.stage is Stage.WAITING for run in runs.values())
+                        if asked and self._asked is not None:  # the question is on the terminal
+                            pause = None
+                            continue
                         self.waiting = "for the coordinator or other sites"
                         self.notify(
                             notices.still_waiting(tuple(sorted(runs)), round(loop.time() - since), approval=asked)
@@ -336,8 +343,9 @@ class AgentDaemon:
                         self._spawn(self._session.say(message))
                 case Judge(plan):
                     self._spawn(self._judge(plan))
-                case AskOperator():
-                    self._spawn(self._ask(action))
+                case AskOperator(plan):
+                    self._end_question(plan.run)
+                    self._questions[plan.run] = self._spawn(self._ask(action))
                 case Work(_, message):
                     if self._session is not None:
                         self._spawn(self._work(self._session, message))
@@ -349,6 +357,7 @@ class AgentDaemon:
                 case Install(certificate):
                     self._spawn(asyncio.to_thread(self.install, certificate.encode()))
                 case Forget(run, keep_consent):
+                    self._end_question(run)
                     self.workers.forget(run)
                     if self._session is not None:
                         self._session.assembler.forget(run)
@@ -361,6 +370,11 @@ class AgentDaemon:
                     self._end(action)
                 case _:
                     assert_never(action)
+
+    def _end_question(self, run: str) -> None:
+        """A question to the operator ends with its run."""
+        if (question := self._questions.pop(run, None)) is not None and question is not asyncio.current_task():
+            question.cancel()
 
     def _end(self, end: Exit | EndSession) -> None:
         if self._ended is not None and not self._ended.done():
@@ -424,14 +438,16 @@ class AgentDaemon:
             if isinstance(answer, CoregError):
                 self._end(Exit(answer))
             else:
-                await self._decided(plan, answer)
+                await self._decided(plan, replace(answer, digest=plan.digest))
             return
         assert self._state is not None, "an agent that serves"
-        if await asyncio.to_thread(self._state.decision, plan.run) is None:
+        known = await asyncio.to_thread(self._state.decision, plan.run)
+        if known is None or known.digest != plan.digest:
             about = {**question.about, **({"eight words": f"{words} ({news}). {COMPARE}"} if words else {})}
-            await asyncio.to_thread(
-                self._state.request_approval, plan.run, plan.to_dict(), about, question.seconds, words
-            )
+            request = plan.run, plan.to_dict(), about, question.seconds, words, plan.digest
+            if not await asyncio.to_thread(self._state.request_approval, *request):
+                await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
+                return
             self.notify(notices.waiting_for_approval(plan.run, plan.study))
         self._look()
 
@@ -445,10 +461,10 @@ class AgentDaemon:
         keys = self._keys_of(plan.run)
         if decision.approved and self.members is not None and plan.masked and self.members.news(keys):
             if not same_words(decision.words, self.members.words(keys)):
-                decision = Decision(False, "the keys of its members changed after its operator was asked.")
+                decision = Decision(False, CHANGED, digest=decision.digest)
             else:
                 await asyncio.to_thread(self.members.confirm, keys)
-        self._apply(Decided(plan.run, decision.approved, decision.reason))
+        self._apply(Decided(plan.run, decision.approved, decision.reason, decision.digest))
 
     def _look(self) -> None:
         """Read the operator's decisions on the waiting runs."""
@@ -460,7 +476,7 @@ class AgentDaemon:
         if self._state is None:
             return
         decision = await asyncio.to_thread(self._state.decision, plan.run)
-        if decision is not None:
+        if decision is not None and decision.digest == plan.digest:
             await asyncio.to_thread(self._state.close_request, plan.run)
             await self._decided(plan, decision)
 

@@ -17,10 +17,11 @@ from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import owner_hint
 from site_agent.consent.policy import Policy
-from site_agent.data.errors import BadTable
+from site_agent.data.errors import BadTable, Faults
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import DataSets, Prepared
-from site_agent.data.shared_set import UNSHARED, AlignedIds, SharedIds, guessable, keyed, read_ids
+from site_agent.data.shared_set import UNSHARED, AlignedIds, SharedIds, guessable, ids_digest, keyed, own_name, read_ids
+from site_agent.data.tables import read_table
 from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
 from site_agent.machine.scoring import Batch
@@ -34,11 +35,11 @@ class Unusable(Exception):
 
 
 class NotAligned(Exception):
-    """No alignment of these own ids with the sites of the plan is known; how many ids there are."""
+    """No alignment of these own ids with the sites of the plan is known; how many of the rows have a label."""
 
-    def __init__(self, ids: int):
+    def __init__(self, ids: tuple[str, ...], labelled: int):
         super().__init__()
-        self.ids = ids
+        self.ids, self.labelled = ids, labelled
 
 
 class RunTables:
@@ -88,6 +89,8 @@ class RunTables:
         name = self.data_sets.choose(plan.data)
         if isinstance(plan.objective, Alignment):
             return None, self._ids(plan, name, plan.objective), None
+        if not results.trains:
+            raise UsageError("this agent was started for scoring. `coreg-agent --data …` trains.")
         prepared = self._prepared(name, plan)
         data = prepared.data
         if policy.ids_secret is not None:
@@ -100,7 +103,11 @@ class RunTables:
             return None
         ids = self.data_sets.ids(name, inputs, plan.align.ids)
         if (found := self._aligned.find(plan, ids, plan.align.ids)) is None:
-            raise NotAligned(len(ids))
+            labelled = 0
+            if plan.objective.needs == "rows" and inputs.target is not None:
+                table = read_table(inputs.table, Faults(), inputs.na_values, inputs.notation)
+                labelled = int((~table.missing(inputs.target)).sum()) if inputs.target in table.columns else 0
+            raise NotAligned(ids, labelled)
         if not found.ids:
             raise UsageError("no id is known to every site")
         return found
@@ -148,10 +155,13 @@ class RunTables:
             )
             if warning := guessable(ids):
                 self._notify(notices.finding(warning))
-        # No instance is shared yet. The digest is that of all alignments of this data set, so that the ledger compares their
-        # sites: counts with and without a site would name it.
+        # No instance is shared yet. The ledger compares the sites of all alignments of the same ids, by this site's own name for
+        # them: counts with and without a site would name it.
         about = f"coreg alignment {plan.federation} {plan.data} {terms.ids}"
-        return IdList(ids, hashlib.sha256(about.encode()).hexdigest(), self.data_sets.salt)
+        salt = self.data_sets.salt
+        return IdList(
+            ids, hashlib.sha256(about.encode()).hexdigest(), salt, own_name(f"alignment {ids_digest(ids)}", salt)
+        )
 
     def _batch(self, plan: Plan, terms: Scoring, policy: Policy, results: Results) -> tuple[None, Batch, Scored]:
         model = results.model_of(terms.of_run)

@@ -18,14 +18,17 @@ from coreg_wire.clock import timestamp, utc_now
 from coreg_wire.files.disk import Disk, ring
 from coreg_wire.identity.names import check_study_name
 
+MOST_ASKED = 1000  # runs whose plan and members are remembered
+
 
 @dataclass(frozen=True)
 class Decision:
-    """The operator's decision on a run; ``words``: those that were shown with the question."""
+    """The operator's decision on a run; ``words`` and ``digest``: of the members and of the plan that were shown."""
 
     approved: bool
     reason: str
     words: str = ""
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class StateDir:
     def open(self) -> None:
         """Create the folder."""
         try:
-            for name in ("pending", "decisions"):
+            for name in ("pending", "decisions", "asked"):
                 self.disk.make_folder(self.folder / name)
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be created ({error.strerror}).") from None
@@ -56,19 +59,29 @@ class StateDir:
         about: Mapping[str, str] | None = None,
         seconds: float = 0.0,
         words: str = "",
-    ) -> None:
+        digest: str = "",
+    ) -> bool:
         """Ask the operator. ``about`` describes the plan by heading; the request expires after ``seconds`` (0: never).
 
         ``words`` stand for unconfirmed keys.
         """
         expires = None if seconds <= 0 else (utc_now() + dt.timedelta(seconds=seconds)).isoformat()
         entry = {"asked": timestamp(), "expires": expires, "about": dict(about or {}), "words": words, "plan": plan}
-        self._write(self._file("pending", run), entry)
+        shown, asked = {"digest": digest, "words": words}, self._file("asked", run)
+        if (before := _read(asked)) is not None and before != shown:
+            return False  # what the operator approves by this name must not change
+        self._write(asked, shown)
+        for old in sorted(asked.parent.glob("*.json"), key=lambda path: -path.stat().st_mtime)[MOST_ASKED:]:
+            self.disk.remove(old)
+        self._write(self._file("pending", run), {**entry, "digest": digest})
+        return True
 
     def decision(self, run: str) -> Decision | None:
         """The operator's decision on this run; None if there is none yet."""
         found = _read(self._file("decisions", run))
-        return None if found is None else Decision(bool(found["approved"]), str(found["reason"]), str(found["words"]))
+        if found is None:
+            return None
+        return Decision(bool(found["approved"]), *(str(found[key]) for key in ("reason", "words", "digest")))
 
     def close_request(self, run: str) -> None:
         """Remove the request; the decision stays, for an agent that restarts."""
@@ -116,7 +129,7 @@ class StateDir:
         UsageError
             no run, or several, begin with the prefix.
         """
-        pending = {str(entry["plan"]["run"]): str(entry["words"]) for entry in self.pending()}
+        pending = {str(entry["plan"]["run"]): entry for entry in self.pending()}
         known = self._decided() | dict.fromkeys(pending, "")
         found = [run for run in known if run.startswith(prefix)]
         if len(found) != 1:
@@ -126,7 +139,8 @@ class StateDir:
         [run] = found
         if known[run]:
             return f"{run}: {known[run]}"
-        entry = {"approved": decision.approved, "reason": decision.reason, "words": pending[run], "at": timestamp()}
+        entry = {"approved": decision.approved, "reason": decision.reason, "at": timestamp()}
+        entry |= {key: pending[run][key] for key in ("words", "digest")}
         self._write(self._file("decisions", run), entry)
         ring(self.bell)
         return f"{run}: {'approved' if decision.approved else 'refused'}"

@@ -24,7 +24,7 @@ from site_agent.consent.objections import Consent, objections, refusal
 from site_agent.consent.policy import Policy
 from site_agent.consent.request import describe_request
 from site_agent.data.prepare import DataSets, Prepared
-from site_agent.data.shared_set import AlignedIds
+from site_agent.data.shared_set import AlignedIds, guessable
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent import Judged, RunMessage, Worked
@@ -122,13 +122,22 @@ class RunWorkers:
             memory, rows = self._memory_of(data), data if isinstance(data, PrivateData) else None
             found = objections(plan, self.policy, rows, memory, data.ids_digest)
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
-            about = describe_request(plan, len(data.Z), both, memory.recall(plan, data.ids_digest).answered)
+            given = memory.recall(plan, data.ids_digest).answered
+            about = describe_request(plan, self._columns(plan), len(data.Z), both, given)
             return Judged(plan.run, refusal(found, self.policy), about=about)
         except NotAligned as error:
             found = objections(plan, self.policy, None, self.ledger.memory, "")
-            return Judged(plan.run, refusal(found, self.policy), about=describe_request(plan, error.ids))
+            about = describe_request(
+                plan, self._columns(plan), len(error.ids), error.labelled, warning=guessable(error.ids)
+            )
+            return Judged(plan.run, refusal(found, self.policy), about=about)
         except (CoregError, Unusable) as error:
             return Judged(plan.run, str(error))
+
+    def _columns(self, plan: Plan) -> str:
+        inputs = self.tables.inputs(plan)
+        predicts = f"predicts {inputs.target!r}; " if plan.objective.needs == "rows" and inputs.target else ""
+        return f"{predicts}individuals by {inputs.id!r}"
 
     def work(self, message: RunMessage, *, listening: bool) -> tuple[list[bytes], Worked]:
         """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded."""

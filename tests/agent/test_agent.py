@@ -40,6 +40,7 @@ def proposal(run="r", attempt=0, **changes):
 
 
 PLAN = proposal()
+DIGEST = PLAN.plan.digest
 
 
 def step(run="r", number=0):
@@ -94,11 +95,25 @@ BROKE = "exit Refused: the coordinator broke the protocol: it "
 NOTHING = " No answer was sent."
 
 ABOVE = Proposal("r", 0, replace(sealed(make_plan(run="r", min_sites=3)), align=Alignment()))
-ALIGN = Proposal("r-ids-0", 0, alignment_of(ABOVE.plan, ("a", "b"), 0))
+ALIGN = Proposal("r-ids-0", 0, alignment_of(ABOVE.plan, 0))
 OTHER_COLUMN = replace(ALIGN, plan=replace(ALIGN.plan, id="name"))
 ALIGNED = Finished("r-ids-0", Outcome.CONVERGED, "")
 TAKEN = [ABOVE, Worked(ABOVE, accepted=True)]
-APPROVED = [ABOVE, Judged("r", None), Decided("r", True, ""), TAKEN[1]]
+APPROVED = [ABOVE, Judged("r", None), Decided("r", True, "", ABOVE.plan.digest), TAKEN[1]]
+
+REFUSES = "notify plan; notify refused; say PlanRefused; forget"
+
+
+def replaced(number):
+    run = f"r-ids-{number}"
+    return Proposal(run, 0, replace(ALIGN.plan, run=run))
+
+
+def ended(number):
+    """An alignment of the run from its plan to its end."""
+    over = Finished(f"r-ids-{number}", Outcome.CONVERGED, "")
+    return [replaced(number), Worked(replaced(number), accepted=True), over, Worked(over)]
+
 
 # fmt: off
 CASES = {
@@ -135,20 +150,20 @@ CASES = {
     "the operator is asked about a plan that the policy allows": (
         ASKED, ASKS, "ask the operator; say Approval"),
     "and not about one that it refuses": ([PLAN, Judged("r", "max_rounds")], ASKS, "notify refused; say PlanRefused; forget"),
-    "an approved plan is worked on": ([*ASKED, Decided("r", True, "")], ASKS,
+    "an approved plan is worked on": ([*ASKED, Decided("r", True, "", DIGEST)], ASKS,
         "notify approved; say Approval; work on Proposal"),
     "a plan approved between two sessions waits for the next": (
-        [*ASKED, SessionEnded(), Decided("r", True, "")], ASKS, "notify approved"),
+        [*ASKED, SessionEnded(), Decided("r", True, "", DIGEST)], ASKS, "notify approved"),
     "and is worked on once there": (
-        [*ASKED, SessionEnded(), Decided("r", True, ""), SessionOpened(), PLAN, Worked(PLAN, accepted=True)], ASKS, ""),
+        [*ASKED, SessionEnded(), Decided("r", True, "", DIGEST), SessionOpened(), PLAN, Worked(PLAN, accepted=True)], ASKS, ""),
     "a plan that comes again while the operator thinks is pending still": (
         [*ASKED, SessionEnded(), SessionOpened(), PLAN], ASKS, "notify plan; say Approval"),
     "a plan that the operator refuses is refused": (
-        [*ASKED, Decided("r", False, "not this one")], ASKS, "notify refused; say PlanRefused; forget"),
+        [*ASKED, Decided("r", False, "not this one", DIGEST)], ASKS, "notify refused; say PlanRefused; forget"),
     "decisions and verdicts on other runs change nothing": (
-        [*ASKED, Decided("s", True, ""), Judged("s", None), Judged("r", None)], ASKS, ""),
+        [*ASKED, Decided("s", True, "", DIGEST), Judged("s", None), Judged("r", None)], ASKS, ""),
     "a pending plan is judged again when another run ends": (
-        [*ASKED, Decided("r", True, ""), Worked(PLAN, accepted=True), proposal("s"), Judged("s", None),
+        [*ASKED, Decided("r", True, "", DIGEST), Worked(PLAN, accepted=True), proposal("s"), Judged("s", None),
          finished(Outcome.CONVERGED), Worked(finished(Outcome.CONVERGED), models=1)], ASKS,
         "notify run_over; forget; judge"),
     "and is refused where the ledger forbids it now": (
@@ -158,7 +173,12 @@ CASES = {
     "a plan with keys that nobody confirmed is put to the operator": ([Heard(PLAN, strangers=True)], {}, "notify plan; judge"),
     # --- alignments of ids
     "the alignment of an approved run needs no approval": ([*APPROVED, ALIGN], ASKS, "notify plan; work on Proposal"),
-    "on another column it does": ([*APPROVED, OTHER_COLUMN], ASKS, "notify plan; judge"),
+    "on another column it is refused": ([*APPROVED, OTHER_COLUMN], ASKS, REFUSES),
+    "without its run it is refused": ([ALIGN], {}, REFUSES),
+    "a run that has the name of an alignment is refused": ([*TAKEN, proposal("r-ids-0")], {}, REFUSES),
+    "one consent is for few alignments": (
+        [*TAKEN, *(each for n in range(3) for each in ended(n)), replaced(3)], {}, REFUSES),
+    "a decision on another plan has no effect": ([*ASKED, Decided("r", True, "", "another")], ASKS, ""),
     "and with keys that nobody confirmed": ([*APPROVED, Heard(ALIGN, strangers=True)], ASKS, "notify plan; judge"),
     "an agent of one run aligns the ids of that run": ([*TAKEN, ALIGN], ONCE, "notify plan; work on Proposal"),
     "and of no other": ([*TAKEN, OTHER_COLUMN], ONCE, "notify plan; notify refused; say PlanRefused; forget"),
@@ -167,7 +187,7 @@ CASES = {
     "and is worked on after that": ([ABOVE, ALIGN, Worked(ABOVE, accepted=True)], ONCE, "notify plan; work on Proposal"),
     "and is refused with it": ([ABOVE, ALIGN, Worked(ABOVE, accepted=False, reason="no")], {},
         "notify refused; say PlanRefused; forget"),
-    "by the operator as well": ([ABOVE, Judged("r", None), ALIGN, Decided("r", False, "no")], ASKS,
+    "by the operator as well": ([ABOVE, Judged("r", None), ALIGN, Decided("r", False, "no", ABOVE.plan.digest)], ASKS,
         "notify refused; say PlanRefused; say PlanRefused; forget"),
     "one that ends meanwhile is over": ([ABOVE, ALIGN, ALIGNED, Worked(ABOVE, accepted=True)], ONCE, ""),
     "one of a session that ended comes again": (
@@ -339,7 +359,7 @@ class AnyCoordinator(RuleBasedStateMachine):
         if waits and approved:
             self.approved.add(run)
             self.plans[run] = 1 if self.connected else 0
-        self.apply(Decided(run, approved, ""))
+        self.apply(Decided(run, approved, "", self.agent.runs[run].plan.digest if run in self.agent.runs else ""))
 
     @precondition(lambda self: self.working)
     @rule(which=st.integers(0, 9), good=st.booleans())

@@ -13,7 +13,8 @@ from test_model_store import plan as plan_of
 from coordinator.authority.pki import renewed_site
 from coreg_core.errors import Refused, StorageError
 from coreg_core.objectives.setting import Membership, Privacy
-from coreg_core.protocol.messages import Offer, PlanRefused, Proposal
+from coreg_core.protocol.messages import Dismissed, Offer, PlanRefused, Proposal
+from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.identity.names import key_fingerprint
 from coreg_wire.identity.signatures import private_key
 from coreg_wire.identity.words import eight_words, same_words
@@ -189,10 +190,44 @@ def test_an_approval_confirms_the_words_that_were_shown_and_no_others(tmp_path, 
         agent.state.record_decision("r1", Decision(True, ""))
         refused = await hears(line)
         assert isinstance(refused, PlanRefused)
-        assert refused.reason == "the keys of its members changed after its operator was asked."
+        assert refused.reason == "its plan or the keys of its members changed after its operator was asked."
 
     agent.against(conversation)
     assert Members(site).key_of("south") is None
+
+
+@pytest.mark.parametrize("other", [{"keys": OTHER}, {"max_rounds": 9_999}])
+def test_the_name_of_a_run_stands_for_one_plan_and_one_set_of_keys(tmp_path, site, other):
+    """The coordinator dismisses the run while the operator is on the telephone, and proposes another one by its name."""
+    agent = agent_of(tmp_path, site, approval=True)
+    changed = proposed(*([other["keys"]] if "keys" in other else []))
+    if "max_rounds" in other:
+        iteration = replace(changed.plan.iteration, max_rounds=other["max_rounds"])
+        changed = replace(changed, plan=replace(changed.plan, iteration=iteration))
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(proposed())
+        await until(agent.state.pending)
+        line.says(Dismissed("r1", Outcome.REFUSED, "for now"))
+        await until(lambda: not agent.daemon.agent.runs)
+        line.says(changed)
+        refused = await hears(line)
+        assert isinstance(refused, PlanRefused)
+        assert refused.reason == "its plan or the keys of its members changed after its operator was asked."
+
+    agent.against(conversation)
+    assert Members(site).key_of("south") is None
+
+
+def test_a_replaced_key_comes_back_by_no_words_of_a_file_and_no_key_unseen(site):
+    members, old = Members(site), proposed()
+    members.confirm(members.keys_of(old))
+    words = members.words(members.keys_of(old))
+    members.confirm(members.keys_of(proposed(OTHER)))
+    assert not Members(site, words).settled(members.keys_of(old))
+    assert not Members(site, accept=True).settled(members.keys_of(old))
+    assert Members(site).key_of("south") == OTHER
 
 
 class Answers:

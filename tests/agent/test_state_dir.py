@@ -43,12 +43,12 @@ def command(state, *words):
 )
 def test_a_request_states_what_members_of_an_agreement_can_compute(terms, words):
     asked = make_plan(**{"min_sites": 3, "coupling": (0.1,), "aggregation": "secure"} | terms)
-    assert words in describe_request(asked, 20)["members can compute"]
+    assert words in describe_request(asked, "", 20)["members can compute"]
 
 
 def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     for run in ("abc1", "abd2"):
-        state.request_approval(run, plan(run).to_dict(), describe_request(plan(run), 20), 86_400.0)
+        state.request_approval(run, plan(run).to_dict(), describe_request(plan(run), "", 20), 86_400.0)
     assert [entry["plan"]["run"] for entry in state.pending()] == ["abc1", "abd2"]
     shown = command(state, "pending").stdout
     for words in (

@@ -37,6 +37,7 @@ from site_agent.ledger import read_ledger
 from site_agent.machine.alignment import IdList
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
+from site_agent.models.output import OneRun
 from site_agent.models.store import ModelStore
 
 
@@ -360,13 +361,13 @@ def test_a_model_of_another_site_scores_nothing(agent, tmp_path):
 
 SITES = ("north", "south", "west")
 ALIGNS = dataclasses.replace(
-    plan("r1"), privacy=Privacy(), membership=Membership(("east", *SITES), 3), align=Alignment(max_ids=50)
+    plan("r1"), privacy=Privacy(), membership=Membership(SITES, 3), align=Alignment(max_ids=50)
 )
 
 
 def aligned(agent, above, *others):
     """Carry out the alignment for a run, with south and west; their ids."""
-    asked = alignment_of(above, SITES, 0)
+    asked = alignment_of(above, 0)
     ids = {name: IdList(others, "no instance yet", name.encode()) for name in SITES[1:]}
     digest = agent.workers.tables.read(asked, agent.workers.policy, agent.workers.results)[1].ids_digest
     sites = {name: site_with(name, dataclasses.replace(own, ids_digest=digest)) for name, own in ids.items()}
@@ -381,8 +382,8 @@ def aligner(tmp_path):
     made.ledger.close()
 
 
-def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept_though_a_site_was_missing(aligner):
-    """East did not come. The next run has the ids too, and other rows need another alignment."""
+def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept(aligner):
+    """The next run has the ids too, and other rows need another alignment."""
     assert aligner.workers.judge(ALIGNS).reason is None
     said, report = worked(aligner, ALIGNS)
     assert (said, report.accepted) == ([Unaligned("r1")], True)
@@ -392,6 +393,32 @@ def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept_though_a_site_w
         assert offer.n_unlabelled == 3
     write(aligner.ledger.path.parent, TABLE + "q3,1,1,\n", "local.csv")
     assert answers(aligner, dataclasses.replace(ALIGNS, run="r3")) == [Unaligned("r3")]
+
+
+def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
+    """Before any id leaves; the study can have chosen the columns."""
+    about = aligner.workers.judge(ALIGNS).about
+    assert about["columns"] == "predicts 'y'; individuals by 'id'"
+    assert "each site learns which of its own ids all sites have" in about["ids, unless aligned"]
+    assert "A member can align a list of all of them" in about["ids, unless aligned"], "these ids can be guessed"
+    assert "ids leave only as points" in about["stays on this machine"]
+    assert "ids, unless aligned" not in aligner.workers.judge(dataclasses.replace(ALIGNS, align=None)).about
+
+
+def test_the_ledger_knows_the_same_ids_by_whatever_name_the_coordinator_aligns_them(aligner):
+    read = aligner.workers.tables.read
+    names = set()
+    for changes in ({}, {"federation": "another"}, {"align": Alignment(max_ids=50, ids="exact")}):
+        asked = alignment_of(dataclasses.replace(ALIGNS, **changes), 0)
+        names.add(read(asked, aligner.workers.policy, aligner.workers.results)[1].instances)
+    assert len(names) == 1
+
+
+def test_an_agent_that_was_started_for_scoring_refuses_a_training_before_it_reads_a_label(tmp_path):
+    agent = Agent(tmp_path)
+    agent.workers.results = OneRun("scoring", tmp_path / "scores.csv")
+    assert "this agent was started for scoring" in refusal(agent, plan("r1"))
+    agent.ledger.close()
 
 
 def test_the_end_of_an_alignment_leaves_other_runs_as_they_are(aligner):

@@ -82,7 +82,8 @@ def test_a_swapped_key_and_an_added_member_change_the_words_and_the_sealed_run_i
         assert (told["words"], told["words, a hears the truth"], told["settled"]) == (words, 2, False)
         assert told["news"] == news
         assert reason in told["refused"]
-        assert told["refused, words taken unseen"] == "", "--accept-words is for demonstrations"
+        unseen = told["refused, words taken unseen"]
+        assert unseen == {"swapped": "not settled", "added": ""}[lie], "--accept-words takes new sites, no changed key"
 
 
 def test_colluding_sites_leave_the_sum_of_the_others() -> None:

@@ -182,7 +182,7 @@ def enrolled(sites):
     for site in sites:
         enrol(folder, site)
     for site in sites:
-        (folder / site / "members.json").write_text(json.dumps(Authorised(folder / "co").sites()))
+        (folder / site / "members.json").write_text(json.dumps({"keys": Authorised(folder / "co").sites()}))
     rng = np.random.default_rng(7)
     write_tables(folder, rng, 60, sites=sites)
     return folder

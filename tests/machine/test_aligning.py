@@ -31,10 +31,10 @@ def begins(actions: list[e.Action]) -> list[e.BeginRun]:
 # --- event by event -----------------------------------------------------------------------------------------------
 
 
-def test_the_plan_of_an_alignment_is_the_runs_own_for_the_sites_that_are_here() -> None:
-    plan = alignment_of(replace(PLAN, study="waits", data="patients", id="nhs"), ("a", "b"), 4)
+def test_the_plan_of_an_alignment_is_the_runs_own_for_all_of_its_sites() -> None:
+    plan = alignment_of(replace(TWO, study="waits", data="patients", id="nhs"), 4)
     assert (plan.run, aligns_for(plan.run), aligns_for(RUN)) == (f"{RUN}-ids-4", RUN, "")
-    assert (plan.sites, plan.membership.min_sites, plan.objective, plan.align) == (("a", "b"), 2, PLAN.align, None)
+    assert (plan.sites, plan.membership.min_sites, plan.objective, plan.align) == (("a", "b", "c"), 3, PLAN.align, None)
     assert (plan.study, plan.data, plan.id, plan.privacy) == ("waits", "patients", "nhs", PLAN.privacy)
     assert plan_fault(plan) is None
     clear = replace(make_plan(), align=Alignment())
@@ -46,7 +46,7 @@ def test_the_ids_are_aligned_once_if_a_site_asks_for_it_and_then_the_plan_is_sen
     machine = planned(PLAN)
     said = [offers(machine, s) if s in aligned else unaligned(s) for s in "abc"]
     assert begins(all_of(machine, said[:2])) == []
-    assert begins(machine.handle(said[2])) == [e.BeginRun(alignment_of(PLAN, ("a", "b", "c"), 0))]
+    assert begins(machine.handle(said[2])) == [e.BeginRun(alignment_of(PLAN, 0))]
     assert (waits(machine), machine.awaited) == ("waiting for the alignment of ids", ())
     assert begins(machine.handle(offers(machine, "a"))) == []
     again = machine.handle(e.Aligned(RUN, Outcome.CONVERGED, ""))
@@ -82,12 +82,11 @@ def test_a_site_that_asks_for_an_alignment_that_the_plan_does_not_have_is_at_fau
     assert machine.participants == ("a", "b")
 
 
-def test_the_timeout_of_the_plan_aligns_the_sites_that_are_ready_if_they_are_enough() -> None:
+@pytest.mark.parametrize("here", ["a", "ab"])
+def test_ids_are_aligned_by_all_sites_or_not_at_all(here: str) -> None:
+    """Counts with and without a site would name it."""
     machine = planned(TWO)
-    all_of(machine, [unaligned("a"), unaligned("b")])
-    assert begins(machine.handle(machine.deadline)) == [e.BeginRun(alignment_of(TWO, ("a", "b"), 0))]
-    machine = planned(TWO)
-    all_of(machine, [unaligned("a"), machine.deadline])
+    assert begins(all_of(machine, [*map(unaligned, here), machine.deadline])) == []
     assert machine.run.ending is not None
     assert machine.run.ending[0] is Outcome.TOO_FEW_SITES
 

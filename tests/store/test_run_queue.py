@@ -56,7 +56,7 @@ def test_an_alignment_has_a_new_name_once_the_last_one_is_over_and_is_no_run_of_
 ) -> None:
     """A site keeps the end of the last one: under the same name it would take the new one for over."""
     above = replace(ONE, align=Alignment())
-    plan = alignment_of(above, ("a", "b"), 0)
+    plan = alignment_of(above, 0)
     store.begin(above, NOW)
     assert [store.begin(plan, NOW).run for _ in range(2)] == ["one-ids-0"] * 2
     store.close_run(plan, Outcome.INTERRUPTED, "", NOW)
