@@ -18,7 +18,7 @@ from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Plan
 from coreg_core.secure.sums import Layout, exponent_for, opened, summand
 from coreg_sim.federation.simulate import simulated_keys
-from site_agent.machine.run_keys import transcript_of
+from site_agent.machine.replica import transcript_of
 
 
 def spent(work, repeats: int = 3) -> tuple[float, object]:

@@ -22,6 +22,7 @@ from harness import PERFORMANCE, ROOT, arguments, keep  # before numpy
 # isort: split
 import numpy as np
 
+from coreg_core.agreement import schedules
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import (
     ROUNDING,
@@ -29,8 +30,7 @@ from coreg_core.agreement.objective import (
     consensus_certificate,
     consensus_weight,
 )
-from coreg_core.agreement.schedules import conjugate_gradient, make_schedule, run_in_memory
-from coreg_core.agreement.schedules.schedule import Terms
+from coreg_core.agreement.schedules import Terms, make_schedule, run_in_memory
 from coreg_core.agreement.views import View, make_view
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Span
 from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
@@ -110,9 +110,9 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
     terms = Terms((coupling,), bounds, 1e3, 1.0, tolerance, 500)  # the bound on predictions alone decides
     rounds = {}
     for kind, rule in (("sharp", consensus_certificate), ("general", plain_certificate)):
-        conjugate_gradient.consensus_certificate = rule
+        schedules.consensus_certificate = rule
         rounds[kind] = run_in_memory(make_schedule("conjugate-gradients", terms), views).round
-    conjugate_gradient.consensus_certificate = consensus_certificate
+    schedules.consensus_certificate = consensus_certificate
     schedule, best, weight = make_schedule("conjugate-gradients", terms), consensus_closed_form(views, coupling), 0.0
     weight = consensus_weight(coupling, len(views))
     models = [v.respond(best[:, None], np.array([weight])) for v in views]

@@ -33,7 +33,7 @@ import numpy as np
 import polars as pl
 
 from coordinator.authority.pki import create_authority, load_server, sign_request
-from coreg_core.numerics.allocation import keep_freed_memory
+from coreg_core.numerics.threads import keep_freed_memory
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import PIECE_BYTES
 from coreg_wire.transport.service import channel_options

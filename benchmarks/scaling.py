@@ -26,8 +26,7 @@ from coreg_core.objectives.setting import Iteration
 from coreg_core.protocol.messages import Step
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, SharedFold, closed_form, plan_for, simulate
-from coreg_sim.over_ray import OverRay
-from coreg_sim.ray_cluster import connected
+from coreg_sim.over_ray import OverRay, connected
 from site_agent.consent.objections import Consent
 from site_agent.machine.site import Site
 

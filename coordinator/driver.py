@@ -7,7 +7,7 @@ numbers of attempts never repeat. A finished step is an exception: it is written
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from typing import Protocol, assert_never
 
@@ -34,9 +34,9 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.federation import Federation, handle
 from coordinator.machine.records import Begun, HeadSigned, Record, StepDone
-from coordinator.transports import Traffic, Transport
+from coordinator.transports import Traffic, Transport, words_of
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Answer, Fetched, Proposal, Step
+from coreg_core.protocol.messages import Fetched, Proposal, Step
 from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
@@ -103,30 +103,27 @@ async def drive(
     of the keys of a plan's sites. ``on_start`` is called when the transport listens, with the function that queues an event;
     ``on_change`` after each event and its actions.
     """
-    driver = _Driver(begun[0], transport, sink, observer, queue, countersign, keys, report, now)
-    return await driver.drive(begun[1], on_start, on_change)
+    federation, actions = begun
+    driver = _Driver(federation, transport, sink, observer, queue, countersign, keys, report, now)
+    return await driver.drive(actions, on_start, on_change)
 
 
+@dataclass
 class _Driver:
-    def __init__(
-        self,
-        federation: Federation,
-        transport: Transport,
-        sink: RecordSink,
-        observer: Observer,
-        queue: RunQueue | None,
-        countersign: Countersigner | None,
-        keys: Callable[[Plan], tuple[str, ...]],
-        report: str | None,
-        now: Callable[[], str],
-    ):
-        self._federation, self._transport, self._sink, self._observer = federation, transport, sink, observer
-        self._queue, self._countersign, self._keys, self._report, self._now = queue, countersign, keys, report, now
-        self._events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = asyncio.Queue()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._stopwatches: dict[str, _Stopwatch] = {}
-        self._ends: dict[str, Finish] = {}
-        self._writing: asyncio.Future[None] | None = None  # a step
+    _federation: Federation
+    _transport: Transport
+    _sink: RecordSink
+    _observer: Observer
+    _queue: RunQueue | None
+    _countersign: Countersigner | None
+    _keys: Callable[[Plan], tuple[str, ...]]
+    _report: str | None
+    _now: Callable[[], str]
+    _events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = field(default_factory=asyncio.Queue)
+    _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    _stopwatches: dict[str, "_Stopwatch"] = field(default_factory=dict)
+    _ends: dict[str, Finish] = field(default_factory=dict)
+    _writing: asyncio.Future[None] | None = None  # a step
 
     def _emit(self, event: Event | None, handled: Callable[[], None] | None = None) -> None:
         """Queue an event; None: a write failed."""
@@ -153,7 +150,10 @@ class _Driver:
                     await self._written()  # raises
                     actions = []
                     continue
-                actions = await self._handled(event)
+                if isinstance(event, Received) and words_of(event.message) >= MANY_WORDS:
+                    self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
+                else:
+                    self._federation, actions = handle(self._federation, event)
                 if handled is not None:
                     handled()
         finally:
@@ -164,14 +164,6 @@ class _Driver:
                     await self._written()
             finally:
                 await self._transport.close()
-
-    async def _handled(self, event: Event) -> list[Action]:
-        # The sum that a long answer completes takes long.
-        if isinstance(event, Received) and _length(event.message) >= MANY_WORDS:
-            self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
-        else:
-            self._federation, actions = handle(self._federation, event)
-        return actions
 
     async def _do(self, action: Action) -> None:
         match action:
@@ -196,7 +188,7 @@ class _Driver:
                 self._stop_timer(run)
                 if isfinite(seconds):
                     loop = asyncio.get_running_loop()
-                    self._timers[run] = loop.call_later(seconds, self._passed, run, token)
+                    self._timers[run] = loop.call_later(seconds, self._emit, DeadlinePassed(run, token))
             case Notify(notice):
                 if notice.name == "round":
                     notice = replace(notice, fields={**notice.fields, **asdict(self._stopwatch(notice.run).last)})
@@ -253,19 +245,12 @@ class _Driver:
         if not writing.cancelled() and writing.exception() is not None:
             self._emit(None)
 
-    def _passed(self, run: str, token: int) -> None:
-        self._emit(DeadlinePassed(run, token))
-
     def _stop_timer(self, run: str) -> None:
         if (timer := self._timers.pop(run, None)) is not None:
             timer.cancel()
 
     def _stopwatch(self, run: str) -> "_Stopwatch":
         return self._stopwatches.setdefault(run, _Stopwatch(self._transport.traffic))
-
-
-def _length(message: object) -> int:
-    return len(message.words.values) if isinstance(message, Answer) and message.words is not None else 0
 
 
 class _Stopwatch:

@@ -23,7 +23,6 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.special import expit, log_expit, logit
 
-from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 
 
@@ -38,19 +37,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Paired:
-    """Two models on the same rows: the difference of their mean squared errors, below 0 where the first is better.
-
-    Parameters
-    ----------
-    difference
-        mean of e² − b².
-    standard_error
-        of it; NaN for one row.
-    change
-        relative change of the root mean squared error.
-    rows
-        number of rows.
-    """
+    """Two models on the same rows: the difference of their mean squared errors, below 0 where the first is better."""
 
     difference: float
     standard_error: float
@@ -71,18 +58,8 @@ def estimate(residuals: Float64[Arr, " n"]) -> Estimate:
     return Estimate(rmse, float(se / (2.0 * rmse)) if rmse > 0.0 else 0.0, n)
 
 
-def paired(residuals: Float64[Arr, " n"], baseline: Float64[Arr, " b"]) -> Paired:
-    """One model's residuals beside another's on the same rows.
-
-    Raises
-    ------
-    UsageError
-        not the same rows.
-    """
-    if len(residuals) != len(baseline):
-        raise UsageError(
-            f"{len(residuals)} residuals beside {len(baseline)}: two models are compared on the same rows."
-        )
+def paired(residuals: Float64[Arr, " n"], baseline: Float64[Arr, " n"]) -> Paired:
+    """One model's residuals beside another's on the same rows."""
     n = len(residuals)
     if n == 0:
         return Paired(float("nan"), float("nan"), float("nan"), 0)

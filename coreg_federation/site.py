@@ -15,10 +15,9 @@ from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_federation.model import Model, load_model
 from coreg_wire.identity.invitation import parse_invitation
-from site_agent.config.settings import AgentSettings, read_settings
-from site_agent.config.starter import start
+from site_agent.config.settings import AgentSettings, read_settings, start
 from site_agent.identity.enrolment import join as redeem
-from site_agent.models.findings import report
+from site_agent.models.findings import report, told_of
 from site_agent.service import app
 from site_agent.service.state_dir import Decision
 
@@ -144,7 +143,7 @@ class Trained:
     @property
     def report(self) -> str:
         """Did joining help? The recommendation, and the errors on this site's own left-out labels."""
-        return "\n".join(report([self.files[0]])[0].lines) if self.files else self.model.target
+        return told_of(*next(iter(report(self.files[:1]).items()))) if self.files else self.model.target
 
     def score(self, data: Any, *, id: str | None = None, progress: Callable[[str], None] = lambda _text: None) -> Any:  # noqa: A002
         """Take part in a scoring with this run's model: a polars frame with id and score, empty if this site receives none.

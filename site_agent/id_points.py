@@ -63,7 +63,6 @@ def exponents(seed: bytes) -> Exponents:
 
 
 def _clamped(secret: bytes) -> int:
-    """As X25519 reads a scalar."""
     return int.from_bytes(secret, "little") & ~7 & (2**254 - 1) | 2**254
 
 
@@ -84,13 +83,7 @@ def points_of(texts: Sequence[str], name: str) -> Points:
 
 
 def multiplied(points: Points, scalar: bytes) -> Points:
-    """Each point times the scalar, in the same order.
-
-    Raises
-    ------
-    BadData
-        a point is of small order: no honest site sends one.
-    """
+    """Each point times the scalar, in the same order."""
     key, data = X25519PrivateKey.from_private_bytes(scalar), points.tobytes()
     try:
         out = b"".join(
@@ -106,7 +99,6 @@ SEAL = 16  # bytes of the tag
 
 
 def words_of(n_bytes: int) -> int:
-    """The words of so many bytes."""
     return -(-n_bytes // CHUNK)
 
 
@@ -119,13 +111,6 @@ def packed(data: bytes) -> Float64[Arr, "w 1"]:
 
 
 def unpacked(words: Float64[Arr, "w 1"], n_bytes: int) -> bytes:
-    """The inverse of `packed`.
-
-    Raises
-    ------
-    BadData
-        a number is no integer below 2⁴⁸.
-    """
     whole = words.astype("<u8") if ((words >= 0.0) & (words < 2.0**48)).all() else None
     if whole is None or (whole != words).any():
         raise BadData("some site sent numbers that are no part of a list.")
@@ -137,15 +122,7 @@ def public_key(secret: bytes) -> bytes:
 
 
 class Pairs:
-    """Keys of this site with each other one.
-
-    Parameters
-    ----------
-    secret, publics
-        this site's X25519 key, and the public keys of all sites in site order.
-    about
-        what the keys are bound to: run and sites.
-    """
+    """Keys of this site with each other one."""
 
     def __init__(self, secret: bytes, publics: Sequence[bytes], about: bytes):
         self._key, self._publics, self._about = X25519PrivateKey.from_private_bytes(secret), tuple(publics), about
@@ -164,13 +141,6 @@ class Pairs:
         return packed(cipher.encrypt(_nonce(place), points.tobytes(), self._about))
 
     def open(self, words: Float64[Arr, "w 1"], count: int, place: tuple[int, int, int], sender: int, me: int) -> Points:
-        """The points of a block.
-
-        Raises
-        ------
-        BadData
-            the block was not sealed for this place: cut, repeated, reordered or changed.
-        """
         try:
             text = unpacked(words, POINT * count + SEAL)
             data = self._cipher(sender, sender, me).decrypt(_nonce(place), text, self._about)

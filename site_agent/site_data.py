@@ -31,16 +31,6 @@ class PrivateData:
     ids: tuple[str, ...] = ()
     positive: str = ""
 
-    @property
-    def n_shared(self) -> int:
-        """m."""
-        return len(self.Z)
-
-    @property
-    def arrays(self) -> tuple[Arr, ...]:
-        """All numbers that an answer depends on, for digests."""
-        return (self.X, self.y, self.Z)
-
 
 def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[str, ...]:
     """A name for each label: the digest of its row's id and its value under the site's secret.

@@ -17,7 +17,7 @@ from scipy.linalg import eigh, lstsq
 from sklearn.metrics.pairwise import laplacian_kernel, linear_kernel, polynomial_kernel, rbf_kernel
 
 from coreg_core.agreement.objective import objective
-from coreg_core.agreement.schedules.schedule import Terms
+from coreg_core.agreement.schedules import Terms
 from coreg_core.agreement.views import Solution, View, make_view
 from coreg_core.kernels.bases import RANK_TOLERANCE, EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
 from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, Linear, Polynomial

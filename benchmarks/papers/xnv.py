@@ -242,10 +242,10 @@ def _canonical(
     step = block_rows(2 * COMPONENTS)
     starts = range(0, len(split.X), step)
     blocks = ((v.features(split.X[i : i + step]) for v in views) for i in starts)
-    first, second, n_rows = fold_rows(tuple(pair) for pair in blocks)  # type: ignore[misc]
+    first, second = fold_rows(tuple(pair) for pair in blocks)  # type: ignore[misc]
     of_labelled, of_test = views[0].features(labelled), views[0].features(split.X_test)
     for cca_ridge in CCA_RIDGES:
-        basis = canonical_basis(first, second, n_rows, cca_ridge)
+        basis = canonical_basis(first, second, len(split.X), cca_ridge)
         fits = [_canonical_ridge(basis.correlations, gamma) for gamma in CANONICAL_RIDGES]
         yield of_labelled @ basis.first, of_test @ basis.first, fits
 

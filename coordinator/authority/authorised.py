@@ -24,8 +24,8 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 class Authorised:
     """The sites that may join. Every call reads the list in `directory` again."""
 
-    def __init__(self, directory: Path | str) -> None:
-        self._path = Path(directory) / ALLOW_LIST
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / ALLOW_LIST
 
     def sites(self) -> dict[str, str]:
         """Fingerprint of each listed site, by name, in the file's order; unreadable lines are left out."""
@@ -67,25 +67,25 @@ class Authorised:
             )
 
 
-def authorise(directory: Path | str, name: str, mark: str, *, first: Callable[[], None] = lambda: None) -> bool:
+def authorise(directory: Path, name: str, mark: str, *, first: Callable[[], None] = lambda: None) -> bool:
     """List `name` with the key of fingerprint `mark`; True if `name` was listed with another key before.
 
     ``first`` is called while the list is locked, before it changes.
     """
-    return _edit(Path(directory) / ALLOW_LIST, check_site_name(name), mark, first)
+    return _edit(directory / ALLOW_LIST, check_site_name(name), mark, first)
 
 
-def not_listed(directory: Path | str, sites: Sequence[str]) -> list[str]:
+def not_listed(directory: Path, sites: Sequence[str]) -> list[str]:
     """The sites without a certificate in the list."""
-    listed = Authorised(directory).sites() if (Path(directory) / ALLOW_LIST).exists() else {}
+    listed = Authorised(directory).sites() if (directory / ALLOW_LIST).exists() else {}
     return [site for site in sites if site not in listed]
 
 
-def unsigned(directory: Path | str, sites: Sequence[str]) -> str:
+def unsigned(directory: Path, sites: Sequence[str]) -> str:
     """A warning of sites that cannot connect, because the list has no certificate of theirs; "" without one."""
     if not (missing := not_listed(directory, sites)):
         return ""
-    path = Path(directory) / ALLOW_LIST
+    path = directory / ALLOW_LIST
     damage = Authorised(directory).damage() if path.exists() else ""
     if damage:
         return f"{', '.join(missing)} cannot connect: {damage} Runs wait for [timeouts] join."
@@ -95,9 +95,9 @@ def unsigned(directory: Path | str, sites: Sequence[str]) -> str:
     )
 
 
-def revoke(directory: Path | str, name: str) -> bool:
+def revoke(directory: Path, name: str) -> bool:
     """Remove a site from the list, effective without a restart; False if it was not listed."""
-    path = Path(directory) / ALLOW_LIST
+    path = directory / ALLOW_LIST
     if not path.exists():
         raise UsageError(
             f"{path} does not exist: no site is listed there. Name the folder that `coreg-coordinator init` made."

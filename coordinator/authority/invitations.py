@@ -24,6 +24,7 @@ from coreg_wire.identity.names import fingerprint, key_fingerprint, request_name
 
 VALID = timedelta(days=7)
 _LOCAL = ("localhost", "127.0.0.1", "::1")
+UNABLE = "The coordinator cannot issue the certificate now. Its operator finds the reason in the log."
 _NEW = "Ask the coordinator's operator for a new invitation."
 
 
@@ -41,6 +42,14 @@ class Waiting:
 
     request: Path
     first: bool
+
+
+@dataclass(frozen=True)
+class Denied:
+    """A holder of the secret cannot have a certificate. ``reason`` is for the site, ``log`` for the coordinator's operator."""
+
+    reason: str
+    log: str
 
 
 def invite(folder: Path, site: str, listen: str) -> Invitation:
@@ -68,15 +77,10 @@ def withdraw(folder: Path, site: str) -> bool:
         return revoke(folder, site) or bool(files)
 
 
-def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | Waiting:
+def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | Waiting | Denied:
     """Give a site its certificate. ``given`` is the proof of the invitation for this request.
 
-    Raises
-    ------
-    Refused
-        the site cannot have a certificate; the text is for the site.
-    StorageError
-        the coordinator cannot issue one; the text is for its operator.
+    An exception can be caused by anybody: `Refused` (for the site), or `StorageError` (for the coordinator's operator).
     """
     with _locked(folder):
         invitation, until, used = _read(_path(folder, site))
@@ -87,21 +91,22 @@ def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | 
             )
         try:
             request, key = check_request(request_pem, "the request")
-            name = request_name(request, "the request")
+            name, mark = request_name(request, "the request"), key_fingerprint(key)
         except CoregError as error:
-            raise Refused(str(error)) from None
-        if name != site:
-            raise Refused(f"The invitation is for {site}, but the request for {name}.")
-        mark = key_fingerprint(key)
-        if used not in ("", mark):
-            raise Refused(
-                f"This invitation for {site} was used by another key. If that was not your organisation, tell the coordinator's "
-                f"operator at once. {_NEW}"
-            )
+            return Denied(str(error), str(error))
         try:
+            if name != site:
+                raise Refused(f"The invitation is for {site}, but the request for {name}.")
+            if used not in ("", mark):
+                raise Refused(
+                    f"This invitation for {site} was used by another key. If that was not your organisation, tell the "
+                    f"coordinator's operator at once. {_NEW}"
+                )
             return _given(folder, site, request_pem, mark, until=until, used=bool(used))
+        except Refused as error:
+            return Denied(str(error), str(error))
         except (StorageError, ValueError, OSError) as error:
-            raise StorageError(f"{site} has asked for a certificate, but it could not be issued: {error}") from error
+            return Denied(UNABLE, f"{site} has asked for a certificate, but it could not be issued: {error}")
 
 
 def _given(folder: Path, site: str, request_pem: bytes, mark: str, *, until: datetime, used: bool) -> Issued | Waiting:

@@ -130,7 +130,7 @@ class ServerFiles:
 
 
 def create_authority(
-    directory: Path | str,
+    directory: Path,
     hostnames: Sequence[str],
     days: int = AUTHORITY_DAYS,
     *,
@@ -142,7 +142,7 @@ def create_authority(
 
     ``offline``: another folder for ca.key, with a copy of ca.pem.
     """
-    directory, now = Path(directory), now or utc_now()
+    now = now or utc_now()
     served = served_names(hostnames)
     key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca = authority_certificate(key, days, now)
@@ -164,13 +164,13 @@ def create_authority(
 
 
 def reissue_server(
-    directory: Path | str, hostnames: Sequence[str] | None = None, days: int = DAYS, *, now: datetime | None = None
+    directory: Path, hostnames: Sequence[str] | None = None, days: int = DAYS, *, now: datetime | None = None
 ) -> datetime:
     """Renew coordinator.pem, and return its new expiry. The key stays, or is made again if it is lost. Sites need no change.
 
     `hostnames` replace the names of the certificate; None keeps them.
     """
-    directory, now = Path(directory), now or utc_now()
+    now = now or utc_now()
     ca, ca_key = authority_pair(directory, now)
     served = served_names(server_names(directory) if hostnames is None else hostnames)
     if (path := directory / "coordinator.key").exists():
@@ -206,9 +206,9 @@ def renewed_site(directory: Path, certificate_pem: bytes, *, within_days: float 
     return pem_of(certificate)
 
 
-def server_names(directory: Path | str) -> list[str]:
+def server_names(directory: Path) -> list[str]:
     """The names and addresses in coordinator.pem."""
-    path = Path(directory) / "coordinator.pem"
+    path = directory / "coordinator.pem"
     again = "Name every --host that sites dial."
     certificate = load_certificates(read(path, again), str(path))[0]
     try:
@@ -218,9 +218,9 @@ def server_names(directory: Path | str) -> list[str]:
     return [str(name.value) for name in names]
 
 
-def load_server(directory: Path | str, *, now: datetime | None = None) -> ServerFiles:
+def load_server(directory: Path, *, now: datetime | None = None) -> ServerFiles:
     """The key and certificates of the server, after checks that they match and are valid today."""
-    directory, now = Path(directory), now or utc_now()
+    now = now or utc_now()
     key = load_private(directory / "coordinator.key")
     ca, server = load_certificate(directory / "ca.pem"), load_certificate(directory / "coordinator.pem")
     if server.public_key() != key.public_key():
@@ -235,18 +235,16 @@ def load_server(directory: Path | str, *, now: datetime | None = None) -> Server
 
 
 def sign_request(
-    directory: Path | str,
-    request_path: Path | str,
-    out_path: Path | str | None = None,
+    directory: Path,
+    path: Path,
+    out: Path | None = None,
     days: int = DAYS,
     *,
     now: datetime | None = None,
 ) -> SignedSite:
     """See `issue`. A request does not prove its sender: compare `key_fingerprint` with the site's operator."""
-    directory, path = Path(directory), Path(request_path)
     authority_pair(directory, now or utc_now())  # the first fault to report
     data = read(path, "Name the request: requests/SITE.csr of the coordinator's folder.")
-    out = None if out_path is None else Path(out_path)
     if out is not None and out.resolve() == path.resolve():
         raise UsageError(f"{out} would be overwritten: give the certificate another path.")
     return issue(directory, data, str(path), out, days, now=now)
@@ -297,9 +295,9 @@ def days_left(certificate_pem: bytes, *, now: datetime | None = None) -> float:
     return (end - (now or utc_now())) / timedelta(days=1)
 
 
-def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: datetime | None = None) -> list[str]:
+def expiry_warnings(directory: Path, *, within_days: int = 30, now: datetime | None = None) -> list[str]:
     """A sentence for each certificate that expires soon: the authority's, the server's, the listed sites'."""
-    directory, now = Path(directory), now or utc_now()
+    now = now or utc_now()
     advice = {"ca.pem": "begin a new federation: every site joins again", "coordinator.pem": _renew(directory)}
     advice |= {
         f"{site}.pem": f"if {site} does not connect before, invite it again (`coreg-coordinator invite FOLDER {site}`)"

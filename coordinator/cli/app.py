@@ -2,8 +2,8 @@
 
 import typer
 
-from coordinator.cli import authority, service, store, studies
-from coreg_core.numerics.allocation import keep_freed_memory
+from coordinator.cli import authority, service, studies
+from coreg_core.numerics.threads import keep_freed_memory
 from coreg_wire.terminal import command_line
 
 # The mathematics and gRPC take a second to import: each command imports what it needs, when it runs.
@@ -15,7 +15,7 @@ app = typer.Typer(
     help="Run a federation: its certificate authority, its studies, its run store.",
 )
 
-for _command in (*authority.COMMANDS, *service.COMMANDS, *studies.COMMANDS, *store.COMMANDS):
+for _command in (*authority.COMMANDS, *service.COMMANDS, *studies.COMMANDS):
     app.command(_command.__name__.replace("_", "-"))(_command)
 
 

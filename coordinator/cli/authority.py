@@ -89,7 +89,8 @@ def invite(folder: FolderArgument, site: Annotated[str, typer.Argument(help="A s
 
 
 def _show(invitation: "Invitation") -> None:
-    typer.echo(f"{invitation.site} ({VALIDITY}):\n  coreg-agent join {invitation}")
+    """The line stands alone, since a secret in a command is in the shell's history and in `ps`."""
+    typer.echo(f"{invitation.site} ({VALIDITY}): type `coreg-agent join`, and paste below it\n  {invitation}")
 
 
 def sign(

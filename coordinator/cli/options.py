@@ -9,10 +9,7 @@ import typer
 from coreg_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from coordinator.config.federation_toml import Configuration
-    from coordinator.store.summaries import RunSummary
     from coreg_core.protocol.plan import Plan
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
@@ -65,7 +62,7 @@ def existing(store: Path) -> Path:
 
 def waits_now(store: Path) -> dict[str, str]:
     """What each run waits for, by its name; empty if no coordinator serves the store."""
-    from coordinator.store.status import Status
+    from coordinator.store.status import Status, waits
     from coreg_wire.files.disk import is_held
 
     if not is_held(store):
@@ -73,20 +70,13 @@ def waits_now(store: Path) -> dict[str, str]:
     status = Status(store, read_only=True)
     service = status.service()
     status.close()
-    stalled = dict.fromkeys(service.get("parked", ()), "stalled: it goes on when its sites are back")
-    waiting: dict[str, str] = service.get("waiting", {})
-    return {**stalled, **waiting}
-
-
-def still_waiting(summary: "RunSummary", waits: "Mapping[str, str]") -> str:
-    """What a run waits for. The status is up to 5 s old: the run can have ended since."""
-    return waits.get(summary.run, "") if summary.stop is None else ""
+    return waits(service)
 
 
 def warn_of_unsigned(sites: Sequence[str], identity: Path, *, quiet: bool = False) -> None:
     """Warn of sites that cannot connect, because the authority lists no certificate of theirs; not if ``quiet``."""
     from coordinator.authority.authorised import not_listed, unsigned
-    from coordinator.config.sample import SITES
+    from coordinator.service.create import SITES
 
     if not (identity / "ca.pem").exists():  # without TLS there are no certificates
         return

@@ -1,6 +1,7 @@
 """serve, run, web, sites, status: the coordinator's process, and how it is."""
 
 import shlex
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,7 @@ from coordinator.cli.options import (
 )
 from coreg_core.errors import Unreachable, UsageError
 from coreg_wire.terminal import output
+from coreg_wire.terminal.command_line import need_extra
 
 WebOption = Annotated[
     str | None,
@@ -67,7 +69,7 @@ def serve(
             )  # the log has it
         options = ServiceOptions(insecure, port_file, metrics, web, _token(web_token_file))
         if web is not None:
-            _need_web_extra()
+            need_extra("web", "starlette", "uvicorn")
         held.enter_context(store_of(configuration.service.store))
         stay(federation, configuration, options, [LogLines(log).notice])
 
@@ -88,7 +90,7 @@ def run(
     The plan is that of federation.toml, or of --study. An unfinished run of the same plan begins again with the same sites.
     """
     from coordinator.config.federation_toml import with_service
-    from coordinator.observers import choose_observer
+    from coordinator.observers.terminal import JsonLines, Plain, ProgressBar
     from coordinator.service import one_study
     from coordinator.service.daemon import ServiceOptions
     from coreg_core.protocol.outcomes import exit_code
@@ -97,7 +99,8 @@ def run(
     plan = planned(configuration, study)
     if not insecure:
         warn_of_unsigned(plan.sites, configuration.service.identity)
-    observer = choose_observer(plan, as_json=as_json)
+    terminal = sys.stdout.isatty()
+    observer = JsonLines() if as_json else ProgressBar(plan) if terminal else Plain()
     try:
         options = ServiceOptions(insecure, port_file)
         finish = one_study.run(federation, configuration, plan, options, observer.notice, new=new)
@@ -121,7 +124,7 @@ def web(
     web_token_file: TokenOption = None,
 ) -> None:
     """Show a run store in a browser, read-only: sites, studies, runs and notices on one page. Needs the extra `web`."""
-    _need_web_extra()
+    need_extra("web", "starlette", "uvicorn")
     from coordinator.web.server import bound, server_of
 
     token = _token(web_token_file)
@@ -129,13 +132,6 @@ def web(
     listening = bound(listen, token, "--listen")
     typer.echo(f"http://{listen.rpartition(':')[0]}:{listening.getsockname()[1]}/", err=True)
     server_of(store, token).run(sockets=[listening])
-
-
-def _need_web_extra() -> None:
-    from importlib.util import find_spec
-
-    if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
-        raise UsageError(f"the page needs {', '.join(missing)}: pip install '.[web]' in the clone of coreg.")
 
 
 def _token(path: Path | None) -> str | None:

@@ -1,11 +1,11 @@
-"""plan, submit, cancel, runs, show: studies and their runs. They read and write the run store."""
+"""plan, submit, cancel, runs, show, backup, prune, ledger-checkpoints: studies, their runs, and the run store."""
 
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,12 +18,17 @@ from coordinator.cli.options import (
     existing,
     federation_file,
     planned,
-    still_waiting,
     waits_now,
     warn_of_unsigned,
 )
 from coreg_core.errors import Unreachable, UsageError
 from coreg_wire.terminal import output
+from coreg_wire.terminal.output import human_bytes
+
+if TYPE_CHECKING:
+    from coordinator.machine.records import HeadSigned
+    from coordinator.store.summaries import RunSummary
+    from coreg_core.protocol.plan import Plan
 
 # Of `submit --wait`: how often it reads the store, and how long a coordinator may take to start.
 POLL_SECONDS, RESTART_SECONDS = 0.5, 30.0
@@ -85,7 +90,6 @@ def submit(
 
 def _wait_for_end(run: str, store: Path, *, as_json: bool) -> None:
     """Show what the run waits for until it has ended; its exit code."""
-    from coordinator.cli.format import run_line
     from coordinator.store.summaries import Summaries
     from coreg_core.protocol.outcomes import Outcome, exit_code
     from coreg_wire.files.disk import is_held
@@ -142,7 +146,6 @@ def _ring(store: Path) -> bool:
 
 def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
     """List the queue and every run, the latest first."""
-    from coordinator.cli.format import queued_line, run_line
     from coordinator.store.runs import Queue
     from coordinator.store.summaries import Summaries
 
@@ -159,7 +162,7 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
     queue.close()
     waits = waits_now(store)
     for summary in summaries.runs():
-        waiting = still_waiting(summary, waits)
+        waiting = waits.get(summary.run, "") if summary.stop is None else ""  # the status is up to 5 s old
         if as_json:
             output.print_json({**dataclasses.asdict(summary), "waiting": waiting})
         else:
@@ -173,7 +176,6 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a run: plan, steps with figures, phases, certificates, outcome."""
-    from coordinator.cli.format import checkpoint_line, pruned_line, queued_line
     from coordinator.observers.terminal import HEADINGS, PLAIN, Phases, cells
     from coordinator.store.runs import Queue
     from coordinator.store.summaries import Summaries
@@ -189,7 +191,7 @@ def show(
         typer.echo(queued_line(*found[0], "queued" if found[0] in queued else "cancelled"))
         return
     checkpoints = opened.checkpoints(run=summary.run)
-    waiting = still_waiting(summary, waits_now(store))
+    waiting = waits_now(store).get(summary.run, "") if summary.stop is None else ""
     if as_json:
         told = {
             "rounds": rounds,
@@ -242,4 +244,112 @@ def _worst(values: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (plan, submit, cancel, runs, show)
+# --- the run store
+
+
+def backup(
+    destination: Annotated[Path, typer.Argument(help="A new file.")],
+    store: StoreOption = Path("runs.sqlite"),
+) -> None:
+    """Copy the run store into one file. The copy has mode 0600, and its integrity is checked. A coordinator can be running."""
+    from coordinator.store.maintenance import back_up
+
+    found = back_up(existing(store), destination)
+    typer.echo(f"{destination}: {found.runs} runs, {human_bytes(found.bytes)}, integrity checked")
+
+
+def prune(
+    days: Annotated[float, typer.Option("--days", min=0, help="Prune runs that ended more days ago than this.")],
+    store: StoreOption = Path("runs.sqlite"),
+) -> None:
+    """Remove the rounds of old runs and shrink the file. Plans, outcomes and final figures stay."""
+    from coordinator.store.maintenance import prune as forget
+
+    done = forget(existing(store), days)
+    typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} freed")
+
+
+def ledger_checkpoints(
+    site: Annotated[str | None, typer.Option("--site", help="Only this site.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="Only this run; a prefix of its name is enough.")] = None,
+    store: StoreOption = Path("runs.sqlite"),
+    as_json: JsonOption = False,
+) -> None:
+    """Show the checkpoints of the sites' ledgers. Each end of a run has one: signed by the site, countersigned here.
+
+    A site verifies its ledger against them and finds lines that were removed from its end: send it the output of
+    `coreg-coordinator ledger-checkpoints --site NAME --json` for `coreg-agent ledger --verify --checkpoints FILE`.
+    """
+    from coordinator.store.summaries import Summaries
+
+    opened = Summaries(existing(store), read_only=True)
+    named = None if run is None else opened.find(run).run
+    found = opened.checkpoints(run=named, site=site)
+    for told in found:
+        if as_json:
+            output.print_json(dataclasses.asdict(told))
+        else:
+            typer.echo(checkpoint_line(told))
+    for warning in went_back(found):
+        typer.echo(warning, err=True)
+
+
+# --- lines
+
+
+def run_line(summary: "RunSummary", waiting: str = "") -> str:
+    """A line for a run that began, and one for the reason of its end; ``waiting`` is what it waits for."""
+    stop = (summary.stop or "unfinished").lower()
+    gap = "" if summary.gap is None else f"gap {summary.gap:.0e}"
+    pruned = "" if summary.pruned is None else f"  history pruned on {summary.pruned[:10]}"
+    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  {gap:<9}  {_of(summary.plan)}"
+    reason = f"\n    {summary.reason}" if summary.reason and stop != "converged" else ""
+    return line + pruned + f"  {waiting}" * bool(waiting) + reason
+
+
+def pruned_line(summary: "RunSummary") -> str:
+    """The final figures of a run whose rounds were pruned."""
+    known = {"residual ": summary.residual, "gap ": summary.gap}
+    figures = "".join(f", {name}{value:.0e}" for name, value in known.items() if value is not None)
+    return f"{summary.rounds} rounds{figures}; history pruned on {(summary.pruned or '')[:10]}"
+
+
+def queued_line(plan: "Plan", submitted: str, state: str = "queued") -> str:
+    """A line for a run that has not begun."""
+    return f"{plan.run}  {submitted}  {state:<13} {'':>13}  {'':<9} {_of(plan.to_dict())}"
+
+
+def _of(plan: dict[str, Any]) -> str:
+    """Study or federation, objective, couplings, sites."""
+    objective = plan["objective"]
+    couplings = objective.get("coupling")
+    kind = objective["name"] if couplings is None else f"coupling {', '.join(f'{c:g}' for c in couplings)}"
+    return f"{plan['study'] or plan['federation']} ({kind}; {len(plan['membership']['sites'])} sites)"
+
+
+def checkpoint_line(signed: "HeadSigned") -> str:
+    """A line for where a site's ledger stood."""
+    receipt, site = signed.receipt, signed.site
+    head = receipt.head
+    return (
+        f"ledger of {site}: {head.lines} lines up to {head.last[:16]}…, signed by {site} {head.at}, "
+        f"countersigned {receipt.at}, run {receipt.run}"
+    )
+
+
+def went_back(heads: "Sequence[HeadSigned]") -> Iterator[str]:
+    """A warning for each ledger that has fewer lines than at the end of an earlier run: ledgers only grow."""
+    most: dict[str, tuple[int, str]] = {}
+    for signed in heads:
+        site, lines, run = signed.site, signed.receipt.head.lines, signed.receipt.run
+        before, then = most.get(site, (0, ""))
+        if lines < before:
+            yield (
+                f"{site}: its ledger had {before} lines at the end of run {then}, and {lines} at that of {run}: it was "
+                "replaced or restored from a backup, and so was the site's memory of its answers. Ask its operator."
+            )
+        if lines > before:
+            most[site] = (lines, run)
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (plan, submit, cancel, runs, show, backup, prune, ledger_checkpoints)

@@ -1,17 +1,83 @@
 """Create the folder of a federation: federation.toml, the authority, and an invitation for each site."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from coordinator.authority.invitations import invite
 from coordinator.authority.pki import create_authority
 from coordinator.config.federation_toml import read_configuration
-from coordinator.config.sample import sample
 from coreg_core.errors import CoregError, UsageError
 from coreg_wire.files.disk import write_whole
 from coreg_wire.identity.invitation import Invitation
 
 PORT = 7600
+SITES = ("site-a", "site-b", "site-c")
+SAMPLE = """\
+# A federation. Start one run with `coreg-coordinator run`. docs/reference/federation-toml.md lists every key.
+
+[federation]
+name = "my federation"
+# The sites' names. Each joins by its invitation. A run starts when all of them are connected.
+sites = ["site-a", "site-b", "site-c"]
+# Fewest sites of a run (default: all). On dropout of a site: "wait" or "continue" without it.
+# min_sites = 3
+# on_dropout = "wait"
+
+[model]
+# "additive": the score of an instance is a sum of one part of each site. It pays where sites have different columns of the same
+# instances (docs/research/benefit.md).
+objective = "additive"
+# Ten labelled rows for each feature of a site, and noise on what is opened: a larger value discloses less.
+# rows_per_feature = 10
+# noise = 0.01
+# label_noise = 0.5
+# Fewest labels of a site that sends any, and of all sites together.
+# least_labels = 20
+# least_rows = 150
+
+# The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together.
+# objective = "agreement"
+# "exact" (up to about 10 000 shared instances), "semi-parametric" (up to millions) or "linear".
+# form = "exact"
+# kernel = "gaussian"
+# Strength of the agreement. 0 trains every site alone. A list, as [0.001, 0.01], trains several at once, 0 included.
+# coupling = 0.01
+# Units of the labels at each site: "centred" or "standardised".
+# label_units = "centred"
+
+# Only for the agreement:
+# [schedule]
+# name = "conjugate-gradients"
+# Stop at this certified gap, relative to Σ‖y‖², and at this certified error of every prediction.
+# tolerance = 1e-10
+# prediction_tolerance = 1e-6
+# max_rounds = 1000
+
+[privacy]
+# "secure": this coordinator receives encrypted sums (three sites or more).
+# "plaintext": it receives each answer, and labels of known rows follow from them. Every policy has to allow that.
+aggregation = "secure"
+# Decide before the first run. false: on the same shared instances no site can be added, lost or replaced later. true: it can,
+# and a member can compute the answers of that site from the two sums. Every policy has to allow it.
+membership_changes = false
+
+[service]
+# Where sites connect: "127.0.0.1:7600" is this machine only, "0.0.0.0:7600" all of its addresses. Sites enrol at the next port.
+listen = "127.0.0.1:7600"
+# The directory with ca.pem, coordinator.key, coordinator.pem and authorised-sites.
+identity = "."
+store = "runs.sqlite"
+
+[timeouts]
+# Seconds for all sites to connect, to check the plan and factor their data, for a site's operator to approve (24 h), for the
+# answers of a round, and for missing sites to reconnect. "unlimited" is allowed for all but round.
+join = 600
+plan = 600
+approval = 86400
+round = 60
+stall = 600
+"""
 
 
 def create(
@@ -23,13 +89,7 @@ def create(
     port: int = PORT,
     offline: bool = False,
 ) -> tuple[bool, list[Invitation]]:
-    """Whether federation.toml was written (an existing one stays), and the invitations. ``offline``: see `create_authority`.
-
-    Raises
-    ------
-    UsageError
-        there is an authority already, or the existing federation.toml does not list a site.
-    """
+    """Whether federation.toml was written (an existing one stays), and the invitations. ``offline``: see `create_authority`."""
     file = folder / "federation.toml"
     written = not file.exists()
     try:
@@ -48,3 +108,11 @@ def create(
             file.unlink(missing_ok=True)
         raise
     return written, [invite(folder, each, configuration.service.listen) for each in listed]
+
+
+def sample(name: str | None, sites: Sequence[str], port: int, *, remote: bool = False) -> str:
+    """The file with the given name, sites and port in place of the sample's; ``remote``: sites connect from other machines."""
+    text = SAMPLE if name is None else SAMPLE.replace('"my federation"', json.dumps(name))
+    host = "0.0.0.0" if remote else "127.0.0.1"  # noqa: S104 - sites are elsewhere
+    text = text.replace('listen = "127.0.0.1:7600"', f'listen = "{host}:{port}"')
+    return text.replace('["site-a", "site-b", "site-c"]', json.dumps(list(sites))) if sites else text

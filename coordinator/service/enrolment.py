@@ -8,17 +8,17 @@ import asyncio
 import json
 import re
 import ssl
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.authority.invitations import Issued, Waiting, redeem
+from coordinator.authority.invitations import UNABLE, Denied, Issued, Waiting, redeem
 from coordinator.machine import notices
 from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.protocol.outcomes import Notice
 from coreg_wire.identity.names import check_site_name
 
-MOST_BYTES, MOST_CONNECTIONS, SECONDS = 16 << 10, 20, 10.0
+MOST_BYTES, MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS, SECONDS = 16 << 10, 20, 4, 10.0
 # After so many refusals within the window, each further one is delayed.
 REFUSALS, WINDOW_SECONDS, DELAY_SECONDS = 10, 60.0, 5.0
 _PROOF = re.compile(r"[0-9a-f]{64}")
@@ -30,7 +30,7 @@ class Enrolment:
 
     def __init__(self, folder: Path, notice: Callable[[Notice], None], on_issue: Callable[[], None]):
         self._folder, self._notice, self._on_issue = folder, notice, on_issue
-        self._open = 0
+        self._open = Counter[str]()  # connections by the peer's address
         self._refusals = deque[float](maxlen=REFUSALS)
 
     async def serve(self, host: str, port: int) -> None:
@@ -47,15 +47,16 @@ class Enrolment:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """TLS begins here, and not in `start_server`, so that unfinished handshakes count as open connections."""
-        self._open += 1
+        peer = str((writer.get_extra_info("peername") or ("",))[0])
+        self._open[peer] += 1
         try:
-            if self._open <= MOST_CONNECTIONS:
+            if self._open[peer] <= MOST_OF_ONE_ADDRESS and self._open.total() <= MOST_CONNECTIONS:
                 async with asyncio.timeout(SECONDS):
                     await self._answer(reader, writer)
         except (OSError, ValueError, RecursionError):  # of time, of TLS, or a line that is too long or not JSON
             pass
         finally:
-            self._open -= 1
+            self._open -= Counter([peer])  # without addresses that have none left
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -92,14 +93,10 @@ class Enrolment:
     async def _certificate(self, site: str, request: bytes, given: str) -> dict[str, str]:
         try:
             found = await asyncio.to_thread(redeem, self._folder, site, request, given)
-        except Refused as error:
-            self._note_refusal(site, str(error))
-            return {"refused": str(error)}
         except CoregError as error:
-            self._note_refusal(site, str(error))
-            return {
-                "refused": "The coordinator cannot issue the certificate now. Its operator finds the reason in the log."
-            }
+            if not self._too_many():  # a stranger must not fill the log and the store
+                self._notice(notices.enrolment_refused(site, str(error)))
+            return {"refused": str(error) if isinstance(error, Refused) else UNABLE}
         match found:
             case Issued(answer, first):
                 if first:
@@ -113,10 +110,9 @@ class Enrolment:
                 return {
                     "waiting": f"The coordinator's operator has to sign the request of {site} (its authority is offline)."
                 }
-
-    def _note_refusal(self, site: str, reason: str) -> None:
-        if not self._too_many():  # a stranger must not fill the log and the store
-            self._notice(notices.enrolment_refused(site, reason))
+            case Denied(reason, log):  # told always: it can be a theft, and a flood of others must not hide it
+                self._notice(notices.enrolment_refused(site, log))
+                return {"refused": reason}
 
     def _too_many(self) -> bool:
         """Whether the window is full of refusals."""

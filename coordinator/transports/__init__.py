@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from coordinator.machine.events import Event
-from coreg_core.protocol.messages import ToSite
+from coreg_core.protocol.messages import Answer, Step, ToSite
 
 
 class Emit(Protocol):
@@ -28,6 +28,12 @@ class Traffic:
     sent: int = 0
     received: int = 0
     numbers: int = 0
+
+
+def words_of(message: object) -> int:
+    """The number of words of a message; each has eight bytes on the wire."""
+    carried = message.words if isinstance(message, Answer | Step) else None
+    return 0 if carried is None else len(carried.values)
 
 
 class Transport(Protocol):

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from coordinator.machine.events import Breached, Received, SiteJoined
 from coordinator.transports import Emit, Traffic
-from coreg_core.protocol.messages import Answer, FromSite, Hello, Leaving, Rejected, Step, ToSite
+from coordinator.transports import words_of as words_of  # coreg_sim.over_ray imports it from here
+from coreg_core.protocol.messages import FromSite, Hello, Leaving, Rejected, ToSite
 
 
 class SiteFunction(Protocol):
@@ -19,12 +20,6 @@ class SiteFunction(Protocol):
         ...
 
     def handle(self, message: ToSite) -> Sequence[FromSite]: ...
-
-
-def words_of(message: FromSite | ToSite) -> int:
-    """The number of words of a message; each has eight bytes on the wire."""
-    carried = message.words if isinstance(message, Answer | Step) else None
-    return 0 if carried is None else len(carried.values)
 
 
 class InProcess:

@@ -3,14 +3,13 @@ r"""A site's check of what joining brings, by its own labels, each left out; not
 If labels were told with noise e, `left_out_score` and `left_out_joined` take the noisy labels: subtract e from what they return.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.additive.models import Own
-from coreg_core.additive.moments import Fit
+from coreg_core.additive.moments import Fit, Own
 from coreg_core.numerics.arrays import Arr
 
 Choice: TypeAlias = Literal["local", "joined", "score"]
@@ -19,9 +18,9 @@ SLOPE_ERRORS, SLOPE_LEAST, SLOPE_LABELS = 2.0, 0.2, 20
 SPREAD = 20.0  # labels' worth of the prior of the deviations' factor
 
 
-def left_out_score(fit: Fit, y: Float64[Arr, " n"], score: Float64[Arr, " n"], part: int = 0) -> Float64[Arr, " n"]:
+def left_out_score(fit: Fit, y: Float64[Arr, " n"], score: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
     """(y − score)/(1 − h) at own common labels; the mean leverage stands for a row's, which needs all sites' features."""
-    return (y - score) / (1.0 - fit.leverage(part))
+    return (y - score) / (1.0 - fit.leverage())
 
 
 def left_out_joined(
@@ -140,18 +139,9 @@ def verdict(
     n_common: int,
     deviations: Float64[Arr, " n"],
 ) -> Verdict:
-    """The verdict of a site on its own labels, of which the first ``n_common`` are of common rows.
+    """From own labels, the first ``n_common`` of common rows, and left-out residuals of each model; None without such a model.
 
-    Parameters
-    ----------
-    y
-        own labels (n,).
-    local
-        left-out residuals of the local model (n,); None without one.
-    joined, score
-        left-out residuals of the joined model (n,), and of the score at the common labels (c,); None without a score.
-    deviations
-        stated deviations of the joined model at the own labels (n,), for their factor.
+    ``deviations`` are the stated ones of the joined model at these labels, for their factor.
     """
     n, c = len(y), n_common if score is not None else 0
     factor = spread(joined, deviations) if n else 1.0
@@ -161,13 +151,13 @@ def verdict(
     found = slope(y[:c], score) if of_score and score is not None else slope(y, joined)
     fixed, left_joined = rescaling(found, y, joined)
     w, left_joined = blend(local, left_joined, sloped=found != 1.0)
-    fixed = Correction(fixed.slope, fixed.level, fixed.centre, w)
+    fixed = replace(fixed, weight=w)
     left, gains, together = {"local": local, "joined": left_joined}, {"joined": gain(local, left_joined)}, Correction()
     recommended: Choice = "joined" if np.mean(left_joined**2) < np.mean(local**2) else "local"
     if score is not None and c >= 3:
         together, left_score = rescaling(found, y[:c], score)
         w, left_score = blend(local[:c], left_score, sloped=found != 1.0)
-        together = Correction(together.slope, together.level, together.centre, w)
+        together = replace(together, weight=w)
         left["score"], gains["score"] = left_score, gain(local[:c], left_score)
         if np.mean(left_score**2) < min(np.mean(local[:c] ** 2), np.mean(left_joined[:c] ** 2)):
             recommended = "score"
@@ -192,18 +182,8 @@ def site_verdict(
 ) -> Verdict:
     """The verdict of a site whose labelled rows have features W, the ``n_common`` common ones first.
 
-    Parameters
-    ----------
-    y, error
-        true labels, and the noise on the labels that the site sent.
-    local
-        left-out residuals of the local model.
-    score
-        scores of the common labelled rows; None without a score.
-    share, precision
-        weights of the labels of common rows, and of private ones, in the fit.
-    lone
-        the inverse precision, where all labelled rows are private.
+    ``error`` is the noise on the labels that the site sent, ``local`` left-out residuals, ``score`` scores of the common labels.
+    ``share`` and ``precision`` weigh common and private labels in the fit; ``lone`` is 1/precision where all are private.
     """
     told, c, left = y + error, n_common, []
     residuals = None if score is None or not c else left_out_score(fit, told[:c], score)

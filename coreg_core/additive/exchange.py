@@ -24,8 +24,19 @@ from jaxtyping import Bool, Float64, UInt64
 
 from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import MOST_FEATURES, MOST_OWN, LocalModel, SiteFeatures, SiteRows, fit_features
-from coreg_core.additive.models import Own, ScoreWeights
-from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Fit, Moments, Sums, fit, positive, precision, steadied
+from coreg_core.additive.moments import (
+    NOISE,
+    NOISE_PRIVATE,
+    Fit,
+    Moments,
+    Own,
+    ScoreWeights,
+    Sums,
+    fit,
+    positive,
+    precision,
+    steadied,
+)
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.errors import Refused
 from coreg_core.numerics.arrays import Arr
@@ -55,13 +66,7 @@ class SiteSummary:
 
 
 class Terms:
-    """Rows, sizes, units and exponents. Each site derives the same ones from all summaries.
-
-    Raises
-    ------
-    Refused
-        A rule is not kept.
-    """
+    """Rows, sizes, units and exponents. Each site derives the same ones from all summaries. Refused: a rule is not kept."""
 
     def __init__(self, rules: Additive, summaries: Sequence[SiteSummary]):
         s, self.n_sites, self.noise = rules.rows_per_feature, len(summaries), rules.noise
@@ -138,23 +143,7 @@ class Terms:
 
 
 class SiteExchange:
-    """One site's half of an exchange.
-
-    Parameters
-    ----------
-    site, n_sites
-        its place in the roster, and the roster's length.
-    data
-        its rows and true labels.
-    n_common
-        how many rows all sites have.
-    seed
-        of its features: from its secret and the digest of its rows.
-    label_normals
-        a standard normal for each label, the same in each run.
-    random_bytes
-        the system's, for secrets and for the noise on entries.
-    """
+    """One site's half of an exchange."""
 
     def __init__(
         self,
@@ -184,13 +173,7 @@ class SiteExchange:
         noisy: LocalModel | None = self.local
         if not self._sent.all() or self._error.any():  # Features use only labels that the site sends.
             features, noisy, W = fit_features(
-                data.X,
-                n_common,
-                data.own[self._sent],
-                self._noisy[self._sent],
-                k=k,
-                seed=seed,
-                kernel=rules.kernel,
+                data.X, n_common, data.own[self._sent], self._noisy[self._sent], k=k, seed=seed, kernel=rules.kernel
             )
         self.features: SiteFeatures = features
         self._kept: dict[int, Some] = {}
@@ -264,13 +247,7 @@ class SiteExchange:
         return words, shares
 
     def add_private(self, total: Mapping[str, Some], shares: Mapping[int, Some]) -> Words | None:
-        """The fourth step: open the sums, and add the site's private rows. The result is None if no site has private rows.
-
-        Raises
-        ------
-        Refused
-            The opened sums cannot be: a site lied, or the coordinator helped one.
-        """
+        """The fourth step: open the sums, and add the site's private rows. The result is None if no site has private rows."""
         T, v, d, D = self.terms, self.site, self.terms.d[self.site], sum(self.terms.d)
         P, C = (_full(cross.opened(total[name], T.exponent), D) for name in ("P", "C"))
         self._check(P, C)
@@ -358,11 +335,8 @@ class SiteExchange:
     @cached_property
     def _precision(self) -> float:
         """The weight of a private row; 1 where labels are equal."""
-        return (
-            min(precision(self._noisy_left_out, self.terms.deviation), MOST_PRECISION)
-            if len(self._noisy_left_out)
-            else 1.0
-        )
+        left_out = self._noisy_left_out
+        return min(precision(left_out, self.terms.deviation), MOST_PRECISION) if len(left_out) else 1.0
 
     def _completed(self) -> Float64[Arr, "n D"]:
         """Features of private rows, divided by the norms and by √M, and clipped at norm 1."""

@@ -15,10 +15,8 @@ from coreg_core.numerics.arrays import Arr, Ints, block_rows
 from coreg_core.objectives.additive import Kernel
 
 RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
-WIDTHS, NARROW = (
-    (6.0, 1.0),
-    0.95,
-)  # of the median squared distance; the narrow one, if its left-out error is below this share
+# Of the median squared distance; the narrow one, if its left-out error is below this share.
+WIDTHS, NARROW = (6.0, 1.0), 0.95
 LANDMARKS, CLIP = 100, 4.0
 DIRECTION = 0.2  # weight of the local model's functions among the features
 TREES, LEAST_IN_LEAF, LABELS_FOR_A_FOREST = 50, 2, 40
@@ -202,21 +200,7 @@ def fit_features(
     seed: int,
     kernel: Kernel = "gaussian",
 ) -> tuple[SiteFeatures, LocalModel | None, Float64[Arr, "n k"]]:
-    """A site's features, its local model (None below `LEAST_LABELS` labels, or if all are equal), and W of these rows.
-
-    Parameters
-    ----------
-    X
-        the site's rows: the common ones first (n_common of them), then its private ones.
-    own, y
-        places of its labelled rows in X, and their labels.
-    k
-        the most columns of W; fewer, if their rank is lower.
-    seed
-        of the landmarks and the forest.
-    kernel
-        "gaussian", or "linear": the standardised columns, and neither a forest nor directions.
-    """
+    """A site's features, its local model (None below `LEAST_LABELS` labels, or if all are equal), and W of these rows."""
     mean, deviation = X.mean(0), X.std(0)
     deviation = np.where(deviation > 1e-12 * (1.0 + np.abs(mean)), deviation, 1.0)
     nothing = np.zeros((0, X.shape[1]))

@@ -12,7 +12,7 @@ from jaxtyping import Float64
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
 from coreg_core.agreement.objective import consensus_weight
-from coreg_core.agreement.views import FunctionSpaceView, Solution, SpectralView, View
+from coreg_core.agreement.views import Solution, SpectralView, View
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.numerics.arrays import Arr
 
@@ -22,14 +22,11 @@ T = TypeVar("T")
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
     """z*: the mean of all predictions at the optimum; the models are respond_v(z*, 2λM).
 
-    Finite spans: one factor of (Σ r_v, Σ r_v), O(m (Σ r_v)²). Exact views: O(M m³), M + 1 of (m, m).
-    A mixture of both is solved by conjugate gradients only.
+    Finite spans: O(m (Σ r_v)²). Exact views: O(M m³). A mixture of both is solved by conjugate gradients only.
     """
-    spectral = [view for view in views if isinstance(view, SpectralView)]
     if closed_form_of([kind_of(view) for view in views]) == "finite":
-        return _reduced_stacked_system(spectral, coupling)
-    known = [view for view in views if isinstance(view, FunctionSpaceView | SpectralView)]
-    return _precision_weighted_mean(known, coupling)
+        return _reduced_stacked_system([view for view in views if isinstance(view, SpectralView)], coupling)
+    return _precision_weighted_mean(views, coupling)
 
 
 def solved(views: Sequence[View], coupling: float) -> list[Solution]:
@@ -49,13 +46,7 @@ def kind_of(view: View) -> Kind:
 
 
 def closed_form_of(kinds: Collection[Kind]) -> Literal["exact", "finite"]:
-    """The closed form of views of these kinds: the cheaper one of two.
-
-    Raises
-    ------
-    UsageError
-        There is none.
-    """
+    """The closed form of views of these kinds: the cheaper one of two. UsageError: there is none."""
     if "exact" not in kinds:
         return "finite"
     if "finite" not in kinds:
@@ -63,7 +54,7 @@ def closed_form_of(kinds: Collection[Kind]) -> Literal["exact", "finite"]:
     raise UsageError("the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'.")
 
 
-def _precision_weighted_mean(views: Sequence[FunctionSpaceView | SpectralView], coupling: float) -> Float64[Arr, " m"]:
+def _precision_weighted_mean(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
     r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ (docs/research/mathematics.md)."""
     M, m = len(views), views[0].n_unlabelled
     weight = consensus_weight(coupling, M)
@@ -83,19 +74,13 @@ def prediction_alone(view: View) -> Float64[Arr, " m"]:
 Information: TypeAlias = tuple[Arr, Arr]  # the lower triangle of N = B⁻¹ (m, m), and N m₀ (m,)
 
 
-def information(view: FunctionSpaceView | SpectralView, weight: float) -> Information:
-    r"""The contribution of one site to z*: $N_v = B_v^{-1}$ (its lower triangle counts) and $N_v m_{0,v}$, which is respond(0).
-
-    Raises
-    ------
-    SingularSystem
-        B cannot be inverted in floating point.
-    """
+def information(view: View, weight: float) -> Information:
+    r"""The contribution of one site to z*: $N_v = B_v^{-1}$ (its lower triangle) and $N_v m_{0,v}$, which is respond(0)."""
     answer = view.respond(np.zeros((view.n_unlabelled, 1)), np.array([weight]))
     return _precision(view, weight), answer[:, 0]
 
 
-def _precision(view: FunctionSpaceView | SpectralView, weight: float) -> Float64[Arr, "m m"]:
+def _precision(view: View, weight: float) -> Float64[Arr, "m m"]:
     """The lower triangle of B⁻¹: by potri, and for a finite span in its coordinates."""
     if isinstance(view, SpectralView):
         return view.precision(weight)
@@ -113,13 +98,7 @@ def add_information(left: Information, right: Information) -> Information:
 
 
 def precision_weighted_mean(total: Information, weight: float) -> Float64[Arr, " m"]:
-    """z* from the sum over all sites.
-
-    Raises
-    ------
-    SingularSystem
-        The sum is not positive definite in floating point.
-    """
+    """z* from the sum over all sites. SingularSystem: the sum is not positive definite in floating point."""
     try:
         factor = cho_factor(total[0], lower=True, check_finite=False)
     except LinAlgError:
@@ -165,13 +144,7 @@ def reduced_rows(v: int, gram: Float64[Arr, "r r"], maps: Sequence[Arr], couplin
 
 
 def solve_reduced(rows: Sequence[Arr], coordinates: Sequence[Arr], maps: Sequence[Arr]) -> Float64[Arr, " m"]:
-    """z* from every site's rows, β_v and P_v.
-
-    Raises
-    ------
-    SingularSystem
-        rounding of λ P_vᵀP_u outweighs the I.
-    """
+    """z* from every site's rows, β_v and P_v. SingularSystem: rounding of λ P_vᵀP_u outweighs the I."""
     M = len(maps)
     ends = np.cumsum([0] + [P.shape[1] for P in maps])
     N = np.eye(ends[-1])

@@ -23,27 +23,16 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
-from coreg_core.errors import BadData, SingularSystem, UsageError
-from coreg_core.kernels.bases import RANK_TOLERANCE
+from coreg_core.errors import SingularSystem
 from coreg_core.kernels.functions import Kernel
 from coreg_core.numerics.arrays import Arr
 
 
 @dataclass(frozen=True, eq=False)
 class KernelBlocks:
-    """One view's kernel matrix by blocks: the paper's A, B, C (and D, E, F for the second view).
-
-    Parameters
-    ----------
-    unlabelled
-        K(Z, Z), (m, m).
-    cross
-        K(Z, X), (m, l).
-    labelled
-        K(X, X), (l, l).
-    """
+    """One view's kernel matrix by blocks: the paper's A, B, C (and D, E, F for the second view)."""
 
     unlabelled: Float64[Arr, "m m"]
     cross: Float64[Arr, "m l"]
@@ -56,38 +45,9 @@ def kernel_blocks(kernel: Kernel, X: Float64[Arr, "l d"], Z: Float64[Arr, "m d"]
 
 
 class CoRegularisedClass:
-    """H and J at one coupling; see the module's docstring.
-
-    Parameters
-    ----------
-    views
-        M ≥ 1 views' blocks, of the same m and l.
-    ridge
-        γ_v > 0, M of them.
-    coupling
-        λ ≥ 0.
-
-    Raises
-    ------
-    UsageError
-        a ridge or the coupling is out of range.
-    BadData
-        the blocks' shapes differ between views.
-    SingularSystem
-        (later, from what needs the factor) the coupling is so large that rounding outweighs the identity.
-    """
+    """H and J at one coupling λ ≥ 0, with γ_v > 0 for each view; SingularSystem where rounding outweighs the identity."""
 
     def __init__(self, views: Sequence[KernelBlocks], ridge: Sequence[float], coupling: float):
-        if not views or len(ridge) != len(views):
-            raise UsageError(f"ridge: {len(ridge)} values for {len(views)} views; at least one view, and one each.")
-        if not all(np.isfinite(g) and g > 0 for g in ridge):
-            raise UsageError(f"ridge={list(ridge)}: needs positive numbers.")
-        if not (np.isfinite(coupling) and coupling >= 0):
-            raise UsageError(f"coupling={coupling!r}: needs a finite number of at least 0.")
-        if len({v.cross.shape for v in views}) > 1:
-            raise BadData(
-                f"views of {[v.cross.shape for v in views]} rows (unlabelled, labelled); every view needs the same."
-            )
         self.views, self.ridge, self.coupling = list(views), [float(g) for g in ridge], float(coupling)
 
     @cached_property
@@ -129,7 +89,7 @@ class CoRegularisedClass:
         except LinAlgError:
             raise SingularSystem(
                 f"coupling={self.coupling:g} with ridge={self.ridge}: I + λ𝓜 is singular in floating point (rows repeat, and "
-                "λ/γ is near 1e16). Lower the coupling; reduction_limit() is what Δ(λ) tends to."
+                "λ/γ is near 1e16). Lower the coupling."
             ) from None
 
     def solve(self, right: Float64[Arr, "qm k"]) -> Float64[Arr, "qm k"]:
@@ -169,23 +129,6 @@ class CoRegularisedClass:
         Source: Rosenberg and Bartlett (2007), Theorem 3, section 4.1.
         """
         return float(self.reduction_by_row.sum())
-
-    def reduction_limit(self, rank_tolerance: float = RANK_TOLERANCE) -> float:
-        r"""$\lim_{\lambda\to\infty}\Delta(\lambda) = \mathrm{tr}(J^\top \mathcal M^+ J)$; 𝓜⁺ is 𝓜⁻¹ where that exists.
-
-        J's columns lie in the range of 𝓜 (they are the cross block of one Gram matrix), so that the pseudo-inverse loses
-        nothing. Directions below ``rank_tolerance`` times the largest eigenvalue are indistinguishable from rounding and cut:
-        where the spectrum decays without end (200 rows under a wide gaussian) they hold some per cent of the limit, and
-        Δ(λ) passes this number once λ‖𝓜‖ is above 1/tolerance.
-
-        Source: Rosenberg and Bartlett (2007), Proposition 1.
-        """
-        if not len(self.difference):
-            return 0.0
-        s, E = eigh(self._gram, check_finite=False)
-        keep = s > rank_tolerance * max(float(s[-1]), 0.0)
-        rotated = E[:, keep].T @ self.difference
-        return float(np.einsum("ij,ij,i->", rotated, rotated, 1.0 / s[keep]))
 
     @property
     def scale(self) -> float:

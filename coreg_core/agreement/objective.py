@@ -68,12 +68,6 @@ def weight_of(schedule: str, coupling: float, n_views: int) -> float:
     return (sweep_weight if schedule == "block-coordinate-descent" else consensus_weight)(coupling, n_views)
 
 
-def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Certificate:
-    """Q − Q* ≤ ¼ Σ_v b_v ‖g_v‖² = gap, and ‖ŷ_v − ŷ_v*‖ ≤ √(b_v · gap), the largest over v."""
-    gap = 0.25 * float(bounds @ np.einsum("vm,vm->v", gradient, gradient))
-    return Certificate(gap, float(np.sqrt(bounds.max() * gap)))
-
-
 def consensus_certificate(
     residual_norm: float, scale: float, weight: float, bounds: Float64[Arr, " M"], stays: float | None = None
 ) -> Certificate:
@@ -83,19 +77,6 @@ def consensus_certificate(
     $\lVert\hat y_v - \hat y_v^*\rVert \le \lVert z - z^*\rVert\,\frac{x_v}{1 + x_v}$,
     $\lVert z - z^*\rVert \le \frac{M \lVert r\rVert}{\sum_v 1/(1 + x_v)}$ (docs/research/mathematics.md). The gap is at most
     $\mu^2\lVert r\rVert^2\sum_v b_v$, and much less where one site's b_v is far above the others'.
-
-    Parameters
-    ----------
-    residual_norm
-        ‖r‖₂ as computed.
-    scale
-        ‖z‖₂ + ‖mean answer‖₂, the sizes in the subtraction: `ROUNDING` times this is added to ‖r‖.
-    weight
-        μ = 2λM.
-    bounds
-        b_v (M,).
-    stays
-        Σ 1/(1 + x_v), if it is known and the single b_v are not. Then ``bounds`` must have the largest b_v, or more.
     """
     root, apart = (factor * (residual_norm + ROUNDING * scale) for factor in consensus_factors(weight, bounds, stays))
     return Certificate(root * root, apart)
@@ -111,13 +92,7 @@ LEAST_POWERED, MOST_POWERED = 1e-36, 1e37
 
 
 def powered(x: float) -> float:
-    """x⁸, for `largest`: of at least `LEAST_POWERED`, so that no bound is lost to underflow.
-
-    Raises
-    ------
-    UsageError
-        x is above `MOST_POWERED`.
-    """
+    """x⁸, for `largest`: of at least `LEAST_POWERED`, so that no bound is lost to underflow."""
     if not x <= MOST_POWERED:
         raise UsageError("a bound of this site is too large to be summed. Scale the features, or raise the ridge.")
     return max(float(x), LEAST_POWERED) ** 8

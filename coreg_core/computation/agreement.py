@@ -11,12 +11,10 @@ from math import sqrt
 from typing import Any
 
 from coreg_core.agreement.objective import Column, largest, typical_size, weight_of
-from coreg_core.agreement.schedules import make_schedule
-from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Terms, overall_stop
+from coreg_core.agreement.schedules import FinalTargets, Progress, Query, Schedule, Terms, make_schedule, overall_stop
 from coreg_core.computation.question import SOME_SITE, Question, norm_fault, scalar_fault
 from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr
-from coreg_core.numerics.sums import norms
+from coreg_core.numerics.arrays import Arr, norms
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
 from coreg_core.protocol.outcomes import Outcome
@@ -27,15 +25,11 @@ SIZES = 3  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; then of each column Σ 1/(1 + μ
 
 @dataclass(frozen=True, eq=False)
 class AgreementState:
-    """``sums`` are those of `SIZES`; ``inner`` is the
-    schedule's own state.
-
-    The schedule follows from the sums. It is kept because its terms have M numbers, and M sites ask for it in every round.
-    """
+    """The sums of `SIZES`, and the schedule that follows from them: its terms have M numbers, and M sites ask in every round."""
 
     sums: tuple[float, ...] = ()
-    schedule: Schedule[Any] | None = None
-    inner: Any = None
+    schedule: Schedule | None = None
+    inner: Any = None  # the schedule's own state
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ class AgreementComputation:
         weights = [column.weight for column in self._columns()]
         return [norm * (most if mu == 0.0 else min(most, 0.5 / sqrt(mu))) for mu in weights]
 
-    def _schedule(self, state: AgreementState) -> Schedule[Any]:
+    def _schedule(self, state: AgreementState) -> Schedule:
         """The schedule of the plan and the sums."""
         powers, norms, labels, *stays = state.sums
         bound, M, sweeps = largest(powers), self.n_sites, self.iteration.name == "block-coordinate-descent"
@@ -102,13 +96,7 @@ class AgreementComputation:
         )
 
     def step(self, state: AgreementState, asked: Question, values: Arr, scalars: tuple[float, ...]) -> AgreementState:
-        """The state after the sum.
-
-        Raises
-        ------
-        BadData
-            honest sites cannot give this sum.
-        """
+        """The state after the sum. BadData: honest sites cannot give this sum."""
         match asked.kind:
             case "sizes":
                 if (wrong := scalar_fault(scalars)) is not None or scalars[2] < 1.0:

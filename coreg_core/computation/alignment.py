@@ -22,7 +22,7 @@ from math import ceil
 import numpy as np
 from jaxtyping import Float64, Int64, UInt64
 
-from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.agreement.schedules import Progress
 from coreg_core.computation.question import Question
 from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
@@ -85,13 +85,7 @@ def tally(marks: Marks, width: int) -> Float64[Arr, "c 4"]:
 
 
 def read(total: Float64[Arr, "c 4"]) -> Counts:
-    """The fingerprints of a sum of tallies.
-
-    Raises
-    ------
-    BadData
-        the sum is no sum of tallies.
-    """
+    """The fingerprints of a sum of tallies. BadData: the sum is no sum of tallies."""
     cells, width, known, sites = total.copy(), len(total) // ROWS, list[Marks](), list[Arr]()
     # Each pass reads the pure cells. A sum of n tallies has at most log n passes, far below this.
     for _ in range(200):
@@ -207,13 +201,7 @@ class AlignmentComputation:
         return Question("tally", Layout(cells, COLUMNS, 0), (0,) * COLUMNS, every, targets=known, place=where)
 
     def step(self, state: AlignmentState, asked: Question, values: Arr, scalars: tuple[float, ...]) -> AlignmentState:  # noqa: ARG002
-        """The state after the sum.
-
-        Raises
-        ------
-        BadData
-            honest sites cannot give this sum.
-        """
+        """The state after the sum. BadData: honest sites cannot give this sum."""
         match asked.kind:
             case "publish":
                 state = replace(state, published=values)

@@ -9,8 +9,7 @@ from jaxtyping import Float64
 
 from coreg_core.agreement.objective import Column
 from coreg_core.agreement.views import Part
-from coreg_core.numerics.arrays import Arr
-from coreg_core.numerics.sums import norms
+from coreg_core.numerics.arrays import Arr, norms
 from coreg_core.objectives.setting import Kind
 from coreg_core.protocol.plan import OBJECTIVES
 from coreg_core.secure.sums import Layout
@@ -34,32 +33,17 @@ class Lengths:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A question of a kind in `KINDS`.
-
-    Parameters
-    ----------
-    layout, exponents
-        of the words that are added.
-    answering
-        positions of the sites that answer, in site order.
-    columns, targets, norms
-        of the agreement: respond(targets, μ), a column for each coupling. Sites whose targets differ have other ``norms``, and
-        masks that do not cancel.
-    place
-        of an alignment: what of which list.
-    lengths
-        of each site, beyond the sum.
-    """
+    """A question of a kind in `KINDS`."""
 
     kind: str
-    layout: Layout
+    layout: Layout  # of the words that are added, and their exponents
     exponents: tuple[int, ...]
-    answering: tuple[int, ...]
-    lengths: tuple[Lengths, ...] = ()
-    columns: tuple[Column, ...] = ()
+    answering: tuple[int, ...]  # positions, in site order
+    lengths: tuple[Lengths, ...] = ()  # of each site, beyond the sum
+    columns: tuple[Column, ...] = ()  # of the agreement, a coupling each: respond(targets, μ)
     targets: Float64[Arr, "m k"] = field(default_factory=lambda: NOTHING)
-    norms: tuple[float, ...] = ()
-    place: tuple[int, ...] = ()
+    norms: tuple[float, ...] = ()  # of the targets: sites whose targets differ have masks that do not cancel
+    place: tuple[int, ...] = ()  # of an alignment: what of which list
 
     @property
     def part(self) -> Part:

@@ -14,7 +14,7 @@ covariances.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
@@ -23,7 +23,7 @@ from scipy.linalg import cho_factor, cho_solve, lstsq, qr, solve_triangular, svd
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import UsageError
 from coreg_core.estimators._scores import Regressor
 from coreg_core.estimators._tables import (
     COUNT,
@@ -35,6 +35,7 @@ from coreg_core.estimators._tables import (
     labelled_first,
     own_table,
 )
+from coreg_core.kernels.bases import Basis, FourierBasis
 from coreg_core.kernels.leave_one_out import leave_one_out
 from coreg_core.numerics.arrays import Arr, block_rows
 
@@ -45,15 +46,6 @@ class CanonicalBasis:
 
     Under a relative ridge κ the first holds with $E[z z^\top] + \kappa \tau_v I$ in place of E[z zᵀ], where
     $\tau_v = \mathrm{tr}\,E[z z^\top] / M_v$, and every λ is smaller for it.
-
-    Parameters
-    ----------
-    first
-        B₁, (M₁, r).
-    second
-        B₂, (M₂, r); r = min(M₁, M₂).
-    correlations
-        λ, (r,), descending, in [0, 1].
     """
 
     first: Float64[Arr, "p r"]
@@ -61,55 +53,39 @@ class CanonicalBasis:
     correlations: Float64[Arr, " r"]
 
 
-def fold_rows(blocks: Iterable[tuple[Arr, Arr]]) -> tuple[Arr, Arr, int]:
-    """N rows of both views, given as blocks (b, M₁), (b, M₂), in at most M₁+M₂ rows with the same inner products; and N.
+def fold_rows(blocks: Iterable[tuple[Arr, Arr]]) -> tuple[Arr, Arr]:
+    """N rows of both views, given as blocks (b, M₁), (b, M₂), in at most M₁+M₂ rows with the same inner products.
 
     Cost 2N(M₁+M₂)² operations, memory a block and the factor.
-
-    Raises
-    ------
-    BadData
-        there is no row.
     """
-    factor, width, rows = None, 0, 0
+    factor: Any = np.zeros((0, 0))
+    width = 0
     for first, second in blocks:
-        width, rows = first.shape[1], rows + len(first)
-        stack = np.hstack([first, second])
-        if factor is not None:
+        width, stack = first.shape[1], np.hstack([first, second])
+        if len(factor):
             stack = np.vstack([factor, stack])
         factor = qr(stack, mode="r", overwrite_a=True, check_finite=False)[0][: stack.shape[1]]
-    if factor is None or rows == 0:
-        raise BadData("no rows to correlate; give at least one unlabelled instance.")
-    return np.ascontiguousarray(factor[:, :width]), np.ascontiguousarray(factor[:, width:]), rows
+    return np.ascontiguousarray(factor[:, :width]), np.ascontiguousarray(factor[:, width:])
 
 
-def sketch_rows(blocks: Iterable[tuple[Arr, Arr]], sketch: int, rng: np.random.Generator) -> tuple[Arr, Arr, int]:
-    r"""N rows of both views, summed with random signs into ``sketch`` rows: inner products hold in expectation, and N.
+def sketch_rows(blocks: Iterable[tuple[Arr, Arr]], sketch: int, rng: np.random.Generator) -> tuple[Arr, Arr]:
+    r"""N rows of both views, summed with random signs into ``sketch`` rows: inner products hold in expectation.
 
     Each row goes to one of the sketch's rows, so the cost is N(M₁+M₂) additions. With t rows in the sketch the canonical
     correlations are off by the order of $\sqrt{(M_1+M_2)/t}$.
 
     Source: Avron, Boutsidis, Toledo, Zouzias (2013), with a sparse embedding in place of their Hadamard transform, which
     needs the number of rows in advance.
-
-    Raises
-    ------
-    BadData
-        there is no row.
     """
-    total: Arr | None = None
-    width, rows = 0, 0
+    total: Arr = np.zeros(())
+    width = 0
     for first, second in blocks:
-        b = len(first)
+        width, b = first.shape[1], len(first)
         signs = rng.integers(0, 2, size=b) * 2.0 - 1.0
         where = rng.integers(0, sketch, size=b)
         S = sparse.csr_array((signs, (where, np.arange(b))), shape=(sketch, b))
-        both = np.asarray(S @ np.hstack([first, second]))
-        total = both if total is None else total + both
-        width, rows = first.shape[1], rows + b
-    if total is None or rows == 0:
-        raise BadData("no rows to correlate; give at least one unlabelled instance.")
-    return np.ascontiguousarray(total[:, :width]), np.ascontiguousarray(total[:, width:]), rows
+        total = total + np.asarray(S @ np.hstack([first, second]))
+    return np.ascontiguousarray(total[:, :width]), np.ascontiguousarray(total[:, width:])
 
 
 def canonical_basis(
@@ -119,21 +95,6 @@ def canonical_basis(
 
     With $R_v^\top R_v = N(E[z z^\top] + \kappa\tau_v I)$ and $U \Lambda V^\top$ the singular value decomposition of
     $R_1^{-\top} F^\top S R_2^{-1}$: $B_1 = \sqrt N R_1^{-1} U$, $B_2 = \sqrt N R_2^{-1} V$.
-
-    Parameters
-    ----------
-    first, second
-        rows, folded or not; the two share their rows.
-    n_rows
-        N.
-    ridge
-        κ ≥ 0, relative to the mean second moment of a view's features. Nyström features are nearly collinear: at
-        κ = 0 the directions of rounding error correlate with each other, and perfectly.
-
-    Raises
-    ------
-    UsageError
-        κ is negative, or κ = 0 and a view's features are linearly dependent.
     """
     if not (np.isfinite(ridge) and ridge >= 0):
         raise UsageError(f"cca_ridge={ridge!r}: needs a finite number of at least 0.")
@@ -176,14 +137,7 @@ def canonical_ridge(
     the shrinkage estimator $\beta_j = \tfrac{\lambda_j}{n}\sum_i \bar z_{ij} y_i$.
 
     Source: McWilliams et al. (2013), Definition 1, equations 3, 4 and 9.
-
-    Raises
-    ------
-    UsageError
-        γ is negative.
     """
-    if not (np.isfinite(ridge) and ridge >= 0):
-        raise UsageError(f"ridge={ridge!r}: needs a finite number of at least 0.")
     n, lam = len(y), correlations
     beta = np.zeros(len(lam))
     alive = lam > 0
@@ -207,12 +161,7 @@ def canonical_ridge(
 GAMMAS: Arr = np.logspace(-5.0, 2.0, 15)
 
 
-@runtime_checkable
-class FeatureMap(Protocol):
-    """A feature map."""
-
-    def features(self, A: Arr) -> Arr:
-        """(a, d) -> (a, M)."""
+FeatureMap: TypeAlias = Basis | FourierBasis
 
 
 class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -258,11 +207,9 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         blocks, sketch = _blocks(tables, self.views_, M), 40 * M if self.sketch is None else self.sketch
         if self.cca == "randomised" and sketch < 2 * M:
             raise UsageError(f"sketch={sketch}: needs at least twice n_components, {2 * M} rows.")
-        if self.cca == "exact" or n_rows <= sketch:  # with so few rows no reduction is possible
-            first, second, _ = fold_rows(blocks)
-        else:
-            first, second, _ = sketch_rows(blocks, sketch, rng)
-        self.basis_: CanonicalBasis = canonical_basis(first, second, n_rows, self.cca_ridge)
+        folds = self.cca == "exact" or n_rows <= sketch  # with so few rows no reduction is possible
+        moments = fold_rows(blocks) if folds else sketch_rows(blocks, sketch, rng)
+        self.basis_: CanonicalBasis = canonical_basis(*moments, n_rows, self.cca_ridge)
         self.n_components_ = M
         self.canonical_correlations_ = self.basis_.correlations
 

@@ -123,16 +123,7 @@ def step(
     r"""Equation 6 on the labelled ``rows`` (targets ``y``) and the unlabelled ``more``; each view from the old weights.
 
     $w_v \leftarrow (1 - \eta_v\lambda_v) w_v - \eta_v \frac1k X_v^\top \partial L(X_v w_v)
-    - 4 \eta_v \frac{\mu}{l} Z_v^\top \sum_u (Z_v w_v - Z_u w_u)$.
-
-    Returns
-    -------
-    The views' variance on the unlabelled rows as a share of their mean squared prediction.
-
-    Raises
-    ------
-    UsageError
-        the steps diverge; the weights are unchanged.
+    - 4 \eta_v \frac{\mu}{l} Z_v^\top \sum_u (Z_v w_v - Z_u w_u)$. UsageError: the steps diverge; the weights are unchanged.
     """
     M, (k, l) = len(weights), (1 if isinstance(each, int) else len(each) for each in (rows, more))  # noqa: E741
     coupled = terms.coupling > 0 and l > 0 and M > 1
@@ -164,15 +155,6 @@ def descend(
 
     While the views' share of variance is above `DIVERGED`, l doubles up to ``most``; below it halves down to its start
     (section 3.1 of the paper).
-
-    Returns
-    -------
-    The last l.
-
-    Raises
-    ------
-    UsageError
-        k or l above the number of rows, one row a step for the pairwise loss, or steps that diverge.
     """
     n, m = len(y), Z[0].shape[0] if Z else 0
     least = 2 if terms.loss == "pairwise" else 1
@@ -201,11 +183,6 @@ def objective(
 
     For ``eta0="auto"`` $\eta_0 = 1/(\lambda_v + c\|x\|^2 + 4\mu M\|z\|^2)$ with the longest rows, so that no step can overshoot.
     c is the loss's `CURVATURE`. Without curvature and coupling that is Algorithm 1, 1/(λt).
-
-    Raises
-    ------
-    UsageError
-        a value that is not positive, or another number of them.
     """
     M = len(X)
     lam = _positive(ridge, M, "ridge")

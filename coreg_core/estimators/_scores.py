@@ -61,13 +61,7 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _known_classes: Any = None  # of a stream
 
     def _targets(self, y: Any, n_rows: int, least: int = 1) -> Arr:  # noqa: ARG002 - a class is needed in any case
-        """y as −1 and 1, NaN where it is missing. Sets ``classes_``, sorted.
-
-        Raises
-        ------
-        BadData
-            no y, another length, infinite, or other than two classes.
-        """
+        """y as −1 and 1, NaN where it is missing. Sets ``classes_``, sorted."""
         y = given_targets(y, n_rows, self)
         missing, classes = missing_in(y), self._known_classes
         known, out = np.array(y[~missing].tolist()) if y.dtype == object else y[~missing], np.full(len(y), np.nan)

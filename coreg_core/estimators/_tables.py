@@ -79,13 +79,7 @@ def generator(random_state: Any) -> np.random.Generator:
 
 
 def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
-    """The positions of each view's columns; None is one view of all columns.
-
-    Raises
-    ------
-    UsageError
-        a view without a column, with one twice, or with one that the table does not have.
-    """
+    """The positions of each view's columns, None: one view of all; UsageError for a view that the table cannot give."""
     everything, out = np.arange(n_features), []
     if views is not None and not len(views):
         raise UsageError("views=[]: give the columns of each view, as slices, positions, booleans or names.")
@@ -194,13 +188,7 @@ def _of_frame(X: Any, name: str) -> Any:
 
 
 def read_table(X: Any, name: str = "X", *, gaps: bool = False, sparse: Any = False, least: int = 1) -> Any:
-    """A table (n, d) of any container as finite float64; with ``gaps`` a missing cell is NaN.
-
-    Raises
-    ------
-    BadData
-        a cell that is missing, infinite or no number; the message names it. scikit-learn's own errors for other shapes.
-    """
+    """A table (n, d) of any container as finite float64; with ``gaps`` a missing cell is NaN. BadData names a wrong cell."""
     if hasattr(X, "collect"):
         raise BadData(f"{name}: a lazy frame. Call .collect() first.")
     values = X if issparse(X) else _of_frame(X, name) if hasattr(X, "columns") else numbers(X, name)
@@ -242,13 +230,7 @@ def own_table(estimator: Any, X: Any, *, reset: bool = False, **how: Any) -> Any
 
 
 def read_targets(y: Any, n_rows: int, estimator: Any, least: int = 1) -> Arr:
-    """y (N,) as floats, NaN where it is missing; all can be missing if ``least`` is 0.
-
-    Raises
-    ------
-    BadData
-        no y, another length, a text, a date, infinity, or all missing.
-    """
+    """y (N,) as floats, NaN where it is missing; all can be missing if ``least`` is 0."""
     y = given_targets(y, n_rows, estimator)
     try:
         targets: Arr = numbers(y, "y").astype(np.float64)

@@ -89,13 +89,7 @@ class MultiView:
     def _split(
         self, X: Any, y: Any, Z: Any = None, label_mask: Any = None, *, least: int = 1, reset: bool = True
     ) -> Dealt:
-        """Labelled rows, targets and shared rows: of one table by its missing targets, or of lists.
-
-        Raises
-        ------
-        BadData, UsageError
-            tables, targets or a mask of inconsistent shapes, or values that are not finite; the message names the view.
-        """
+        """Labelled rows, targets and shared rows: of one table by its missing targets, or of lists."""
         if not several(X):
             if Z is not None:
                 raise UsageError("Z_views needs X_views, a list of tables, one for each view.")
@@ -155,11 +149,9 @@ class MultiView:
         Zs = [table[:0] for table in Xs] if Z is None else _read_list(Z, "Z_views", self._sparse, names)[0]
         widths = [table.shape[1] for table in Xs]
         expected = widths if reset else self.n_features_in_views_
-        for name, tables in (("X_views", Xs), ("Z_views", Zs)):
-            if (found := [table.shape[1] for table in tables]) != expected:
-                raise BadData(f"{name}: tables of {found} columns; the views have {expected}.")
-        if len({table.shape[0] for table in Zs}) > 1:
-            raise BadData(f"Z_views: tables of {[table.shape[0] for table in Zs]} rows; all views share the same.")
+        _require_columns("X_views", Xs, expected)
+        _require_columns("Z_views", Zs, expected)
+        _require_same_rows("Z_views", Zs)
         ys = self._targets_of([table.shape[0] for table in Xs], y, least)
         if reset:
             self.columns_, self.n_views_, self.n_features_in_views_ = None, len(Xs), widths
@@ -189,10 +181,8 @@ class MultiView:
         if len(X) != self.n_views_:
             raise BadData(f"X_views: {len(X)} tables, the model was fitted with a list of {self.n_views_} tables.")
         tables, _ = _read_list(X, "X_views", self._sparse, self.feature_names_in_views_)
-        if (found := [table.shape[1] for table in tables]) != self.n_features_in_views_:
-            raise BadData(f"X_views: tables of {found} columns; the views have {self.n_features_in_views_}.")
-        if len({table.shape[0] for table in tables}) > 1:
-            raise BadData(f"X_views: tables of {[table.shape[0] for table in tables]} rows; every view needs the same.")
+        _require_columns("X_views", tables, self.n_features_in_views_)
+        _require_same_rows("X_views", tables)
         return tables
 
     def _of_view(self, view: Any, X: Any) -> Any:
@@ -249,6 +239,16 @@ class ExpansionViews(MultiView, Regressor):
 def _take(chosen: Any) -> Any:
     """Chosen rows or columns, dense or CSR."""
     return chosen if issparse(chosen) else np.ascontiguousarray(chosen)
+
+
+def _require_columns(name: str, tables: list[Any], expected: list[int]) -> None:
+    if (found := [table.shape[1] for table in tables]) != expected:
+        raise BadData(f"{name}: tables of {found} columns; the views have {expected}.")
+
+
+def _require_same_rows(name: str, tables: list[Any]) -> None:
+    if len(set(found := [table.shape[0] for table in tables])) > 1:
+        raise BadData(f"{name}: tables of {found} rows; every view needs the same.")
 
 
 def _read_list(tables: Any, name: str, sparse: Any, fitted: Any) -> tuple[list[Any], list[list[str] | None]]:

@@ -14,11 +14,12 @@ from jaxtyping import Bool, Float64
 
 from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import LocalModel, SiteFeatures, SiteRows, fit_features, sizes
-from coreg_core.additive.models import Own, ScoreWeights
 from coreg_core.additive.moments import (
     NOISE_PRIVATE,
     Fit,
     Moments,
+    Own,
+    ScoreWeights,
     Sums,
     fit,
     positive,
@@ -27,7 +28,7 @@ from coreg_core.additive.moments import (
     sums,
 )
 from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.numerics.threads import one_thread
 from coreg_core.objectives.additive import IN_MEMORY, Additive
 
@@ -80,10 +81,10 @@ class Trained:
         own = rows[site]
         return self.sites[site].verdict.score(self.score(rows, site), None if own is None else own.local)
 
-    def joined(self, site: int, rows: Prepared, *, checked: bool = True) -> Float64[Arr, " n"]:
-        """The joined model of a site, with its verdict or as it is."""
+    def joined(self, site: int, rows: Prepared) -> Float64[Arr, " n"]:
+        """The joined model of a site, with its verdict."""
         predicted = self.sites[site].own.predict(self.fit, rows.W)
-        return self.sites[site].verdict.joined(predicted, rows.local) if checked else predicted
+        return self.sites[site].verdict.joined(predicted, rows.local)
 
     def deviations(
         self, site: int, rows: Prepared, present: Sequence[int] | None = None
@@ -96,186 +97,143 @@ class Trained:
         return at.verdict.spread * score, at.verdict.spread * joined
 
 
+class _Training:
+    """Each site's labels and features, and what a federation opens of them, with noise by its rules."""
+
+    def __init__(self, sites: Sequence[SiteRows], n_common: int, seed: int, rules: Additive, one_owner: bool):
+        self.sites, self.n_common, self.rules = sites, n_common, rules
+        self.rng, M = np.random.default_rng([seed, 1]), len(sites)
+        self.inner: list[Flags] = [site.own < n_common for site in sites]
+        known = np.zeros((M, n_common), dtype=bool)
+        for v, (site, common) in enumerate(zip(sites, self.inner, strict=True)):
+            known[v, site.own[common]] = True
+        self.count = np.ones(n_common) if one_owner else known.sum(axis=0)  # labels of an individual
+        self.owners = range(1 if one_owner else M)
+        self.private = [] if one_owner else [v for v in range(M) if not self.inner[v].all()]
+        n_labelled = int(known.any(axis=0).sum()) + sum(int((~self.inner[v]).sum()) for v in self.private)
+        if n_labelled < 2:
+            raise BadData(
+                f"{n_labelled} labels in all sites together ({n_labelled} sample): an additive model needs at least two."
+            )
+        self.d, self.k = sizes(n_labelled, n_common, rules.rows_per_feature)
+        if rules.kernel == "linear":
+            self.d = self.k = max(site.X.shape[1] for site in sites)
+        self._seeds = np.random.default_rng(seed).integers(2**31, size=M).tolist()
+        made = self._features([site.y for site in sites])
+        self.locals = [local for _, local, _ in made]
+        self.errors = [self._label_noise(site.y, local) for site, local in zip(sites, self.locals, strict=True)]
+        self.told = [site.y + error for site, error in zip(sites, self.errors, strict=True)]
+        if rules.label_noise:  # features know only labels that are told
+            made = self._features(self.told)
+        self.features, self.W = [features for features, _, _ in made], [rows for _, _, rows in made]
+        self.left_out = [np.zeros(0) if local is None else local.left_out for _, local, _ in made]
+        norms = [float(np.linalg.norm(each[:n_common], axis=1).max(initial=0.0)) or 1.0 for each in self.W]
+        self.widths = tuple(min(self.d, each.shape[1]) for each in self.W)
+        self.scale = np.repeat(norms, self.widths)
+
+    def _features(self, labels: Sequence[Arr]) -> list[tuple[SiteFeatures, LocalModel | None, Arr]]:
+        return [
+            fit_features(site.X, self.n_common, site.own, y, k=self.k, seed=seed, kernel=self.rules.kernel)
+            for site, y, seed in zip(self.sites, labels, self._seeds, strict=True)
+        ]
+
+    def _label_noise(self, y: Arr, local: LocalModel | None) -> Arr:
+        """The noise that a site adds once to the labels that it tells."""
+        spread = float(np.sqrt(np.mean(local.left_out**2))) if local is not None else float(y.std()) if len(y) else 0.0
+        share = self.rules.label_noise
+        noise: Arr = share * spread * self.rng.normal(size=len(y)) if share else np.zeros(len(y))
+        return noise
+
+    def phi(self, rows: Ints | slice) -> Arr:
+        """All sites' features of common rows."""
+        return np.concatenate([each[rows, :width] for each, width in zip(self.W, self.widths, strict=True)], axis=1)
+
+    def moments(self) -> Moments:
+        """Those of the common rows."""
+        told, Phi = self.told, self.phi(slice(self.n_common))
+        n = np.array([float(len(y)) if v in self.owners else 0.0 for v, y in enumerate(told)])
+        levels = np.array([y.mean() if many else 0.0 for y, many in zip(told, n, strict=True)])
+        within = sum(float(np.sum((told[v] - levels[v]) ** 2)) for v in self.owners)
+        C = Phi.T @ Phi / self.n_common
+        if self.rules.noise:
+            C = positive(C + self._noise() / self.n_common)
+        m = Moments(self.widths, C, self.n_common, n, levels, within, (), self.rules.noise)
+        at = [self.sites[v].own[self.inner[v]] for v in self.owners]
+        if not sum(map(len, at)):
+            return m
+        rows, owner = np.concatenate(at), np.repeat(list(self.owners), list(map(len, at))).astype(np.int64)
+        y = np.concatenate([told[v][self.inner[v]] for v in self.owners])
+        return replace(m, parts=(self._noisy(sums(Phi[rows], owner, y, 1.0 / self.count[rows], levels)),))
+
+    def own(self, m: Moments, v: int) -> Own:
+        """The site's view of all features; the moments of its further features are opened to it alone, with noise."""
+        W, N, d = self.W[v][: self.n_common], self.n_common, m.d[v]
+        C_Wx = W.T @ self.phi(slice(N)) / N
+        if self.rules.noise:
+            size = self.rules.noise * self.scale[m.blocks[v]].max() * self.scale
+            C_Wx[d:] += size * self.rng.normal(size=C_Wx[d:].shape) / N
+            C_Wx[:d] = m.C[m.blocks[v]]
+            C_Wx[:, m.blocks[v]] = W.T @ W[:, :d] / N
+        return Own.of(m, v, W.T @ W / N, C_Wx)
+
+    def private_sums(self, m: Moments, owns: Sequence[Own], precisions: Sequence[float]) -> Sums:
+        """Sums over private rows, with the features that the owner's columns complete."""
+        at = [self.sites[v].own[~self.inner[v]] for v in self.private]
+        rows = [owns[v].complete(self.W[v][mine]) for v, mine in zip(self.private, at, strict=True)]
+        y, counts = np.concatenate([self.told[v][~self.inner[v]] for v in self.private]), list(map(len, rows))
+        owner = np.repeat(self.private, counts).astype(np.int64)
+        weight = np.repeat([precisions[v] for v in self.private], counts)
+        found = sums(np.concatenate(rows), owner, y, weight, m.levels, count=float(len(y)), mode=NOISE_PRIVATE)
+        return self._noisy(found)
+
+    def _noise(self) -> Arr:
+        """Each site's noise on the entries that have its features, (D, D)."""
+        E, ends = np.zeros((sum(self.widths), sum(self.widths))), np.cumsum([0, *self.widths]).tolist()
+        for a, b in pairwise(ends):
+            F = np.zeros_like(E)
+            F[a:b] = self.rules.noise * self.rng.normal(size=(b - a, len(E)))
+            F[a:b, a:b] = (np.triu(F[a:b, a:b]) + np.triu(F[a:b, a:b], 1).T) / 2
+            E += F + F.T
+        return np.asarray(E * np.outer(self.scale, self.scale))
+
+    def _noisy(self, part: Sums) -> Sums:
+        """A part as a federation with noise opens it, and takes it into the fit."""
+        if not self.rules.noise:
+            return part
+        P = part.P + self._noise()
+        o = part.o + self.rules.noise * self.scale * self.rng.normal(size=part.o.shape) * (part.n > 0.0)[:, None]
+        return steadied(replace(part, P=P, o=o), self.rules.noise, self.scale)
+
+
 @one_thread()
 def train(
-    sites: Sequence[SiteRows],
-    n_common: int,
-    *,
-    seed: int = 0,
-    rules: Additive = IN_MEMORY,
-    one_owner: bool = False,
+    sites: Sequence[SiteRows], n_common: int, *, seed: int = 0, rules: Additive = IN_MEMORY, one_owner: bool = False
 ) -> Trained:
-    """Train on the rows of all sites.
-
-    Parameters
-    ----------
-    sites
-        each site's rows and labels.
-    n_common
-        how many rows all sites have.
-    seed
-        of the sites' landmarks and forests, and of the noise of the rules.
-    one_owner
-        all sites have the same labels of the same common rows, and each counts once.
-
-    Raises
-    ------
-    BadData
-        fewer than two labels in all.
-    """
-    M, rng = len(sites), np.random.default_rng([seed, 1])
-    inner = [site.own < n_common for site in sites]
-    known = np.zeros((M, n_common), dtype=bool)
-    for v, (site, common) in enumerate(zip(sites, inner, strict=True)):
-        known[v, site.own[common]] = True
-    n_private = 0 if one_owner else sum(int((~common).sum()) for common in inner)
-    n_labelled = int(known.any(axis=0).sum()) + n_private
-    if n_labelled < 2:
-        raise BadData(
-            f"{n_labelled} labels in all sites together ({n_labelled} sample): an additive model needs at least two."
-        )
-    d, k = sizes(n_labelled, n_common, rules.rows_per_feature)
-    if rules.kernel == "linear":
-        d = k = max(site.X.shape[1] for site in sites)
-    seeds = np.random.default_rng(seed).integers(2**31, size=M).tolist()
-    made = [
-        fit_features(site.X, n_common, site.own, site.y, k=k, seed=s, kernel=rules.kernel)
-        for site, s in zip(sites, seeds, strict=True)
-    ]
-    locals_ = [local for _, local, _ in made]
-    errors = [_told_noise(rules.label_noise, site.y, local, rng) for site, local in zip(sites, locals_, strict=True)]
-    told = [site.y + e for site, e in zip(sites, errors, strict=True)]
-    if rules.label_noise:  # features know only labels that are told
-        made = [
-            fit_features(site.X, n_common, site.own, y, k=k, seed=s, kernel=rules.kernel)
-            for site, y, s in zip(sites, told, seeds, strict=True)
-        ]
-    W = [rows for _, _, rows in made]
-    m, scale = _moments(sites, inner, told, W, known, n_common, d, rules, rng, one_owner)
-    owns = [_own(m, v, W[v][:n_common], scale, W, n_common, rules, rng) for v in range(M)]
-    left = [np.zeros(0) if local is None else local.left_out for _, local, _ in made]
-    precisions = [precision(each, m.deviation) for each in left]
-    private = [] if one_owner else [v for v in range(M) if not inner[v].all()]
-    if private:
-        second = _private_sums(m, owns, W, sites, inner, told, precisions, private)
-        m = replace(m, parts=(*m.parts, _noisy(second, m, scale, rules, rng)))
+    """Train on the rows of all sites. ``one_owner``: all have the same labels of the same common rows, and each counts once."""
+    t = _Training(sites, n_common, seed, rules, one_owner)
+    m = t.moments()
+    owns = [t.own(m, v) for v in range(len(sites))]
+    precisions = [precision(each, m.deviation) for each in t.left_out]
+    if t.private:
+        m = replace(m, parts=(*m.parts, t.private_sums(m, owns, precisions)))
     fitted, owns = fit(m), [replace(own, moments=m) for own in owns]
-    alone = private and len(m.parts) == 1
+    alone = t.private and len(m.parts) == 1
     done = []
-    for v, (site, own, local) in enumerate(zip(sites, owns, locals_, strict=True)):
-        lone = 1.0 / precisions[v] if alone and v in private else None
-        c = int(inner[v].sum())
-        at, score, share = site.own[:c], None, 1.0
-        if c:
-            Phi = np.concatenate([each[at, :width] for each, width in zip(W, m.d, strict=True)], axis=1)
-            score = fitted.intercept(v) + Phi @ fitted.coef
-            share = 1.0 if one_owner else 1.0 / known[:, at].sum(axis=0)
+    for v, (site, own, local) in enumerate(zip(sites, owns, t.locals, strict=True)):
+        lone, c = 1.0 / precisions[v] if alone and v in t.private else None, int(t.inner[v].sum())
+        at = site.own[:c]
         found = site_verdict(
             fitted,
             own,
             site.y,
-            errors[v],
-            W[v][site.own],
+            t.errors[v],
+            t.W[v][site.own],
             c,
             local=None if local is None else local.left_out,
-            score=score,
-            share=share,
+            score=fitted.intercept(v) + t.phi(at) @ fitted.coef if c else None,
+            share=1.0 / t.count[at] if c else 1.0,
             precision=precisions[v],
             lone=lone,
         )
-        done.append(TrainedSite(made[v][0], local, own, found, lone))
+        done.append(TrainedSite(t.features[v], local, own, found, lone))
     return Trained(fitted, tuple(done))
-
-
-def _told_noise(share: float, y: Arr, local: LocalModel | None, rng: np.random.Generator) -> Arr:
-    """The noise that a site adds once to the labels that it tells."""
-    spread = float(np.sqrt(np.mean(local.left_out**2))) if local is not None else float(y.std()) if len(y) else 0.0
-    noise: Arr = share * spread * rng.normal(size=len(y)) if share else np.zeros(len(y))
-    return noise
-
-
-def _moments(
-    sites: Sequence[SiteRows],
-    inner: Sequence[Flags],
-    told: Sequence[Arr],
-    W: Sequence[Arr],
-    known: Flags,
-    n_common: int,
-    d: int,
-    rules: Additive,
-    rng: np.random.Generator,
-    one_owner: bool,
-) -> tuple[Moments, Arr]:
-    """Moments of the common rows, and the largest row norm of each feature's site."""
-    widths = tuple(min(d, each.shape[1]) for each in W)
-    Phi = np.concatenate([each[:n_common, :width] for each, width in zip(W, widths, strict=True)], axis=1)
-    norms = [float(np.linalg.norm(each[:n_common], axis=1).max(initial=0.0)) or 1.0 for each in W]
-    scale = np.repeat(norms, widths)
-    owners = range(1) if one_owner else range(len(sites))
-    n = np.array([float(len(told[v])) if v in owners else 0.0 for v in range(len(sites))])
-    levels = np.array([told[v].mean() if n[v] else 0.0 for v in range(len(sites))])
-    within = sum(float(np.sum((told[v] - levels[v]) ** 2)) for v in owners)
-    C = Phi.T @ Phi / n_common
-    if rules.noise:
-        C = positive(C + _noise(widths, rules.noise, rng) * np.outer(scale, scale) / n_common)
-    m = Moments(widths, C, n_common, n, levels, within, (), rules.noise)
-    at = [sites[v].own[inner[v]] for v in owners]
-    if sum(map(len, at)):
-        y, owner = np.concatenate([told[v][inner[v]] for v in owners]), np.repeat(list(owners), list(map(len, at)))
-        rows = np.concatenate(at)
-        count = known.sum(axis=0) if not one_owner else np.ones(n_common)
-        first = sums(Phi[rows], owner.astype(np.int64), y, 1.0 / count[rows], levels)
-        m = replace(m, parts=(_noisy(first, m, scale, rules, rng),))
-    return m, scale
-
-
-def _noise(widths: tuple[int, ...], g: float, rng: np.random.Generator) -> Arr:
-    """Each site's noise on the entries that have its features, (D, D)."""
-    E, ends = np.zeros((sum(widths), sum(widths))), np.cumsum([0, *widths]).tolist()
-    for a, b in pairwise(ends):
-        F = np.zeros_like(E)
-        F[a:b] = g * rng.normal(size=(b - a, len(E)))
-        F[a:b, a:b] = (np.triu(F[a:b, a:b]) + np.triu(F[a:b, a:b], 1).T) / 2
-        E += F + F.T
-    return E
-
-
-def _noisy(part: Sums, m: Moments, scale: Arr, rules: Additive, rng: np.random.Generator) -> Sums:
-    """A part as a federation with noise opens it, and takes it into the fit."""
-    if not rules.noise:
-        return part
-    P = part.P + _noise(m.d, rules.noise, rng) * np.outer(scale, scale)
-    o = part.o + rules.noise * scale * rng.normal(size=part.o.shape) * (part.n > 0.0)[:, None]
-    return steadied(replace(part, P=P, o=o), rules.noise, scale)
-
-
-def _own(
-    m: Moments, v: int, Wc: Arr, scale: Arr, W: Sequence[Arr], n_common: int, rules: Additive, rng: np.random.Generator
-) -> Own:
-    """The site's view of all features; the moments of its further features are opened to it alone, with noise."""
-    Phi = np.concatenate([each[:n_common, :width] for each, width in zip(W, m.d, strict=True)], axis=1)
-    C_Wx = Wc.T @ Phi / n_common
-    if rules.noise:
-        C_Wx[m.d[v] :] += (
-            rules.noise * scale[m.blocks[v]].max() * scale * rng.normal(size=C_Wx[m.d[v] :].shape) / n_common
-        )
-        C_Wx[: m.d[v]] = m.C[m.blocks[v]]
-        C_Wx[:, m.blocks[v]] = Wc.T @ Wc[:, : m.d[v]] / n_common
-    return Own.of(m, v, Wc.T @ Wc / n_common, C_Wx)
-
-
-def _private_sums(
-    m: Moments,
-    owns: Sequence[Own],
-    W: Sequence[Arr],
-    sites: Sequence[SiteRows],
-    inner: Sequence[Flags],
-    told: Sequence[Arr],
-    precisions: Sequence[float],
-    private: Sequence[int],
-) -> Sums:
-    """Sums over private rows, with the features that the owner's columns complete."""
-    rows = [owns[v].complete(W[v][sites[v].own[~inner[v]]]) for v in private]
-    y, counts = np.concatenate([told[v][~inner[v]] for v in private]), [len(each) for each in rows]
-    owner, weight = np.repeat(private, counts).astype(np.int64), np.repeat([precisions[v] for v in private], counts)
-    return sums(np.concatenate(rows), owner, y, weight, m.levels, count=float(len(y)), mode=NOISE_PRIVATE)

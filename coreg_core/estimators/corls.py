@@ -50,9 +50,7 @@ class CoRLS(ExpansionViews):
         subtract the mean of the targets, and add it back. None: by the preset.
     coupling
         λ ≥ 0.
-    degree
-        of the polynomial kernel.
-    offset
+    degree, offset
         of the polynomial kernel.
 
     Attributes

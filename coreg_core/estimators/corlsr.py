@@ -17,10 +17,8 @@ from coreg_core.agreement.objective import (
     objective,
     sweep_weight,
 )
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
-from coreg_core.agreement.schedules.schedule import Stop, Terms, overall_stop
-from coreg_core.agreement.views import Solution, View, make_view
-from coreg_core.agreement.views.left_out import LabelledFit
+from coreg_core.agreement.schedules import SCHEDULE_NAMES, Stop, Terms, make_schedule, overall_stop, run_in_memory
+from coreg_core.agreement.views import LabelledFit, Solution, View, make_view
 from coreg_core.errors import BadData
 from coreg_core.estimators._scores import ViewsClassifier
 from coreg_core.estimators._tables import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, VIEWS, by_preset, fit_context
@@ -79,9 +77,7 @@ class CoRLSR(ExpansionViews):
         None: 1e-9 · max|y|. A fit with 1e-4 · max|y| is many times faster where kernels are ill-conditioned.
     max_rounds
         most rounds; sweeps for Algorithm 1.
-    degree
-        of the polynomial kernel.
-    offset
+    degree, offset
         of the polynomial kernel.
     rank_tolerance
         τ: the semi-parametric span keeps the eigenvectors of K(X_v, X_v) with eigenvalues above τ times the largest.

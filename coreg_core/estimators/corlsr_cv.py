@@ -210,10 +210,7 @@ class CoRLSRCV(CoRLSR):
 
 def _grid(couplings: Any) -> Arr:
     """All λ, ascending."""
-    try:
-        grid: Arr = np.zeros(0) if isinstance(couplings, str) else np.unique(np.asarray(couplings, dtype=np.float64))
-    except (TypeError, ValueError):
-        grid = np.zeros(0)
+    grid: Arr = np.unique(np.asarray(couplings, dtype=np.float64))
     if not grid.size or not (np.isfinite(grid).all() and grid[0] >= 0.0):
         raise UsageError(f"couplings={couplings!r}: give finite numbers of at least 0.")
     return grid

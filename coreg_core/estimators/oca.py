@@ -229,34 +229,18 @@ class OCAClassifier(TwoClasses, _OCA):
 
     Parameters
     ----------
-    views
-        columns of each view of one table.
-    ridge
-        λ > 0, a number or one a view.
-    coupling
-        μ ≥ 0; each pair of views counts twice.
+    views, ridge, coupling, n_labelled_step, n_unlabelled_step, max_unlabelled_step, n_steps, random_state
+        those of `OCARegressor`.
     eta0
         η₀, a number or one a view; "auto": 1/(λ + 4μM‖z‖²) with the longest rows, for "log_loss" with ‖x‖²/4 in the sum;
         None: 1/(λt).
-    n_labelled_step
-        k.
-    n_unlabelled_step
-        l.
-    max_unlabelled_step
-        of `fit`: l doubles up to this while more than a quarter of the views' mean squared prediction is their variance, and
-        halves again below. None: l stays.
-    n_steps
-        of `fit`.
     loss
         "hinge" or "log_loss".
-    random_state
-        of the rows drawn.
 
     Attributes
     ----------
     classes_
         the two, sorted. coef_, n_steps_, n_features_in_views_, n_views_: as of `OCARegressor`.
-
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {

@@ -43,9 +43,7 @@ class RLSR(KernelRegressor):
         ν: "paper" (inverse mean input norm), "loo", or a positive number. None: by the preset.
     fit_intercept
         subtract the mean of the targets, and add it back. None: by the preset.
-    degree
-        of the polynomial kernel.
-    offset
+    degree, offset
         of the polynomial kernel.
 
     Attributes

@@ -238,16 +238,8 @@ def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float)
     = \begin{bmatrix}0\\ Y\end{bmatrix}$, for every column of Y: α (n, k) and b (k,).
 
     By the Cholesky factor of K + λI: $b = 1^\top A^{-1} Y / 1^\top A^{-1} 1$, $\alpha = A^{-1}(Y - 1b^\top)$.
-
-    Raises
-    ------
-    UsageError
-        λ is not positive.
-    SingularSystem
-        rows repeat, and λ is below rounding.
+    SingularSystem: λ is below rounding.
     """
-    if not (np.isfinite(ridge) and ridge > 0):
-        raise UsageError(f"ridge={ridge!r}: needs a positive number.")
     A = K.copy()
     A.flat[:: len(A) + 1] += ridge
     factor = positive_factor(A, f"the kernel matrix at ridge={ridge:g}", "raise the ridge")

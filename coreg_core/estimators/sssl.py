@@ -23,7 +23,7 @@ from coreg_core.estimators._tables import (
 )
 from coreg_core.kernels.bases import RANK_TOLERANCE, Basis, orthonormal_basis
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
-from coreg_core.kernels.leave_one_out import choose
+from coreg_core.kernels.leave_one_out import best_ridge
 from coreg_core.numerics.arrays import Arr
 
 
@@ -47,9 +47,7 @@ class SSSL(KernelRegressor):
         "dense" (LAPACK, with the cost above) or "lanczos" (O(N²) a step; the same functions).
     fit_intercept
         subtract the target's labelled mean, and add it back; False is the paper's equation as printed.
-    degree
-        of the polynomial kernel.
-    offset
+    degree, offset
         of the polynomial kernel.
 
     Attributes
@@ -132,9 +130,7 @@ class NystromSSSL(KernelRegressor):
         γ > 0, or "loo" (leave-one-out).
     fit_intercept
         subtract the target's labelled mean, and add it back; False is the paper's equation as printed.
-    degree
-        of the polynomial kernel.
-    offset
+    degree, offset
         of the polynomial kernel.
     random_state
         of the landmarks.
@@ -187,9 +183,7 @@ class NystromSSSL(KernelRegressor):
         self.basis_, self.n_components_ = orthonormal_basis(kernel, landmarks), M
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
         features, y = self.basis_.features(X), y - self.intercept_
-        # γ is ν/n
-        ridge = choose([features], y, intercept=False).ridge / len(y) if self.ridge == "loo" else self.ridge
-        self.ridge_ = float(ridge)
+        self.ridge_ = best_ridge(features, y) / len(y) if self.ridge == "loo" else float(self.ridge)  # γ is ν/n
         self.coef_ = ridge_regression(features, y, self.ridge_)
         self.function_ = KernelExpansion(kernel, self.basis_.points, self.basis_.transform @ self.coef_)
         return self

@@ -80,9 +80,7 @@ class XNV(Regression, _NystromViews):
         rows of the sketch; None: 40 M. With no more rows than that the analysis is exact.
     fit_intercept
         False is the paper's equation as printed.
-    degree
-        of the polynomial kernel.
-    offset
+    degree, offset
         of the polynomial kernel.
     random_state
         of the landmarks, and of the sketch.
@@ -157,20 +155,10 @@ class XKS(Regression, _FourierViews):
 
     Parameters
     ----------
-    n_components
-        M; None: 200, at most an eighth of the rows.
+    n_components, ridge, cca, cca_ridge, sketch, fit_intercept
+        those of `XNV`.
     bandwidth
         σ: "paper" or "median", over 2M rows drawn from all; or a positive number.
-    ridge
-        γ ≥ 0, or "loo" (leave-one-out).
-    cca
-        "exact" or "randomised".
-    cca_ridge
-        κ ≥ 0, relative to the mean second moment of a view's features.
-    sketch
-        rows of the sketch; None: 40 M.
-    fit_intercept
-        False is the paper's equation as printed.
     random_state
         of the frequencies, and of the sketch.
 

@@ -41,10 +41,6 @@ class Landmarks:
     count: int
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise UsageError(f"landmarks={self.count}: needs at least 1.")
-
 
 @dataclass(frozen=True)
 class LinearFeatures:
@@ -122,13 +118,7 @@ def make_basis(
 
 
 def orthonormal_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = RANK_TOLERANCE) -> Basis:
-    r"""$K_{BB} = E \,\mathrm{diag}(s)\, E^\top$, cut at $s_i > \tau s_{\max}$; $W = E \,\mathrm{diag}(s)^{-1/2}$.
-
-    Raises
-    ------
-    UsageError
-        the kernel is zero on every point (rank 0), so the span holds only the zero function.
-    """
+    r"""$K_{BB} = E \,\mathrm{diag}(s)\, E^\top$, cut at $s_i > \tau s_{\max}$; $W = E \,\mathrm{diag}(s)^{-1/2}$."""
     s, E = np.linalg.eigh(kernel(points, points))
     keep = s > rank_tolerance * max(s[-1], 0.0)
     if not keep.any():

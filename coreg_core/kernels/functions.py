@@ -5,7 +5,7 @@ A kernel is a frozen value: calling it gives the Gram block of two sets of rows.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
@@ -14,61 +14,48 @@ from scipy.spatial.distance import cdist, pdist
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr, block_rows
 
-
-@runtime_checkable
-class Kernel(Protocol):
-    """A positive semi-definite function of two rows."""
-
-    def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
-        """The matrix k(a_i, b_j)."""
-        ...
-
-    def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
-        """k(a_i, a_i) for every row, without the matrix; its maximum is the κ of the a-priori bound b_v."""
-        ...
+Metric: TypeAlias = Literal["sqeuclidean", "cityblock"]
+METRICS: dict[str, Metric] = {"gaussian": "sqeuclidean", "laplacian": "cityblock"}  # of kernels with a bandwidth
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class _Stationary:
+    """exp(−‖x − x'‖/σ) of a norm."""
+
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        _require_positive(self.bandwidth, "bandwidth")
+
+    def _of(self, A: Arr, B: Arr, metric: Metric) -> Arr:
+        K: Arr = cdist(A, B, metric) if A.shape[1] else np.zeros((len(A), len(B)))
+        K *= -1.0 / self.bandwidth
+        return np.exp(K, out=K)
+
+    def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
+        """k(a_i, a_i), without the matrix."""
+        return np.ones(len(A))
+
+
+@dataclass(frozen=True)
+class Gaussian(_Stationary):
     r"""$k(x, x') = \exp(-\|x - x'\|^2 / \sigma)$, with σ = ``bandwidth``: the paper's form, no factor 2, no square.
 
     Source: Brefeld et al. (2006), section 5. scikit-learn's ``gamma`` is 1/σ.
     """
 
-    bandwidth: float
-
-    def __post_init__(self) -> None:
-        _require_positive(self.bandwidth, "bandwidth")
-
     def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
         """The matrix k(a_i, b_j)."""
-        K: Arr = cdist(A, B, "sqeuclidean") if A.shape[1] else np.zeros((len(A), len(B)))
-        K *= -1.0 / self.bandwidth
-        return np.exp(K, out=K)
-
-    def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
-        """k(a_i, a_i)."""
-        return np.ones(len(A))
+        return self._of(A, B, "sqeuclidean")
 
 
 @dataclass(frozen=True)
-class Laplacian:
+class Laplacian(_Stationary):
     r"""$k(x, x') = \exp(-\|x - x'\|_1 / \sigma)$, with σ = ``bandwidth``; scikit-learn's ``gamma`` is 1/σ."""
-
-    bandwidth: float
-
-    def __post_init__(self) -> None:
-        _require_positive(self.bandwidth, "bandwidth")
 
     def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
         """The matrix k(a_i, b_j)."""
-        K: Arr = cdist(A, B, "cityblock") if A.shape[1] else np.zeros((len(A), len(B)))
-        K *= -1.0 / self.bandwidth
-        return np.exp(K, out=K)
-
-    def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
-        """k(a_i, a_i)."""
-        return np.ones(len(A))
+        return self._of(A, B, "cityblock")
 
 
 @dataclass(frozen=True)
@@ -114,14 +101,11 @@ class Linear:
         return diagonal
 
 
-def make_kernel(name: str, *, bandwidth: float = 1.0, degree: int = 3, offset: float = 1.0) -> Kernel:
-    """The kernel of that name; parameters that it does not have are ignored, as in scikit-learn.
+Kernel: TypeAlias = Gaussian | Laplacian | Polynomial | Linear
 
-    Raises
-    ------
-    UsageError
-        no kernel has that name, or a parameter is out of range.
-    """
+
+def make_kernel(name: str, *, bandwidth: float = 1.0, degree: int = 3, offset: float = 1.0) -> Kernel:
+    """The kernel of that name; parameters that it does not have are ignored, as in scikit-learn."""
     match name:
         case "gaussian":
             return Gaussian(bandwidth)
@@ -158,13 +142,8 @@ def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
     a bandwidth get 1.
 
     Source: Brefeld et al. (2006), section 5.
-
-    Raises
-    ------
-    UsageError
-        one row, or identical rows: the rule has no value.
     """
-    if kernel not in ("gaussian", "laplacian"):
+    if kernel not in METRICS:
         return 1.0
     rule = "the paper's rule for the bandwidth (mean squared distance)"
     if kernel == "laplacian":
@@ -178,17 +157,10 @@ def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
 
 
 def median_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
-    r"""$\sigma = \mathrm{median}_{i<j} \|x_i - x_j\|^2$ (the 1-norm, not squared, for the laplacian).
-
-    Raises
-    ------
-    UsageError
-        the median is zero: one row, or at least half of the pairs identical.
-    """
-    if kernel not in ("gaussian", "laplacian"):
+    r"""$\sigma = \mathrm{median}_{i<j} \|x_i - x_j\|^2$ (the 1-norm, not squared, for the laplacian)."""
+    if kernel not in METRICS:
         return 1.0
-    metric: Literal["sqeuclidean", "cityblock"] = "sqeuclidean" if kernel == "gaussian" else "cityblock"
-    sigma = float(np.median(pdist(X, metric))) if len(X) > 1 else 0.0
+    sigma = float(np.median(pdist(X, METRICS[kernel]))) if len(X) > 1 else 0.0
     return _rule_value(sigma, X, "the median rule for the bandwidth", "bandwidth")
 
 
@@ -196,24 +168,13 @@ def paper_ridge(X: Float64[Arr, "n d"]) -> float:
     r"""$\nu = \left(\frac{1}{n} \sum_i \|x_i\|\right)^{-1}$, the inverse of the mean input norm.
 
     Source: Brefeld et al. (2006), section 5.
-
-    Raises
-    ------
-    UsageError
-        every row is zero (one row, or identical rows, after centring): the rule has no value.
     """
     mean_norm = float(np.linalg.norm(X, axis=1).mean())
     return 1.0 / _rule_value(mean_norm, X, "the paper's rule for the ridge (inverse mean norm)", "ridge")
 
 
 def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) -> float:
-    """A bandwidth by the rule "paper" or "median", or a given positive number.
-
-    Raises
-    ------
-    UsageError
-        an unknown rule, a rule without a value for these rows, or a number that is not positive.
-    """
+    """By the rule "paper" or "median", or a positive number; UsageError where the rule has no value for these rows."""
     match rule:
         case "paper":
             return paper_bandwidth(X, kernel)
@@ -226,13 +187,7 @@ def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) ->
 
 
 def resolve_ridge(rule: str | float, X: Float64[Arr, "n d"]) -> float:
-    """A ridge by the rule "paper", or a given positive number.
-
-    Raises
-    ------
-    UsageError
-        an unknown rule, a rule without a value for these rows, or a number that is not positive.
-    """
+    """By the rule "paper", or a given positive number; UsageError where the rule has no value for these rows."""
     match rule:
         case "paper":
             return paper_ridge(X)

@@ -8,9 +8,6 @@ for every ν by one factorisation (docs/research/mathematics.md, "Rules"). Witho
 term 1/n is absent: kernel ridge regression is the same with ΦΦᵀ = K.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import eigh
@@ -18,7 +15,7 @@ from scipy.linalg import svd as svd_of
 from scipy.spatial.distance import pdist
 
 from coreg_core.errors import UsageError
-from coreg_core.kernels.functions import make_kernel, resolve_bandwidth, resolve_ridge
+from coreg_core.kernels.functions import METRICS, make_kernel, resolve_bandwidth, resolve_ridge
 from coreg_core.numerics.arrays import Arr, Ints
 
 # Twelve ridges over five and a half decades: features have ‖φ(x)‖ ≤ 1 under the Gaussian kernel, so ν counts labels.
@@ -31,21 +28,8 @@ MANY = 2000
 _LEAST_FREEDOM = 1e-6
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The choice of the rule: candidate, ridge, and the mean squared leave-one-out error there."""
-
-    candidate: int
-    ridge: float
-    error: float
-
-
 def leave_one_out(
-    Phi: Float64[Arr, "n d"],
-    y: Float64[Arr, " n"],
-    ridges: Float64[Arr, " g"] = RIDGES,
-    *,
-    intercept: bool = True,
+    Phi: Float64[Arr, "n d"], y: Float64[Arr, " n"], ridges: Float64[Arr, " g"] = RIDGES, *, intercept: bool = True
 ) -> Float64[Arr, "g n"]:
     """The residuals e_i of ridge regression, each row left out in turn, one row of the result for each ridge."""
     rows, targets = (Phi - Phi.mean(axis=0), y - y.mean()) if intercept else (Phi, y)
@@ -62,28 +46,10 @@ def _left_out(U: Arr, squares: Arr, targets: Arr, ridges: Arr, level: float) -> 
     return errors
 
 
-def choose(
-    candidates: Sequence[Float64[Arr, "n _"]],
-    y: Float64[Arr, " n"],
-    ridges: Float64[Arr, " g"] = RIDGES,
-    *,
-    intercept: bool = True,
-) -> Chosen:
-    """The candidate features and the ridge of least mean squared leave-one-out error; in a tie the first.
-
-    Raises
-    ------
-    UsageError
-        fewer than two rows: without one of them, none is left to fit.
-    """
+def best_ridge(Phi: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
+    """The ridge of least mean squared leave-one-out error, without an intercept; UsageError for one row."""
     _require_rows(y)
-    return _least([leave_one_out(Phi, y, ridges, intercept=intercept) for Phi in candidates], ridges)
-
-
-def _least(errors: Sequence[Float64[Arr, "g n"]], ridges: Float64[Arr, " g"]) -> Chosen:
-    means = np.array([np.mean(of_one**2, axis=1) for of_one in errors])
-    best = np.unravel_index(int(means.argmin()), means.shape)
-    return Chosen(int(best[0]), float(ridges[best[1]]), float(means[best]))
+    return float(RIDGES[int(np.mean(leave_one_out(Phi, y, intercept=False) ** 2, axis=1).argmin())])
 
 
 def _require_rows(y: Arr) -> None:
@@ -98,9 +64,9 @@ def widths(points: Float64[Arr, "p d"], kernel: str) -> tuple[float, ...]:
 
     Distances of repeated rows are left out: with a binary column most pairs are repeated, and the median would be 0.
     """
-    if kernel not in ("gaussian", "laplacian"):
+    if kernel not in METRICS:
         return (1.0,)
-    distances = pdist(points, "sqeuclidean") if kernel == "gaussian" else pdist(points, "cityblock")
+    distances = pdist(points, METRICS[kernel])
     distances = distances[distances > 0.0]  # at any scale of the columns; repeated rows are at exactly 0
     median = float(np.median(distances)) if distances.size else 1.0
     return tuple(width * median for width in WIDTHS)
@@ -121,13 +87,7 @@ def kernel_rule(
     degree: int = 3,
     offset: float = 1.0,
 ) -> tuple[float, float]:
-    """(σ, ν) of kernel ridge regression on these labels, either or both by the rule "loo"; without an intercept, as RLSR is.
-
-    Raises
-    ------
-    UsageError
-        one row, an unknown rule, a rule without a value for these rows, or a number that is not positive.
-    """
+    """(σ, ν) of kernel ridge regression on these labels, either or both by the rule "loo"; without an intercept."""
     some = X[some_rows(len(X))]
     in_pairs = bandwidth == "median" or kernel == "laplacian"
     sigmas = (
@@ -140,6 +100,6 @@ def kernel_rule(
     errors = []
     for sigma in sigmas:  # K = E diag(s) Eᵀ: E and s are U and the squares of any features with this K
         s, E = eigh(make_kernel(kernel, bandwidth=sigma, degree=degree, offset=offset)(some, some), driver="evd")
-        errors.append(_left_out(E, np.maximum(s, 0.0), y[some_rows(len(X))], ridges, 0.0))
-    best = _least(errors, ridges)
-    return sigmas[best.candidate], best.ridge
+        errors.append(np.mean(_left_out(E, np.maximum(s, 0.0), y[some_rows(len(X))], ridges, 0.0) ** 2, axis=1))
+    candidate, best = np.unravel_index(int(np.argmin(errors)), np.shape(errors))
+    return sigmas[int(candidate)], float(ridges[int(best)])

@@ -1,4 +1,4 @@
-"""The array type for shapes, and the size of a block.
+"""The array type for shapes, the size of a block, and sums with the same bits on every machine.
 
 Inside the mathematics arrays are float64, finite, and of the stated shape, without further checks.
 """
@@ -23,3 +23,28 @@ BLOCK_BYTES = 4 * 2**20
 def block_rows(row_length: int) -> int:
     """Rows of a float64 block of at most ``BLOCK_BYTES`` whose rows hold ``row_length`` numbers (at least 1)."""
     return max(1, BLOCK_BYTES // (8 * max(1, row_length)))
+
+
+# Every site steps the same schedule, and one other bit at one site ends the run. The second half is added to the first until one
+# number is left. Single additions round alike everywhere (IEEE 754), and their order follows from the length alone; that of BLAS
+# follows from the processor, and numpy promises none for `sum` and `einsum`. `math.fsum` takes 20 to 100 times as long.
+
+
+def _added(rest: Arr) -> Arr:
+    """Σ over the first axis, in place."""
+    left = len(rest)
+    while left > 1:
+        half = (left + 1) // 2
+        np.add(rest[: left - half], rest[half:left], out=rest[: left - half])
+        left = half
+    return np.asarray(rest[0]) if left else np.zeros(rest.shape[1:])
+
+
+def dot(a: Arr, b: Arr) -> float:
+    """aᵀb of two (n,)."""
+    return float(_added(a * b))
+
+
+def norms(columns: Arr) -> Arr:
+    """‖·‖₂ of every column of (n, k)."""
+    return np.sqrt(_added(columns * columns))

@@ -6,34 +6,16 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
-from coreg_core.objectives.setting import Kind, Needs, Setting
+from coreg_core.objectives.setting import Kind, Setting, Statement
 
 Kernel: TypeAlias = Literal["gaussian", "linear"]
 Task: TypeAlias = Literal["regression", "classification"]
 MOST_SITES = 38  # so that each can have five features (`coreg_core.secure.cross_products`)
-_RUNS = 100  # attempts at a plan on one data set, over all its runs
 
 
 @dataclass(frozen=True)
-class Additive:
-    """Sites learn parts that add up, each of its own columns, from one exchange of second moments.
-
-    Parameters
-    ----------
-    kernel
-        of each site's features: "gaussian", or "linear" for the columns themselves.
-    task
-        "regression", or "classification": labels are 0 and 1 at every site, and models state probabilities. The training is the
-        same, least squares on the labels.
-    rows_per_feature
-        labelled rows for each feature of a site; a site has at most 30.
-    noise
-        deviation of the noise on opened entries, for features whose largest row norm is 1.
-    label_noise
-        deviation of the noise on disclosed labels, in left-out errors of the site's local model (root mean square).
-    least_labels, least_rows
-        fewest labels of a site that sends any, and of all sites together. Training in memory has no such limit.
-    """
+class Additive(Statement):
+    """Sites learn parts that add up, each of its own columns, from one exchange of second moments."""
 
     kernel: Kernel = "gaussian"
     task: Task = "regression"
@@ -44,9 +26,8 @@ class Additive:
     least_rows: Annotated[int, Ge(10), Le(100_000)] = 150
 
     name: ClassVar[str] = "additive"
-    needs: ClassVar[Needs] = "rows"
+    called: ClassVar[str] = "an additive training"
     attempts: ClassVar[int] = 3  # each opens other sums over the same rows
-    one_set: ClassVar[bool] = True
     usual: ClassVar[str] = "4, or 5 with private rows"
     questions: ClassVar[Mapping[str, Kind]] = {
         "summary": Kind(
@@ -75,24 +56,16 @@ class Additive:
     }
 
     def fault(self, plan: Setting) -> str | None:
-        """See `Statement.fault`."""
-        if not plan.masked:
-            return 'aggregation="plaintext": an additive training needs sealed sums.'
-        if len(plan.sites) > MOST_SITES:
+        if plan.masked and len(plan.sites) > MOST_SITES:
             most = f"an additive training has at most {MOST_SITES}. More sites can agree (agreement)."
             return f"{len(plan.sites)} sites: {most}"
-        return None
+        return super().fault(plan)
 
     def most_numbers(self, shared: int) -> int:
         """B of a site, of at most 60 columns, and H; ciphertexts are below a tenth of that."""
         return (shared + 16_384) * 64 + 3328 * 64
 
-    def most_answers(self, plan: Setting) -> int:  # noqa: ARG002
-        """See `Statement.most_answers`."""
-        return _RUNS * len(self.questions)
-
     def method(self, plan: Setting) -> str:  # noqa: ARG002
-        """See `Statement.method`."""
         return (
             "additive: the score of an instance is the sum of one part of each site, from second moments of all sites' features; "
             f"{self.kernel} features, {self.rows_per_feature} labelled rows for each, noise {self.noise:g}, noise on labels "
@@ -100,7 +73,6 @@ class Additive:
         )
 
     def leaves(self, shared: int) -> str:
-        """See `Statement.leaves`."""
         return (
             f"second moments of this site's features and labels ({shared} shared instances), with noise; to the members: which "
             "of these instances it has labels of, level and deviation of these labels; to each other site alone: parts of the "
@@ -108,7 +80,6 @@ class Additive:
         )
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
-        """See `Statement.computable`."""
         return (
             f"which instances this site has labels of ({both}); a part of each label and row; one that lies, or all others "
             "together, much of the rows and the noisy labels (docs/concepts/privacy.md)"

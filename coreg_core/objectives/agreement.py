@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Len
 
-from coreg_core.objectives.setting import Count, Kind, Natural, Needs, NotNegative, Positive, Setting
+from coreg_core.objectives.setting import Count, Kind, Natural, NotNegative, Positive, Setting, Statement
 
 Form: TypeAlias = Literal["exact", "semi-parametric", "linear"]
 PlanKernel: TypeAlias = Literal["gaussian", "laplacian", "linear"]
@@ -15,7 +15,7 @@ MOST_COLUMNS = 64
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Agreement(Statement):
     """The paper's objective, coRLSR: the sites' functions are pulled together on the shared instances.
 
     ``form`` is the span of each f_v, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
@@ -34,10 +34,6 @@ class Agreement:
     label_units: LabelUnits = "centred"
 
     name: ClassVar[str] = "agreement"
-    needs: ClassVar[Needs] = "rows"
-    attempts: ClassVar[int] = 10
-    one_set: ClassVar[bool] = True
-    usual: ClassVar[str] = "some dozens"
     questions: ClassVar[Mapping[str, Kind]] = {
         "sizes": Kind(
             "preliminary",
@@ -49,11 +45,9 @@ class Agreement:
     }
 
     def fault(self, plan: Setting) -> str | None:  # noqa: ARG002
-        """See `Statement.fault`."""
         return None
 
     def most_numbers(self, shared: int) -> int:
-        """See `Statement.most_numbers`."""
         return shared * len(self.coupling)
 
     def most_answers(self, plan: Setting) -> int:
@@ -61,7 +55,6 @@ class Agreement:
         return self.attempts * (plan.iteration.max_rounds + 2)
 
     def method(self, plan: Setting) -> str:
-        """See `Statement.method`."""
         couplings = ", ".join(f"{c:g}" for c in self.coupling)
         return (
             "agreement (co-regularised least squares): each site keeps its own model, and a penalty pulls the models' "
@@ -70,7 +63,6 @@ class Agreement:
         )
 
     def leaves(self, shared: int) -> str:
-        """See `Statement.leaves`."""
         return (
             f"this site's predictions for the {shared} shared instances; also the number of its labels and the size of its label "
             "column"

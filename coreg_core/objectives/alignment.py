@@ -7,16 +7,15 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
-from coreg_core.objectives.setting import Kind, Needs, Setting
+from coreg_core.objectives.setting import RUNS, Kind, Needs, Setting, Statement
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
 MOST_IDS = 5_000_000
 MOST_POINTS = 50_000_000  # on the way in one alignment: an hour
-_RUNS = 100
 
 
 @dataclass(frozen=True)
-class Alignment:
+class Alignment(Statement):
     """Which ids all sites have, without disclosing the others. Nothing is trained.
 
     ``max_ids`` bounds the ids of a site. ``ids`` is the rule by which every site normalises its ids: "exact" keeps the text,
@@ -28,10 +27,8 @@ class Alignment:
     ids: IdRule = "folded"
 
     name: ClassVar[str] = "alignment"
+    called: ClassVar[str] = "an alignment"
     needs: ClassVar[Needs] = "ids"
-    attempts: ClassVar[int] = 10
-    one_set: ClassVar[bool] = True
-    usual: ClassVar[str] = "some dozens"
     questions: ClassVar[Mapping[str, Kind]] = {
         "publish": Kind("preliminary", "a public key for this alignment, and the number of this site's ids as a class"),
         "pass": Kind(
@@ -43,10 +40,9 @@ class Alignment:
     }
 
     def fault(self, plan: Setting) -> str | None:
-        """See `Statement.fault`."""
         M, least = len(plan.sites), plan.membership.min_sites
-        if not plan.masked:
-            return 'aggregation="plaintext": an alignment needs sealed sums.'
+        if (fault := super().fault(plan)) is not None:
+            return fault
         if least < M:
             return f"min_sites={least} of {M}: an alignment needs every site."
         if M * (M + 1) * self.max_ids > MOST_POINTS:
@@ -60,19 +56,16 @@ class Alignment:
     def most_answers(self, plan: Setting) -> int:
         """Above `coreg_core.computation.alignment`: blocks of a padded list at every site, and of the tally."""
         M, size = len(plan.sites), 1.2 * self.max_ids + 200
-        return _RUNS * (4 + ceil(size / 32_768) * (M + 1) + ceil(1.5 * M * size / 43_000))
+        return RUNS * (4 + ceil(size / 32_768) * (M + 1) + ceil(1.5 * M * size / 43_000))
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
-        """See `Statement.method`."""
         return (
             "alignment of ids: each site learns which of its own ids all sites have, and how many sites have each. At most "
             f"{self.max_ids} ids at each site, normalised by the rule {self.ids!r}; nothing is trained"
         )
 
     def leaves(self, shared: int) -> str:  # noqa: ARG002
-        """See `Statement.leaves`."""
         return "this site's ids as points that no single site can compute, and a part of an encrypted tally of all ids"
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
-        """See `Statement.computable`."""
         return "how many sites have each id that they list themselves"

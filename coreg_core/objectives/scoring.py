@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from coreg_core.objectives.setting import Kind, Needs, Setting
-
-_RUNS = 100
+from coreg_core.objectives.setting import Kind, Needs, Setting, Statement
 
 
 @dataclass(frozen=True)
-class Scoring:
+class Scoring(Statement):
     """Scoring together: the sites' parts of one trained model, summed on instances that all of them list. Nothing is trained.
 
     ``of_run`` is the run that trained the models, ``trained`` its objective: additive parts add up (each site knows the
@@ -25,8 +23,8 @@ class Scoring:
     batches: tuple[str, ...] = ()
 
     name: ClassVar[str] = "scoring"
+    called: ClassVar[str] = "a scoring"
     needs: ClassVar[Needs] = "batch"
-    attempts: ClassVar[int] = 10
     one_set: ClassVar[bool] = False  # each individual has its set (`site_agent.machine.scoring`)
     usual: ClassVar[str] = "2"
     questions: ClassVar[Mapping[str, Kind]] = {
@@ -41,30 +39,16 @@ class Scoring:
     }
 
     def fault(self, plan: Setting) -> str | None:
-        """See `Statement.fault`."""
-        if not plan.masked:
-            return 'aggregation="plaintext": a scoring needs sealed sums.'
         if unknown := sorted(set(self.receivers) - set(plan.sites)):
             return f"receivers={unknown} are none of the sites {list(plan.sites)}."
-        return None
-
-    def most_numbers(self, shared: int) -> int:
-        """See `Statement.most_numbers`."""
-        return shared
-
-    def most_answers(self, plan: Setting) -> int:  # noqa: ARG002
-        """See `Statement.most_answers`."""
-        return _RUNS * len(self.questions)
+        return super().fault(plan)
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
-        """See `Statement.method`."""
         receivers = ", ".join(self.receivers) or "every site"
         return f"scoring together with the models of run {self.of_run} ({self.trained}), scores to {receivers}"
 
     def leaves(self, shared: int) -> str:
-        """See `Statement.leaves`."""
         return f"this site's part of each score ({shared} instances)"
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
-        """See `Statement.computable`."""
         return "the sum of the parts, which is the score"

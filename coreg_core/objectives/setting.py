@@ -12,6 +12,7 @@ Labels: TypeAlias = Literal["none", "in the scalars", "in the vectors"]
 Needs: TypeAlias = Literal["rows", "ids", "batch"]
 DropoutPolicy: TypeAlias = Literal["wait", "continue"]
 Aggregation: TypeAlias = Literal["secure", "plaintext"]
+RUNS = 100  # attempts at a plan on one data set, over all its runs
 _LARGEST = 2**31 - 1  # fits the wire's integers, with margin
 Positive: TypeAlias = Annotated[float, Gt(0)]
 NotNegative: TypeAlias = Annotated[float, Ge(0)]
@@ -68,65 +69,52 @@ class Setting(Protocol):
     """A plan without its objective."""
 
     @property
-    def membership(self) -> Membership:
-        """Who can take part."""
-        ...
-
+    def membership(self) -> Membership: ...
     @property
-    def iteration(self) -> Iteration:
-        """Schedule and stopping rule."""
-        ...
-
+    def iteration(self) -> Iteration: ...
     @property
-    def privacy(self) -> Privacy:
-        """What the coordinator sees."""
-        ...
-
+    def privacy(self) -> Privacy: ...
     @property
-    def sites(self) -> tuple[str, ...]:
-        """Every site that can take part."""
-        ...
-
+    def sites(self) -> tuple[str, ...]: ...
     @property
-    def masked(self) -> bool:
-        """Whether the coordinator adds masked words."""
-        ...
+    def masked(self) -> bool: ...
 
 
-class Statement(Protocol):
-    """What an objective states of itself.
+class Statement:
+    """What an objective states of itself, with the usual answers.
 
     ``name`` in files and on the wire; ``needs`` of a site; ``questions`` by kind; ``attempts`` of a run at most;
     ``one_set``: its sums on the same instances are over one set of sites; ``usual``: answers that a run needs.
     """
 
     name: ClassVar[str]
-    needs: ClassVar[Needs]
+    called: ClassVar[str]  # in sentences, with its article
+    needs: ClassVar[Needs] = "rows"
     questions: ClassVar[Mapping[str, Kind]]
-    attempts: ClassVar[int]
-    one_set: ClassVar[bool]
-    usual: ClassVar[str]
+    attempts: ClassVar[int] = 10
+    one_set: ClassVar[bool] = True
+    usual: ClassVar[str] = "some dozens"
 
     def fault(self, plan: Setting) -> str | None:
         """Why the plan's terms do not fit together, or None."""
-        ...
+        return None if plan.masked else f'aggregation="plaintext": {self.called} needs sealed sums.'
 
     def most_numbers(self, shared: int) -> int:
         """The most words of an answer, without its scalars and tag."""
-        ...
+        return shared
 
-    def most_answers(self, plan: Setting) -> int:
+    def most_answers(self, plan: Setting) -> int:  # noqa: ARG002
         """The most answers of a site to one plan on one set of instances, over all its runs."""
-        ...
+        return RUNS * len(self.questions)
 
     def method(self, plan: Setting) -> str:
         """What is computed, as an operator reads it."""
-        ...
+        raise NotImplementedError
 
     def leaves(self, shared: int) -> str:
         """What a site sends."""
-        ...
+        raise NotImplementedError
 
     def computable(self, plan: Setting, both: int) -> str:
         """What members can compute from it; ``both``: labelled rows that are shared too."""
-        ...
+        raise NotImplementedError

@@ -79,36 +79,18 @@ class Hello:
 
 @dataclass(frozen=True)
 class Offer:
-    """The agent takes part in this attempt of a run. ``signature``, by the key of its certificate, covers all other fields.
-
-    Parameters
-    ----------
-    run, attempt, plan_digest, site
-        the attempt that the agent joins.
-    n_unlabelled, ids_digest
-        how many shared instances this site lists, and the digest of their ids.
-    data_digest
-        of this site's rows, with a secret. Its own ledger keeps it: all attempts of a run have the same rows.
-    key
-        X25519 public key of this attempt; in plaintext a random name of the process.
-    release
-        of the agent.
-    identity
-        the public key of its certificate: the peers have confirmed its fingerprint.
-
-    In plaintext signature and identity are empty.
-    """
+    """The agent takes part in this attempt of a run. ``signature``, by the key of its certificate, covers all other fields."""
 
     run: str
     attempt: Natural
     plan_digest: str
     site: str
-    n_unlabelled: Large
+    n_unlabelled: Large  # shared instances that this site lists
     ids_digest: str
-    data_digest: str
-    key: str
+    data_digest: str  # of this site's rows, with a secret: all attempts of a run have the same rows
+    key: str  # X25519 public key of this attempt; in plaintext a random name of the process
     release: str
-    identity: str
+    identity: str  # the public key of its certificate, which the peers have confirmed; in plaintext empty, as the next
     signature: str
 
 

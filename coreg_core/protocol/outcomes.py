@@ -1,6 +1,6 @@
 r"""The outcome of a run, its exit code, and advice for the operator.
 
-The end of one column of a schedule is a `coreg_core.agreement.schedules.schedule.Stop`.
+The end of one column of a schedule is a `coreg_core.agreement.schedules.Stop`.
 
 One event of either machine, for terminals, logs, pages and metrics.
 """
@@ -15,34 +15,16 @@ Level: TypeAlias = Literal["info", "warning"]
 
 @dataclass(frozen=True)
 class Notice:
-    """One event. A function beside each machine makes every kind of notice.
+    """One event. A function beside each machine makes every kind of notice."""
 
-    Parameters
-    ----------
-    name
-        of the kind of notice; the event of a log line.
-    text
-        a sentence for the operator; can be empty.
-    level
-        "warning" if the operator should act.
-    run, site
-        the subjects of the notice; can be empty.
-    fields
-        plain values, for programs.
-    private
-        it mentions a site's rows or models, so it is never logged.
-    work
-        an agent's work from now on, for a progress line.
-    """
-
-    name: str
-    text: str = ""
-    level: Level = "info"
+    name: str  # of the kind; the event of a log line
+    text: str = ""  # a sentence for the operator
+    level: Level = "info"  # "warning" if the operator should act
     run: str = ""
     site: str = ""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    private: bool = False
-    work: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)  # plain values, for programs
+    private: bool = False  # it mentions a site's rows or models, so it is never logged
+    work: str = ""  # an agent's work from now on, for a progress line
 
     def to_dict(self) -> dict[str, Any]:
         """The notice as one JSON object."""
@@ -75,46 +57,43 @@ class Outcome(Enum):
         return self is Outcome.CONVERGED
 
 
-_ADVICE = {
-    Outcome.CONVERGED: "",
-    Outcome.MAX_ROUNDS: "Raise max_rounds, or loosen the tolerances.",
-    Outcome.STAGNATED: "Loosen the tolerances, lower the coupling, or raise the ridge.",
-    Outcome.NOTHING_SHARED: "Compare how the sites write their ids: `coreg-agent check` prints the first ones.",
-    Outcome.REFUSED: "Change the plan, or ask that site's operator to change its policy or table. Then submit again.",
+# The exit code of a run for the commands of both ends (docs/reference/exit-codes.md), and the next action.
+_ENDS = {
+    Outcome.CONVERGED: (0, ""),
+    Outcome.MAX_ROUNDS: (3, "Raise max_rounds, or loosen the tolerances."),
+    Outcome.STAGNATED: (3, "Loosen the tolerances, lower the coupling, or raise the ridge."),
+    Outcome.NOTHING_SHARED: (
+        3,
+        "Compare how the sites write their ids: `coreg-agent check` prints the first ones.",
+    ),
+    Outcome.REFUSED: (
+        4,
+        "Change the plan, or ask that site's operator to change its policy or table. Then submit again.",
+    ),
     Outcome.TOO_FEW_SITES: (
+        5,
         "Start every agent again. Under `serve` submit the study again; else repeat the command. Or lower min_sites, which "
-        "makes another plan."
+        "makes another plan.",
     ),
     Outcome.STALLED: (
+        5,
         "Start every agent again, then repeat the command. Under `coreg-coordinator serve` a run that waits begins again by "
-        "itself; after the last attempt submit it again."
+        "itself; after the last attempt submit it again.",
     ),
-    Outcome.SITE_FAULT: "Fix the site's fault, named above, and run again.",
-    Outcome.INTERRUPTED: "The same command begins the run again.",
-    Outcome.CANCELLED: "Submit the study again for another run of it.",
-}
-_EXIT_CODES = {
-    Outcome.CONVERGED: 0,
-    Outcome.MAX_ROUNDS: 3,
-    Outcome.STAGNATED: 3,
-    Outcome.NOTHING_SHARED: 3,
-    Outcome.REFUSED: 4,
-    Outcome.TOO_FEW_SITES: 5,
-    Outcome.STALLED: 5,
-    Outcome.SITE_FAULT: 6,
-    Outcome.INTERRUPTED: 130,
-    Outcome.CANCELLED: 130,
+    Outcome.SITE_FAULT: (6, "Fix the site's fault, named above, and run again."),
+    Outcome.INTERRUPTED: (130, "The same command begins the run again."),
+    Outcome.CANCELLED: (130, "Submit the study again for another run of it."),
 }
 
 
 def advice(outcome: Outcome) -> str:
     """The next action; empty if none is needed."""
-    return _ADVICE[outcome]
+    return _ENDS[outcome][1]
 
 
 def exit_code(outcome: Outcome) -> int:
-    """The exit code of a run for the commands of both ends (docs/reference/exit-codes.md)."""
-    return _EXIT_CODES[outcome]
+    """The exit code of a run, 0 for a good end."""
+    return _ENDS[outcome][0]
 
 
 def told(outcome: Outcome, reason: str) -> str:

@@ -82,13 +82,7 @@ class Plan:
 
 
 def plan_from_dict(plain: dict[str, Any]) -> Plan:
-    """The inverse of `Plan.to_dict`, through its JSON.
-
-    Raises
-    ------
-    ValueError
-        the value is not a plan of this release.
-    """
+    """The inverse of `Plan.to_dict`, through its JSON. ValueError: the value is not a plan of this release."""
     kind: Callable[..., Objective] = OBJECTIVES[plain["objective"]["name"]]
     said = {key: value for key, value in plain["objective"].items() if key != "name"}
     objective = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}

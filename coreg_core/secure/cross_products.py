@@ -69,13 +69,7 @@ def exponents(n_rows: int) -> tuple[int, int]:
 
 
 def fixed(values: Float64[Arr, "n c"], exponent: int) -> Int64[Ints, "n c"]:
-    """Integers of values in [−1, 1].
-
-    Raises
-    ------
-    BadData
-        A value is not finite, or beyond 1.
-    """
+    """Integers of values in [−1, 1]. BadData: a value is not finite, or beyond 1."""
     if not (np.isfinite(values).all() and np.abs(values).max(initial=0.0) <= 1.0):
         raise BadData("columns of cross products are at most 1 in absolute value.")
     return np.asarray(np.rint(np.ldexp(values, exponent)), dtype=np.int64)
@@ -104,13 +98,7 @@ def announce(
 
 
 def check(message: Message, n_rows: int, encrypted: int, projected: int) -> None:
-    """The shapes that a peer's message must have, with so many columns in B and in H.
-
-    Raises
-    ------
-    BadData
-        Another shape or type.
-    """
+    """The shapes that a peer's message must have, with so many columns in B and in H. BadData: another shape or type."""
     wanted = ((n_rows + RANDOM_ROWS, encrypted), (projected, SECRET_ROWS))
     found = (message.encrypted.shape, message.projected.shape)
     if found != wanted or {message.encrypted.dtype, message.projected.dtype} != {WORD}:

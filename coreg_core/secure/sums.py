@@ -14,7 +14,7 @@ no public bound, so it travels whole: 2176 bits hold every float64 exactly, and 
 word is left for carries. Sums are exact, and rounded once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import frexp, isfinite, ldexp
 from typing import Any, TypeAlias
@@ -33,13 +33,7 @@ _PIECE = 1 << 15  # numbers at a time: 256 KiB
 
 
 def power_above(bound: float) -> int:
-    """The least p with bound ≤ 2ᵖ; `LEAST_EXPONENT` for 0.
-
-    Raises
-    ------
-    UsageError
-        not finite, or negative.
-    """
+    """The least p with bound ≤ 2ᵖ; `LEAST_EXPONENT` for 0. UsageError: not finite, or negative."""
     if not 0.0 <= bound < float("inf"):
         raise UsageError(f"{bound!r} bounds nothing.")
     fraction, power = frexp(bound)
@@ -54,40 +48,17 @@ def exponent_for(bound: float, n_sites: int) -> int:
     return min(MOST_EXPONENT, max(LEAST_EXPONENT, e))
 
 
-def encode(
-    values: Float64[Arr, "m k"],
-    exponents: Sequence[int],
-    n_sites: int,
-    onto: UInt64[np.ndarray, " mk"] | None = None,
-) -> UInt64[np.ndarray, " mk"]:
-    """The integers, row by row.
-
-    Parameters
-    ----------
-    values
-        (m, k).
-    exponents
-        e of each column.
-    n_sites
-        number of such encodings in the sum.
-    onto
-        words to which these are added, in place, mod 2⁶⁴; None: new ones.
-
-    Raises
-    ------
-    BadData
-        a number is not finite, or so large that the sum could wrap. The message has no number, and nothing was added.
-    """
-    out = np.empty(values.size, dtype=WORD) if onto is None else onto
-    rows, numbers = out.view("<i8").reshape(values.shape), np.empty((_rows_of(values), values.shape[1]), dtype="<i8")
-    for piece, scaled in _rounded(values, exponents, n_sites):
-        if onto is None:
-            np.copyto(rows[piece], scaled, casting="unsafe")
-        else:
-            added = numbers[: len(scaled)]
-            np.copyto(added, scaled, casting="unsafe")
-            np.add(rows[piece], added, out=rows[piece])
-    return out
+def encode(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int, out: UInt64[np.ndarray, " mk"]) -> None:
+    """The integers, row by row; BadData, without a number, where one is not finite or a sum of ``n_sites`` could wrap."""
+    if not fits(values, exponents, n_sites):
+        raise BadData("a number is beyond the bound that the sum was scaled by.")
+    # Temporaries of a piece stay in the inner cache, and are smaller than the vector.
+    length, powers = max(1, _PIECE // max(1, values.shape[1])), np.asarray(exponents, dtype=np.int64)
+    rows, room = out.view("<i8").reshape(values.shape), np.empty((min(length, len(values)), values.shape[1]))
+    for start in range(0, len(values), length):
+        piece = slice(start, min(start + length, len(values)))
+        scaled = _times_power(values[piece], powers, room[: piece.stop - start])
+        np.copyto(rows[piece], np.rint(scaled, out=scaled), casting="unsafe")
 
 
 def fits(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) -> bool:
@@ -109,31 +80,10 @@ def decode(words: UInt64[np.ndarray, " mk"], shape: tuple[int, int], exponents: 
     return _times_power(words.view("<i8").reshape(shape), -np.asarray(exponents, dtype=np.int64))
 
 
-def _rows_of(values: Arr) -> int:
-    """Rows of a piece: temporaries stay in the inner cache, and are smaller than the vector."""
-    rows: int = min(len(values), max(1, _PIECE // max(1, values.shape[1])))
-    return rows
-
-
-def _rounded(values: Arr, exponents: Sequence[int], n_sites: int) -> Iterator[tuple[slice, Arr]]:
-    """rint(x · 2ᵉ), piece by piece in the same memory; raises `BadData` where a sum could wrap."""
-    if not fits(values, exponents, n_sites):
-        raise BadData("a number is beyond the bound that the sum was scaled by.")
-    powers, length = np.asarray(exponents, dtype=np.int64), _rows_of(values)
-    room = np.empty((length, values.shape[1]))
-    for start in range(0, len(values) if values.size else 0, max(1, length)):
-        piece = slice(start, min(start + length, len(values)))
-        scaled = _times_power(values[piece], powers, room[: piece.stop - start])
-        yield piece, np.rint(scaled, out=scaled)
-
-
 def _times_power(values: Any, exponents: Int64[Ints, " k"], out: Arr | None = None) -> Arr:
-    """x · 2ᵉ, rounded as ldexp rounds it. A product with a normal power of two is the same number, at the memory's speed."""
+    """x · 2ᵉ, as ldexp rounds it: a product with a normal power of two is the same number, at the memory's speed."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if ((exponents >= -1022) & (exponents <= 1023)).all():
-            product: Arr = np.multiply(values, np.ldexp(1.0, exponents), out=out)
-        else:
-            product = np.ldexp(values, exponents, out=out)
+        product: Arr = np.multiply(values, np.ldexp(1.0, exponents), out=out)
     return product
 
 
@@ -168,17 +118,11 @@ class Layout:
 def summand(
     layout: Layout, values: Float64[Arr, "m k"], scalars: Sequence[float], exponents: Sequence[int], n_sites: int
 ) -> Words:
-    """A site's words.
-
-    Raises
-    ------
-    BadData
-        a number is beyond its bound or not finite, or their count differs from the layout.
-    """
+    """A site's words. BadData: a number is beyond its bound or not finite, or their count differs from the layout."""
     if values.size != layout.plain or len(scalars) != layout.scalars:
         raise BadData(f"{values.shape} numbers and {len(scalars)} scalars, where {layout} is summed.")
     words = np.zeros(layout.size, dtype=WORD)
-    encode(values.reshape(layout.rows, layout.columns), exponents, n_sites, onto=words[: layout.plain])
+    encode(values.reshape(layout.rows, layout.columns), exponents, n_sites, words[: layout.plain])
     for j, x in enumerate(scalars):
         if not isfinite(x):
             raise BadData("a scalar of the answer is not finite.")
@@ -202,3 +146,45 @@ def _float_of(words: Words) -> float:
         return number / (1 << _SHIFT)  # rounded once, correctly
     except OverflowError:
         return float("inf") if number > 0 else float("-inf")
+
+
+# --- the tag of a sum -----------------------------------------------------------------------------------------------
+#
+# An additive tag: the sites verify with it that the words of a sum are the sent words.
+#
+#     tag_v = Σ_i c_{v,i} rⁱ mod p,    p = 2¹³⁰ − 5,    c_{v,i} = u_{2i} + 2⁶⁴ u_{2i+1} + 2¹²⁸,    u = n_v + 2⁶³
+#
+# is Poly1305 (RFC 8439) of the words n_v with the second half of its key zero, r a secret of the sites for this sum alone.
+# It is linear in the words, so the tags' sum is the tag of the words' sum except for a public constant. The
+# party that adds the words does not know r, and sees tags under masks only. To have a changed sum of L words accepted, it must
+# guess a root of a polynomial of degree L/2 over p: at most one chance in 2¹⁰⁶/(8 L (3M + 4)) (Bernstein 2005,
+# "The Poly1305-AES message-authentication code", theorem 3.3; the factor 3M + 4 comes from truncation to 128 bits).
+
+_P = (1 << 130) - 5
+_CLAMP = 0x0FFFFFFC0FFFFFFC0FFFFFFC0FFFFFFF
+_OFFSET = np.uint64(1 << 63)
+
+
+def message(words: Words) -> UInt64[np.ndarray, " p"]:
+    """The input bytes of Poly1305: non-negative numbers, an even count of them."""
+    padded = np.zeros(len(words) + len(words) % 2, dtype=words.dtype)
+    padded[: len(words)] = words
+    padded += _OFFSET
+    return padded
+
+
+def tag_words(tag: bytes) -> Words:
+    """Poly1305's 16 bytes, to be added as words."""
+    return np.frombuffer(tag, dtype="<u4").astype("<u8")
+
+
+def is_sum(tag: bytes, tags: Words, r: bytes, n_words: int, n_sites: int) -> bool:
+    """Whether the tag of a sum's words equals the sum of the sites' tags."""
+    blocks, root = (n_words + 1) // 2, int.from_bytes(r, "little") & _CLAMP
+    total = sum(word << (32 * i) for i, word in enumerate(tags.tolist()))
+    # Each site's blocks hold one offset and one 2¹²⁸; the sum has them once for every site, and its own tag once.
+    constant = (1 << 63) + (1 << 127) + (1 << 128)
+    powers = root * (pow(root, blocks, _P) - 1) * pow(root - 1, -1, _P) if root > 1 else blocks * root
+    missing = (int.from_bytes(tag, "little") + (n_sites - 1) * constant * powers - total) % _P
+    # Tags are cut to 128 bits of 130: each can lose up to three times 2¹²⁸.
+    return any((missing - j * (1 << 128)) % _P == 0 for j in range(-3, 3 * n_sites + 1))

@@ -55,18 +55,8 @@ class OwnTable(TableSource):
         dates = tuple(dict.fromkeys(f"{name}={layout}" for _, its in named for name, layout in its.dates.items()))
         categorical = tuple(dict.fromkeys(name for _, its in named for name in its.categorical))
         sites = tuple((name, its.columns) for name, its in named)
-        return cls(
-            str(views.data),
-            views.target,
-            (),
-            dates,
-            positive,
-            categorical,
-            na_values,
-            views.separator,
-            views.decimal,
-            sites,
-        )
+        notation = views.separator, views.decimal
+        return cls(str(views.data), views.target, (), dates, positive, categorical, na_values, *notation, sites)
 
     def _leaks(self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]) -> tuple[str, ...]:
         """Sentences about a column, or all of them together, that predict the target almost exactly."""
@@ -88,15 +78,7 @@ class OwnTable(TableSource):
         return told
 
     def read(self) -> tuple[AttributeTable, tuple[str, ...], tuple[str, ...]]:
-        """The table, sentences about columns that a user may not want, and those about columns that can be the target itself.
-
-        Raises
-        ------
-        BadTable
-            All faults of the table, with line and column.
-        UsageError
-            No row has a target, or no column is left.
-        """
+        """The table, sentences about columns that a user may not want, and those about columns that can be the target itself."""
         try:
             return self._read()
         except BadTable as error:
@@ -138,7 +120,7 @@ class OwnTable(TableSource):
         X, names = known.transform(features), tuple(known.feature_names)
         sources = [
             column.name for column in known.columns for _ in column.feature_names
-        ]  # a text's levels are at one site
+        ]  # a text's levels: at one site
         date = {column.name for column in known.columns if column.kind == "date"}
         blocks = [X[:, [i for i, s in enumerate(sources) if s == name]] for name in dict.fromkeys(sources)]
         missing = (

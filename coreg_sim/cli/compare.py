@@ -4,23 +4,15 @@ from typing import Any
 
 import numpy as np
 import typer
-from jaxtyping import Float64
 from rich.console import Console
 from rich.table import Table
 
-from coreg_core.agreement.objective import consensus_weight
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
-from coreg_core.agreement.schedules.block_coordinate_descent import SweepState
-from coreg_core.agreement.schedules.schedule import Terms
-from coreg_core.agreement.views import View
-from coreg_core.numerics.arrays import Arr
-from coreg_core.numerics.threads import pin_threads
+from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
-from coreg_core.protocol.plan import Plan
 from coreg_sim.cli import figures
 from coreg_sim.cli import options as o
-from coreg_sim.federation.simulate import factored, plan_for, simulate, typical_size
+from coreg_sim.federation.simulate import plan_for, simulate, typical_size
 from coreg_wire.terminal import output
 
 
@@ -59,68 +51,32 @@ def compare(
         views,
         seed,
     )
-    with o.place(on, address, sites_per_actor) as there:
-        within = prediction_tolerance * typical_size(problem, Agreement())
+    with o.place(on, address, sites_per_actor) as (hosting, closed_form):
         iterations = [Iteration(name, tolerance, prediction_tolerance, max_rounds, threads) for name in SCHEDULE_NAMES]
         plans = [plan_for(problem, Agreement(form=form, coupling=(coupling,)), each) for each in iterations]
-        truth = there.closed_form(problem, plans[0])
-        results = [simulate(problem, plan, hosting=there.hosting) for plan in plans]
-    pin_threads(threads)
-    views_here = factored(problem.sites, plans[0])
+        truth = closed_form(problem, plans[0])
+        results = [simulate(problem, plan, hosting=hosting) for plan in plans]
     rows = [
         {
             **figures.figures(result),
             "true_gap": result.objective - truth.objective,
             "true_error": float(np.linalg.norm(result.predictions - truth.predictions, axis=1).max()),
-            "rounds_to_error": rounds_to(within, views_here, result.plan, truth.predictions, result.rounds),
         }
         for result in results
     ]
     if as_json:
         closed = {"objective": truth.objective, "disagreement": truth.disagreement, "seconds": round(truth.seconds, 6)}
+        within = prediction_tolerance * typical_size(problem, Agreement())
         output.print_json({"closed_form": closed, "error": within, "schedules": rows})
     else:
-        _print_table(rows, within, truth.objective, truth.seconds)
+        _print_table(rows, truth.objective, truth.seconds)
     raise typer.Exit(0 if all(r.outcome.good for r in results) else 3)
 
 
-class _NearEnough(Exception):
-    """Ends a schedule from its callback. ``args`` has the number of rounds."""
-
-
-def rounds_to(error: float, views: list[View], plan: Plan, truth: Float64[Arr, "M m"], most: int) -> int | None:
-    """The least number of rounds after which a schedule's models are within ``error`` of the closed form, certified or not.
-
-    The schedule runs in memory. After each round the predictions of each site are computed as if it were the last. The result
-    is None if ``most`` rounds are not enough.
-    """
-    terms = Terms(plan.couplings, tuple(v.bound("tight") for v in views), 1.0, 0.0, 0.0, most)
-    schedule = make_schedule(plan.iteration.name, terms)
-    weight, seen = np.array([consensus_weight(plan.couplings[0], len(views))]), 0
-
-    def look(state: Any) -> None:
-        nonlocal seen
-        if state.round == seen:
-            return  # the sweep is not complete
-        seen = state.round
-        if isinstance(state, SweepState):
-            found = state.predictions[:, :, 0]
-        else:
-            found = np.array([view.respond(state.z, weight)[:, 0] for view in views])
-        if float(np.linalg.norm(found - truth, axis=1).max()) <= error:
-            raise _NearEnough(seen)
-
-    try:
-        run_in_memory(schedule, views, look)
-    except _NearEnough as near:
-        return int(near.args[0])
-    return None
-
-
-def _print_table(rows: list[dict[str, Any]], error: float, objective: float, seconds: float) -> None:
+def _print_table(rows: list[dict[str, Any]], objective: float, seconds: float) -> None:
     table = Table(box=None, header_style="bold")
     headings = ("schedule", "stop", "rounds", "in series", "bytes sent", "seconds", "certified gap", "true gap")
-    for heading in (*headings, "certified error", "true error", f"rounds to {error:.0e}"):
+    for heading in (*headings, "certified error", "true error"):
         table.add_column(heading, justify="left" if heading in ("schedule", "stop") else "right")
     for r in rows:
         table.add_row(
@@ -131,12 +87,10 @@ def _print_table(rows: list[dict[str, Any]], error: float, objective: float, sec
             output.human_bytes(r["bytes_sent"]),
             f"{r['seconds']:.3f}",
             *(f"{r[key]:.1e}" for key in ("certified_gap", "true_gap", "certified_prediction_bound", "true_error")),
-            "–" if r["rounds_to_error"] is None else str(r["rounds_to_error"]),
         )
     Console(width=160).print(table)
     rounding = 64 * np.finfo(float).eps * objective
     typer.echo(
         f"closed form: Q* = {objective:.12g} in {seconds:.3f} s; seconds include factoring each site's data\n"
-        f"rounds to {error:.0e}: rounds until the true error is that small, certified or not\n"
         f"true gap: the difference of two objectives. Values below about {rounding:.0e} are rounding errors"
     )

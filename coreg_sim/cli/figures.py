@@ -40,26 +40,18 @@ def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
         return {"sites": _sites(problem, run)}
     together, of_mean = held_out_errors(problem, run.solutions)
     alone, alone_of_mean = held_out_errors(problem, run.alone)
-    return {
-        "rmse_sites": together,
-        "rmse_sites_alone": alone,
-        "rmse_mean": of_mean,
-        "rmse_mean_alone": alone_of_mean,
-    }
+    return {"rmse_sites": together, "rmse_sites_alone": alone, "rmse_mean": of_mean, "rmse_mean_alone": alone_of_mean}
 
 
 def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
     """Of each site: its labels, the errors of its models on held-out rows (None: no such model), and its verdict."""
-    parts, found = [], {}
-    for result, X in zip(run.results, problem.held_out, strict=True):
-        own = result.additive
-        assert own is not None
-        parts.append(own.part(own.phi(X), range(len(run.results))))
-    for name, result, X in zip(run.plan.sites, run.results, problem.held_out, strict=True):
-        model, judged = result.additive, result.judged
-        assert model is not None
+    models, found = [result.additive for result in run.results if result.additive is not None], {}
+    mine = list(zip(models, problem.held_out, strict=True))
+    total = np.sum([model.part(model.phi(X), range(len(models))) for model, X in mine], axis=0)
+    for name, result, (model, X) in zip(run.plan.sites, run.results, mine, strict=True):
+        judged = result.judged
         assert judged is not None
-        predicted = (model.alone(X), model.predict(X), model.score(np.sum(parts, axis=0), X))
+        predicted = (model.alone(X), model.predict(X), model.score(total, X))
         found[name] = {
             "labels": len(judged.labels),
             "rmse": {

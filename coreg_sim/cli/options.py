@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +13,7 @@ from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement, Form
 from coreg_core.objectives.setting import Aggregation
 from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.problems import Problem, TableSource, from_table, generated
+from coreg_sim.federation.problems import Problem, TableSource, from_table, generated, partitioned, read_views
 from coreg_sim.federation.simulate import ClosedForm, Hosting, closed_form, in_process
 
 Sites = Annotated[int, typer.Option("--sites", min=1, help="Number of sites.")]
@@ -83,8 +82,7 @@ NaValues = Annotated[
 ]
 Target = Annotated[str | None, typer.Option("--target", help="The target column of the table.")]
 Positive = Annotated[
-    str,
-    typer.Option("--positive", help="The value of a yes/no target that means 1. A target of 0 and 1 needs none."),
+    str, typer.Option("--positive", help="The value of a yes/no target that means 1. A target of 0 and 1 needs none.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ObjectiveOption = Annotated[
@@ -107,8 +105,7 @@ On = Annotated[
     Literal["process", "ray"], typer.Option("--on", help="Run the sites in this process, or on Ray (extra sim).")
 ]
 Address = Annotated[
-    str | None,
-    typer.Option("--address", help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine]."),
+    str | None, typer.Option("--address", help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine].")
 ]
 SitesPerActor = Annotated[
     int | None, typer.Option("--sites-per-actor", min=1, help="Sites in one Ray process [sites divided by cores].")
@@ -135,13 +132,8 @@ def problem_of(
     *,
     common: bool = False,
 ) -> Problem:
-    """The sites' data: generated, a table with its columns dealt to the sites in turn, or a table split by a views.toml.
-
-    ``common``: all sites know the labelled rows.
-    """
+    """Generated, a table with its columns dealt in turn, or one split by a views.toml; ``common``: labelled rows are shared."""
     if not views.isdigit():
-        from coreg_sim.federation.problems import partitioned, read_views  # polars takes one second to import
-
         return partitioned(read_views(Path(views)), labelled, unlabelled, seed, common=common)
     if table is None:
         return generated(sites, labelled, unlabelled or 500, int(views), seed, common=common)
@@ -168,29 +160,13 @@ def table_of(
         )
     if not given:
         return None
-    if both := sorted({*(drop or ())} & {text.rpartition("=")[0] for text in dates or ()}):
-        raise UsageError(f"--drop and --dates both name {both[0]!r}.")
     if data is None or not target:
         raise UsageError("A table needs --data FILE and --target, the column to predict.")
-    return TableSource(
-        str(data.resolve()),
-        target,
-        tuple(drop or ()),
-        tuple(dates or ()),
-        positive,
-        tuple(categorical or ()),
-        tuple(na_values or ()),
-        separator,
-        decimal,
-    )
+    columns = (tuple(drop or ()), tuple(dates or ()), positive, tuple(categorical or ()), tuple(na_values or ()))
+    return TableSource(str(data.resolve()), target, *columns, separator, decimal)
 
 
-@dataclass(frozen=True)
-class Place:
-    """The host of the sites, and its computation of the closed form."""
-
-    hosting: Hosting = in_process
-    closed_form: Callable[[Problem, Plan], ClosedForm] = closed_form
+Place = tuple[Hosting, Callable[[Problem, Plan], ClosedForm]]  # the host of the sites, and its closed form
 
 
 @contextmanager
@@ -199,11 +175,10 @@ def place(on: str, address: str | None, sites_per_actor: int | None) -> Iterator
     if on == "process":
         if address is not None or sites_per_actor is not None:
             raise UsageError("--address and --sites-per-actor need Ray. Add --on ray.")
-        yield Place()
+        yield in_process, closed_form
         return
-    from coreg_sim.over_ray import OverRay
-    from coreg_sim.ray_cluster import connected
+    from coreg_sim.over_ray import OverRay, connected
 
     with connected(address, instead=WITHOUT_RAY) as cluster:
         over_ray = OverRay(cluster, sites_per_actor)
-        yield Place(over_ray, over_ray.closed_form)
+        yield over_ray, over_ray.closed_form

@@ -108,8 +108,8 @@ def run(
         plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)), iteration, aggregation=aggregation)
     if (fault := plan_fault(plan)) is not None:
         raise UsageError(fault)
-    with o.place(on, address, sites_per_actor) as there:
-        result = simulate(problem, plan, _Printing(as_json=as_json), there.hosting)
+    with o.place(on, address, sites_per_actor) as (hosting, _):
+        result = simulate(problem, plan, _Printing(as_json=as_json), hosting)
     found = {**figures.figures(result), **figures.errors(problem, result)}
     if as_json:
         output.print_json({"event": "finished", **found})

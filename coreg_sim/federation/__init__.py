@@ -1,1 +1,1 @@
-"""Federations in one process: problems, simulation, sweeps."""
+"""Federations in one process: their data, and the simulation."""

@@ -20,7 +20,6 @@ the agent encodes them.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -28,13 +27,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from coreg_core.errors import BadData, UsageError
 from coreg_core.numerics.arrays import Arr, Ints
 from coreg_wire.files.toml_file import file_faults, read_toml
-from site_agent.data.notation import notation_of
+from site_agent.data.notation import dates_of, notation_of
 from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.sources import NA_VALUES
 from site_agent.data.tables import Table, read_table
 from site_agent.site_data import PrivateData
-
-if TYPE_CHECKING:
-    from site_agent.data.tables import Table
 
 
 @dataclass(frozen=True)
@@ -68,15 +65,8 @@ class TableSource:
     separator: str | None = None
     decimal: str | None = None
 
-    def labelled(self) -> tuple["Table", Arr, int]:
-        """Features and target of the rows that have a target, and how many rows have none.
-
-        BadTable if a column is missing or no number.
-        """
-        from site_agent.data.notation import dates_of, notation_of
-        from site_agent.data.sources import NA_VALUES
-        from site_agent.data.tables import read_table
-
+    def labelled(self) -> tuple[Table, Arr, int]:
+        """Features and target of the rows that have a target, and how many have none; BadTable names a wrong column."""
         notation = notation_of(self.separator, self.decimal)
         table = read_table(Path(self.path), na_values=self.na_values or NA_VALUES, notation=notation)  # as the agent's
         table.require([self.target], "the target")
@@ -101,7 +91,6 @@ def generated(
     n_unlabelled: int,
     n_features: int,
     seed: int,
-    n_held_out: int = 200,
     *,
     common: bool = False,
 ) -> Problem:
@@ -114,7 +103,7 @@ def generated(
         if value < 1:
             raise UsageError(f"--{name} {value}: needs at least 1.")
     rng = np.random.default_rng(seed)
-    total = n_sites * n_labelled + n_unlabelled + n_held_out
+    total = n_sites * n_labelled + n_unlabelled + 200  # held out
     hidden = rng.normal(size=(total, 3))
     y = np.sin(hidden[:, 0]) + hidden[:, 1] + 0.1 * rng.normal(size=total)
     views = (
@@ -128,16 +117,8 @@ def from_table(
 ) -> Problem:
     """Partition a table: its columns go to the sites in turn, its rows are drawn as labelled, unlabelled and held-out.
 
-    ``common``: the labelled rows are shared too.
-
-    Raises
-    ------
-    BadData
-        Fewer columns than sites, or fewer rows than asked for.
+    ``common``: the labelled rows are shared too. BadData: fewer columns than sites, or fewer rows than asked for.
     """
-    from site_agent.data.notation import dates_of
-    from site_agent.data.preprocessing import Preprocessing
-
     path = source.path
     table, y, _ = source.labelled()
     columns = table.columns
@@ -204,13 +185,7 @@ class ViewsFile(_Strict):
 
 
 def read_views(path: Path) -> ViewsFile:
-    """The file, with the full path of its table.
-
-    Raises
-    ------
-    UsageError
-        Missing, not TOML, or with a key that is unknown, absent or of the wrong kind.
-    """
+    """The file, with the full path of its table."""
     try:
         read = ViewsFile.model_validate(read_toml(path))
     except ValidationError as error:
@@ -230,11 +205,6 @@ def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: i
 
     If rows are drawn, each site has ``labelled`` of them. ``unlabelled`` None shares two thirds of the rest, or all shared rows
     that the file marks. ``common``: all sites' labelled rows are shared too.
-
-    Raises
-    ------
-    BadData
-        A column is missing, or there are too few rows.
     """
     table = read_table(views.data, notation=notation_of(views.separator, views.decimal))
     table.require([views.target], "the target")

@@ -22,9 +22,9 @@ from coordinator.machine.records import Timeouts
 from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
 from coreg_core.agreement import objective as objectives
-from coreg_core.agreement.closed_form import consensus_closed_form
-from coreg_core.agreement.objective import consensus_weight, disagreement, objective
-from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.agreement.closed_form import solved as solutions_at
+from coreg_core.agreement.objective import disagreement, objective
+from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import Solution, View
 from coreg_core.errors import Refused
 from coreg_core.numerics.arrays import Arr
@@ -267,10 +267,7 @@ def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
     """Factor every site's data as the sites do, and solve for all of them at once; Refused if a site would refuse the plan."""
     pin_threads(plan.iteration.threads)
     started = time.perf_counter()
-    views = factored(problem.sites, plan)
-    z = consensus_closed_form(views, plan.couplings[0])
-    weight = consensus_weight(plan.couplings[0], len(views))
-    return solved([view.solve(z, weight) for view in views], plan, started)
+    return solved(solutions_at(factored(problem.sites, plan), plan.couplings[0]), plan, started)
 
 
 def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:

@@ -2,13 +2,14 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreg_core.numerics.allocation import keep_freed_memory
+from coreg_core.numerics.threads import keep_freed_memory
 from coreg_core.protocol.outcomes import exit_code
 from coreg_wire.terminal import command_line
 from coreg_wire.terminal.output import print_json
@@ -19,6 +20,7 @@ from site_agent.config.options import with_settings
 
 if TYPE_CHECKING:
     from site_agent.service.app import Joined
+    from site_agent.service.console import OperatorConsole
 
 # polars, SciPy, gRPC and pydantic take a second to import, so each command imports them when it runs.
 
@@ -45,10 +47,7 @@ ConfigOption = Annotated[
 @app.callback(invoke_without_command=True)
 @with_settings()
 def root(
-    context: typer.Context,
-    given: dict[str, Any],
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    context: typer.Context, given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
     """Take part in one run of a federation with this organisation's own table. Without a command: join and write the model.
 
@@ -65,16 +64,9 @@ def root(
     if len(sys.argv) == 1 and config is None and not any(given.values()):
         typer.echo(context.get_help())
         raise typer.Exit(2)
-    from site_agent.config.settings import read_settings
     from site_agent.service.app import join
-    from site_agent.service.console import OperatorConsole
 
-    console = OperatorConsole(as_json=as_json)
-    try:
-        settings = read_settings(config, given, NEEDED)
-        joined = join(settings, console)
-    finally:
-        console.close()
+    joined, console = _take_part(config, given, join, as_json=as_json)
     sent = {kind: {"messages": s.messages, "numbers": s.numbers} for kind, s in sorted(joined.sent.items())}
     result = joined.result
     if as_json:
@@ -106,6 +98,21 @@ def root(
                 f"coreg-agent predict --model {joined.written[0]} --data new.csv --output predictions.csv"
             )
     raise typer.Exit(exit_code(joined.outcome))
+
+
+def _take_part(
+    config: Path | None, given: dict[str, Any], run: "Callable[..., Joined]", *, as_json: bool
+) -> "tuple[Joined, OperatorConsole]":
+    from site_agent.config.settings import read_settings
+    from site_agent.service.console import OperatorConsole, Terminal
+
+    console = OperatorConsole(as_json=as_json)
+    try:
+        settings = read_settings(config, given, NEEDED)
+        asked = Terminal(consents=not settings.yes, before=console.close)
+        return run(settings, observer=console, asked=asked), console
+    finally:
+        console.close()
 
 
 def _print_end(joined: "Joined", **fields: Any) -> None:
@@ -155,17 +162,7 @@ def check_command(
 
 # What only a training takes.
 _OF_TRAINING = frozenset(
-    {
-        "target",
-        "output",
-        "local_model",
-        "categorical",
-        "dates",
-        "drop",
-        "scale",
-        "labels",
-        "positive",
-    }
+    {"target", "output", "local_model", "categorical", "dates", "drop", "scale", "labels", "positive"}
 )
 
 
@@ -186,16 +183,9 @@ def score_command(
     instance. The members learn which ones it has. Only the receivers read the sum of the parts. The ledger lists
     both. The policy must have scoring = true.
     """
-    from site_agent.config.settings import read_settings
     from site_agent.service.app import score
-    from site_agent.service.console import OperatorConsole
 
-    console = OperatorConsole(as_json=as_json)
-    try:
-        settings = read_settings(config, given, ("data", "coordinator"))
-        joined = score(settings, model, output, console)
-    finally:
-        console.close()
+    joined, console = _take_part(config, given, partial(score, model=model, output=output), as_json=as_json)
     sent = sum(s.numbers for s in joined.sent.values())
     result = joined.result
     rows = 0 if result is None or result.scores is None else len(result.scores)

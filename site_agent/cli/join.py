@@ -29,7 +29,7 @@ def join(
     expired certificate. Existing agent.toml and policy.toml stay unchanged.
     """
     from coreg_wire.identity.invitation import parse_invitation
-    from site_agent.config.starter import start
+    from site_agent.config.settings import start
     from site_agent.identity.enrolment import join as redeem
     from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY
 

@@ -52,7 +52,7 @@ def ledger(
 
 
 def _show(path: Path, *, as_json: bool) -> None:
-    from site_agent.ledger.entries import read_lines
+    from site_agent.ledger.ledger import read_lines
 
     _must_exist(path)
     count, end = 0, 0

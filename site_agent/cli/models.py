@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coreg_core.errors import UsageError
+from coreg_wire.terminal.command_line import need_extra
 from coreg_wire.terminal.output import print_json
 from site_agent.config.options import TABLE_HELP
 
@@ -26,9 +27,15 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 def predict(
     model: Annotated[Path, typer.Option("--model", help="The model file.")],
     data: Annotated[
-        str,
+        str | None,
         typer.Option("--data", help="New records with the model's columns: CSV, Parquet, or 'sqlite:PATH?SELECT …'."),
-    ],
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen", help="HOST:PORT on loopback: answer JSON rows at POST /predict instead. Needs the extra web."
+        ),
+    ] = None,
     output: Annotated[
         Path,
         typer.Option(
@@ -68,8 +75,17 @@ def predict(
     from site_agent.data.sources import files_of, source_of
     from site_agent.data.tables import read_table
     from site_agent.models.file import load_model
-    from site_agent.models.predictions import check_predictions, write_predictions
+    from site_agent.models.writer import check_predictions, write_predictions
 
+    if (data is None) == (listen is None):
+        raise UsageError("give --data, the table to predict; or --listen HOST:PORT, to answer requests.")
+    if listen is not None:
+        need_extra("web", "starlette", "uvicorn")
+        from site_agent.service.prediction_server import serve as answer
+
+        answer(load_model(model), listen, None if interval is None else interval / 100.0)
+        return
+    assert data is not None
     source = source_of(data)
     check_predictions(output, read=files_of(source))
     loaded = load_model(model)
@@ -165,19 +181,18 @@ def report(
     A run has findings if its objective was additive, or if its plan had a path of couplings (agreement). Each run is compared
     with its own local model. The errors are at labels that neither the model nor a choice about it saw.
     """
-    from site_agent.models.findings import recommended
-    from site_agent.models.findings import report as reported
+    from site_agent.models import findings
 
-    runs = reported(model)
+    runs = findings.report(model).items()
     if as_json:
         found = [
-            {"run": each.run, "model": str(each.model), "target": each.target, **each.found}
-            | {"recommendation": recommended(each.found)}
-            for each in runs
+            {"run": each.run, "model": str(path), "target": each.target, **(each.found or {})}
+            | {"recommendation": findings.recommended(each.found or {})}
+            for path, each in runs
         ]
         print_json({"event": "report", "runs": found})
         return
-    typer.echo("\n\n".join("\n".join(each.lines) for each in runs))
+    typer.echo("\n\n".join(findings.told_of(*each) for each in runs))
 
 
 app = typer.Typer(help="List, choose and remove the models of a serving agent.", no_args_is_help=True)

@@ -61,15 +61,7 @@ def serve(
 
 
 def state_of(config: Path, *, change: bool = False) -> "StateDir":
-    """The state of the agent that serves, or served, with this configuration.
-
-    Raises
-    ------
-    Unreachable
-        none did.
-    StorageError
-        ``change``, and the state belongs to another user.
-    """
+    """The state of the agent that serves, or served, with this configuration."""
     from site_agent.config.settings import read_settings
     from site_agent.service.state_dir import StateDir
 

@@ -2,7 +2,7 @@
 
 `AgentSettings` holds the agent's own settings and `Inputs` those of one table. A command line goes before the environment, that
 before agent.toml, that before the defaults. One table may be given flat (`data = "local.csv"` beside `target` and `id`,
-or `--data`); several have a section [data.NAME] each. Paths in the file are relative to it.
+or `--data`); several have a section [data.NAME] each. Paths in the file are relative to it. `start` writes the first files.
 """
 
 import math
@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from coreg_core.errors import UsageError
+from coreg_core.errors import StorageError, UsageError
 from coreg_wire.files.toml_file import file_faults, read_toml
-from coreg_wire.identity.names import check_site_name, check_study_name
+from coreg_wire.identity.names import check_study_name
 from site_agent.config.options import TABLE
 from site_agent.data.inputs import Inputs, Text
 
@@ -60,16 +60,9 @@ class AgentSettings(BaseModel):
 
     @property
     def state_path(self) -> Path:
-        """Where the agent and its operator's commands exchange files."""
         return self.state or self.identity / "service"
 
-    @property
-    def own_name(self) -> str | None:
-        """The name that was given, checked."""
-        return None if self.name is None else check_site_name(self.name)
-
     def timeout(self, default: float) -> float:
-        """`connect_timeout` in seconds."""
         if self.connect_timeout is None:
             return default
         return math.inf if self.connect_timeout == "unlimited" else float(self.connect_timeout)
@@ -84,22 +77,7 @@ DEFAULT_FILE = Path("agent.toml")
 
 
 def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...] = ()) -> AgentSettings:
-    """Command line and environment, then agent.toml, then defaults.
-
-    Parameters
-    ----------
-    config
-        agent.toml; None: that of this folder, if there is one.
-    given
-        the options, by the names of their settings; None, empty lists and empty tuples were not given.
-    needed
-        options that have to be given somewhere; of a table, unless the file has sections.
-
-    Raises
-    ------
-    UsageError
-        an unknown key, a value that does not fit, or a setting that is needed and missing.
-    """
+    """Command line and environment, then agent.toml (None: that of this folder, if there is one), then defaults."""
     options = {
         key: value
         for key, value in given.items()
@@ -110,8 +88,10 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
     sections = file.get("data") if isinstance(file.get("data"), dict) else None
     if config is not None and (wrong := sorted(NOT_IN_FILE & file.keys())):
         raise UsageError(f"{config}: {', '.join(wrong)}: only for a command line, as --{wrong[0]}.")
-    if config is not None:
-        _check_places(config, file)
+    if sections is not None and (wrong := sorted(file.keys() & TABLE.keys() - {"data"})):
+        raise UsageError(
+            f"{config}: {', '.join(wrong)}: keys of a table have no effect above its section. Move them below."
+        )
     if sections is not None and (wrong := sorted(options.keys() & TABLE.keys())):
         raise UsageError(f"--{', --'.join(wrong)}: {config} has sections [data.NAME], which say it.")
     table = {TABLE[key]: value for key, value in {**file, **options}.items() if key in TABLE and sections is None}
@@ -131,30 +111,6 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
     data = sections if sections is not None else {ONLY: table} if "table" in table else {}
     settings = _validated(config, {**plain, "data": data})
     return settings if config is None else _relative_to(config.parent, settings, options)
-
-
-def _check_places(config: Path, file: dict[str, Any]) -> None:
-    """Check where the keys of a file stand: a key of a table above its section would have no effect."""
-    if stray := [name for name, value in file.items() if isinstance(value, dict) and name not in ("data", "dates")]:
-        name = next(
-            (key for key, value in file[stray[0]].items() if isinstance(value, dict)), stray[0]
-        )  # [dat.patients]
-        written = stray[0] if name == stray[0] else f"{stray[0]}.{name}"
-        raise UsageError(f"{config}: unknown section [{written}]. The section of a data set is [data.{name}].")
-    sections = file.get("data")
-    if not isinstance(sections, dict):
-        return
-    if not all(isinstance(each, dict) for each in sections.values()):
-        raise UsageError(
-            f"{config}: the section [data] lacks the name of the data set: write [data.patients], for example."
-        )
-    for name, section in sections.items():
-        if "data" in section:
-            raise UsageError(f"{config}: [data.{name}] data: in a section the table's key is `table`. Rename it.")
-        if above := sorted(file.keys() & TABLE.keys() - {"data"}):
-            raise UsageError(
-                f"{config}: {', '.join(above)}: keys of a table have no effect above its section. Move them below [data.{name}]."
-            )
 
 
 def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
@@ -178,3 +134,79 @@ def _relative_to(base: Path, settings: AgentSettings, options: dict[str, Any]) -
         for name, inputs in settings.data.items()
     }
     return settings.model_copy(update=moved)
+
+
+# --- the files that `coreg-agent join` writes -------------------------------------------------------------------------
+
+AGENT = """\
+# The configuration of a site's agent. Paths are relative to this file. The command line and COREG_* override it.
+
+coordinator = "COORDINATOR"  # HOST:PORT
+identity = "identity"  # folder of key, certificate and ledger
+policy = "policy.toml"
+# words = "…"  # the eight words of the sites, after all operators have compared them
+# connect_timeout = 600  # seconds
+# output = "model.coreg"  # the model file; it holds labelled rows
+
+# This site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared unlabelled instances.
+# data = "local.csv"
+# target = "y"  # the column to predict; else that of the study
+# id = "id"  # the column that identifies an instance; the same ids at every site
+# unlabelled = "shared.csv"  # a separate table of the shared instances
+# categorical = ["ward"]  # columns to one-hot encode although they look numeric
+# separator = ";"  # without it the file shows it, as decimal and dates
+# decimal = ","
+# drop = ["comment"]
+
+# Only for `coreg-agent serve`: instead of `data` and the keys below it, a section for each data set. A study names it, as in
+# its key data = "patients".
+# models = "models"  # folder of the models; they hold labelled rows
+# approval = "ask"  # each run waits for `coreg-agent approve`
+# [data.patients]
+# table = "local.csv"
+# dates = {admitted = "%d/%m/%Y"}  # any key of a table
+"""
+
+# A test holds the commented values to the defaults of `Policy`.
+POLICY = """\
+# The policy of this site. The agent refuses every plan against it.
+# A commented key has its default value. Each key: docs/reference/policy-toml.md; what members can compute under the defaults:
+# docs/concepts/privacy.md.
+# scoring = true  # score together: members learn of whom this site has a record, receivers the sum of the parts
+# alignment = true  # all sites find the ids that they share; each learns it of its own ids
+# objectives = ["agreement", "additive"]
+# solvers = ["conjugate-gradients", "block-coordinate-descent"]  # of the agreement
+# max_rounds = 10000
+# min_sites = 2  # of two sites, each can compute the other's part of a sum
+# aggregation = "secure"  # "plaintext": the coordinator reads each answer
+# membership_changes = false  # true: on the same individuals sites can be added, lost or replaced. Decide before the first run
+# scores_of_two = false  # true: scores of two sites, where each can compute the other's part
+# models_per_individual = 5  # most models, or sets of sites, that score an individual in its life
+# max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
+# rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows for each feature
+# noise = 0.01  # least noise on opened entries, for features whose largest row norm is 1
+# label_noise = 0.5  # least noise on labels, in left-out errors of the local model
+# least_labels = 20  # fewest labels of a site that sends any
+# least_rows = 150  # fewest labelled individuals of all sites
+# openings = 3  # most trainings that open sums of the same rows
+# least_columns = 2  # a site with fewer needs noise = 0.1
+# ids_secret = "at least 16 characters, the same at every site and unknown to the coordinator"
+"""
+
+
+def start(folder: Path, coordinator: str) -> dict[Path, bool]:
+    """Write agent.toml and policy.toml, with mode 0600; whether each was written. Existing files stay."""
+    files = {folder / "agent.toml": AGENT.replace("COORDINATOR", coordinator), folder / "policy.toml": POLICY}
+    return {path: _created(path, text) for path, text in files.items()}
+
+
+def _created(path: Path, text: str) -> bool:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            path.chmod(0o600)
+            file.write(text)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror}).") from None
+    return True

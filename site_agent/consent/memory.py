@@ -6,7 +6,8 @@ the (model, sites) that scored them.
 """
 
 import base64
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any, TypeVar
@@ -16,7 +17,85 @@ from jaxtyping import UInt64
 
 from coreg_core.protocol.plan import Plan
 from coreg_core.secure.sums import WORD
-from site_agent.consent.row_sets import RowSet
+from site_agent.site_data import keyed
+
+Keys = UInt64[np.ndarray, " n"]
+
+
+@dataclass(frozen=True, eq=False)
+class RowSet:
+    r"""Labelled rows of one attempt: keyed names of the individuals, sorted, and of the rows; features in all; openings so far.
+
+    Sums over two sets that differ by k ≤ d rows disclose those rows' labels, so a later set is the same, or differs in s d
+    rows. R runs on overlapping rows give R Σ d equations on their labels, so s Σ d ≤ N over the sets that overlap. A set that is
+    opened again and again averages its noise away. A row is an individual, this site's label of it, and every site's statement
+    whether it has one. docs/concepts/privacy.md has what the attacks gain.
+    """
+
+    individuals: Keys
+    rows: Keys
+    features: int = 0
+    openings: int = 0
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.individuals.tobytes() + self.rows.tobytes()).hexdigest()
+
+    def apart(self, other: "RowSet") -> int:
+        """How many individuals have another row in the other set, or none."""
+        _, mine, theirs = np.intersect1d(self.individuals, other.individuals, return_indices=True)
+        same = int((self.rows[mine] == other.rows[theirs]).sum())
+        return len(self.individuals) + len(other.individuals) - same - len(mine)
+
+    def overlaps(self, other: "RowSet") -> bool:
+        return len(np.intersect1d(self.individuals, other.individuals)) > 0
+
+
+def row_set(secret: bytes, names: Sequence[bytes], labels: Mapping[int, float], told: Sequence[bytes]) -> RowSet:
+    """The labelled rows among the named ones: those whose ``told`` is not empty. It says which sites have a label there.
+
+    A row is not known by its cells: a table's preprocessing changes all of them with one row. So a set with other cells
+    counts as another opening of the same set.
+    """
+    individuals, rows = list[bytes](), list[bytes]()
+    for place, (name, flags) in enumerate(zip(names, told, strict=True)):
+        if flags:
+            individuals.append(keyed(secret, b"individual", name))
+            rows.append(keyed(secret, b"row", name, repr(labels.get(place)).encode(), flags))
+    both = [np.frombuffer(b"".join(each), dtype="<u8") for each in (individuals, rows)]
+    order = np.argsort(both[0], kind="stable")
+    return RowSet(both[0][order], both[1][order])
+
+
+def changed_rows(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int) -> str | None:
+    """The reason against a set that differs from an earlier one in too few rows, or None."""
+    for known in earlier:
+        apart, wanted = now.apart(known), rows_per_feature * max(now.features, known.features)
+        if now.overlaps(known) and 0 < apart < wanted:
+            return (
+                f"{apart} labelled rows differ from those of an earlier training, and their labels would follow from the "
+                f"difference of the two sums. None or at least {wanted} have to differ: train with the earlier rows, or change "
+                f"{wanted - apart} more. The model of the earlier training stays."
+            )
+    return None
+
+
+def over_budget(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int, counted: int) -> str | None:
+    """The reason against more features on rows that earlier trainings used, or None. A set counts once."""
+    overlapping = [known for known in earlier if known.digest != now.digest and now.overlaps(known)]
+    spent = sum(known.features for known in overlapping)
+    union = now.individuals
+    for known in overlapping:
+        union = np.union1d(union, known.individuals)
+    have, wanted = max(len(union), counted), rows_per_feature * (spent + now.features)
+    if not overlapping or wanted <= have:
+        return None
+    return (
+        f"earlier trainings used {spent} features on some of these labelled rows. With {now.features} more, "
+        f"rows_per_feature = {rows_per_feature} wants {wanted} labelled individuals in all, and there are {have}: label "
+        f"{wanted - have} more. The models of the earlier trainings stay."
+    )
+
 
 KNOWN = 4096  # the most runs with a stored plan
 OF_SCORING = ("records", "scores")  # questions whose sites are counted for each individual
@@ -45,11 +124,6 @@ class Memory:
     """See the module's docstring. Hold ``lock`` from reading to noting.
 
     Instances have the site's own name (`know_as`), or without one the digest that left the site: that changes with `ids_secret`.
-
-    Parameters
-    ----------
-    write
-        stores an entry, or raises; of a simulation it stores nothing.
     """
 
     def __init__(self, write: Callable[[dict[str, Any]], None] = lambda entry: None):  # noqa: ARG005
@@ -93,7 +167,6 @@ class Memory:
         self.add(entry)
 
     def opened(self, rows: RowSet, run: str) -> None:
-        """Note another opening of these rows' moments."""
         both = _text(np.concatenate([rows.individuals, rows.rows]))
         which = {"again": rows.digest} if rows.digest in self._opened else {"rows": both}
         self.note({"kind": "Opened", "run": run, "features": rows.features, "openings": rows.openings, **which})
@@ -121,11 +194,9 @@ class Memory:
             return frozenset(self._summed.get(self._name(ids_digest), ()))
 
     def row_sets(self) -> list[RowSet]:
-        """Every set of labelled rows whose moments were opened."""
         return list(self._opened.values())
 
     def openings_of(self, rows: RowSet) -> int:
-        """How often these rows' moments were opened."""
         known = self._opened.get(rows.digest)
         return 0 if known is None else known.openings
 
@@ -141,7 +212,6 @@ class Memory:
             self._known_as[ids_digest] = instances
 
     def name_of(self, ids_digest: str) -> str | None:
-        """The site's own name of these instances, if it has one."""
         return self._known_as.get(ids_digest)
 
     def _name(self, ids_digest: str) -> str:
@@ -165,7 +235,6 @@ class Memory:
 
 
 def _keep(kept: dict[str, T], run: str, value: T) -> None:
-    """Keep a value of the latest runs, this one last."""
     kept.pop(run, None)
     kept[run] = value
     if len(kept) > KNOWN:

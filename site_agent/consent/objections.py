@@ -9,18 +9,19 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 import numpy as np
+from scipy.spatial.distance import pdist
 
 from coreg_core.errors import Refused
+from coreg_core.kernels.functions import Linear
+from coreg_core.numerics.arrays import Arr
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.protocol.plan import Plan, plan_fault
 from coreg_wire.files.toml_file import toml
-from site_agent.consent.memory import Memory, Pairs, SummedWith
-from site_agent.consent.own_rows import faults_of_scale, sends_counts
+from site_agent.consent.memory import Memory, Pairs, RowSet, SummedWith, changed_rows, over_budget
 from site_agent.consent.policy import Policy
-from site_agent.consent.row_sets import RowSet, changed_rows, over_budget
 from site_agent.site_data import PrivateData
 
 COUNTED = 0.1  # least noise on sums of a site whose entries are counts
@@ -65,14 +66,7 @@ def objections(
 ) -> list[Objection]:
     """Every reason against the plan, before this site offers, or with ``counts`` before it answers.
 
-    Parameters
-    ----------
-    policy
-        None in a simulation, which checks no term of a plan.
-    data
-        the rows of a training.
-    ids_digest
-        of the instances.
+    ``policy``: None in a simulation, which checks no term of a plan. ``data``: the rows of a training.
     """
     with memory.lock:
         if counts is not None:
@@ -84,13 +78,11 @@ def objections(
 
 
 def not_listed(plan: Plan, name: str) -> list[Objection]:
-    """The objection of a site that the plan does not list, if it is one."""
     reason = f"the plan does not list {name} among its sites, {', '.join(plan.sites)}"
     return [] if name in plan.sites else [Objection(reason)]
 
 
 def refusal(found: Sequence[Objection], policy: Policy | None = None) -> str | None:
-    """The objections as one text, or None."""
     if not found:
         return None
     reasons = [each.reason.removesuffix(".") for each in found]
@@ -114,13 +106,6 @@ class Consent:
         return cls(None, Memory(), lambda: 0.0)
 
     def require(self, plan: Plan, ids_digest: str, counts: Counts) -> None:
-        """Check what is known of the others.
-
-        Raises
-        ------
-        Refused
-            with the objections.
-        """
         found = objections(plan, self.policy, None, self.memory, ids_digest, counts)
         if (text := refusal(found)) is not None:
             raise Refused(text)
@@ -143,7 +128,6 @@ class Consent:
             self.memory.opened(replace(counts.rows, openings=times), plan.run)
 
     def open_scores(self, plan: Plan, ids_digest: str, scores: Pairs) -> None:
-        """Check the scores that others receive with this site's part, and note them."""
         with self.memory.lock:
             self.require(plan, ids_digest, Counts(scores=scores))
             self.note_scores(plan, scores)
@@ -247,10 +231,7 @@ def _of_additive(terms: Additive, policy: Policy, data: PrivateData | None) -> I
 
 def _of_scoring(plan: Plan, policy: Policy) -> Iterator[Objection]:
     if not policy.scoring:
-        yield Objection(
-            "scoring together is not allowed (scoring = false)",
-            "scoring = true",
-        )
+        yield Objection("scoring together is not allowed (scoring = false)", "scoring = true")
     if plan.membership.min_sites < 3 and not policy.scores_of_two:
         yield Objection(
             f"the plan's min_sites = {plan.membership.min_sites} would let one site compute another's part of a score "
@@ -261,10 +242,7 @@ def _of_scoring(plan: Plan, policy: Policy) -> Iterator[Objection]:
 
 def _of_alignment(terms: Alignment, policy: Policy) -> Iterator[Objection]:
     if not policy.alignment:
-        yield Objection(
-            "alignment of ids is not allowed (alignment = false)",
-            "alignment = true",
-        )
+        yield Objection("alignment of ids is not allowed (alignment = false)", "alignment = true")
     if terms.max_ids > policy.max_alignment_ids:
         yield Objection(
             f"the plan's max_ids = {terms.max_ids} is above max_alignment_ids = {policy.max_alignment_ids}: each id that a site "
@@ -331,3 +309,73 @@ def _of_labelled(
             "more would average out the noise. The model of an earlier run stays. New labels allow another training",
             f"openings = {times + 1}",
         )
+
+
+# --- a plan's numbers in units of this site's own rows ----------------------------------------------------------------
+
+# Rows for the median distance, evenly spaced over the table: two million pairs take 0.05 s.
+MOST_ROWS = 2000
+# No operator chooses these ranges: a plan that needs other numbers can use a rule.
+BANDWIDTH_MIN, BANDWIDTH_MAX = 0.5, 10.0
+RIDGE_MIN, RIDGE_MAX = 0.01, 1.0
+
+
+def faults_of_scale(terms: Agreement, data: PrivateData) -> list[tuple[str, str]]:
+    r"""Each broken limit: the reason, which leaves the site and so holds no figure of the rows, and this site's figure.
+
+    A number can be harmless at one site and interpolate at another with wider columns. Therefore the ranges are multiples:
+
+        bandwidth / median distance of two labelled rows (squared for the gaussian), pairs that coincide left out
+        ridge / mean k(x, x) over the labelled rows: how many labels the penalty is worth
+        ridge / Σ k(x, x): how many times all labels together
+
+    Rules ("paper", "median", "loo") are of the site's own rows. They cannot be chosen against the site and are not checked.
+    """
+    kernel, rows = "linear" if terms.form == "linear" else terms.kernel, data.X if len(data.X) else data.Z
+    found = list[tuple[str, str]]()
+    if kernel in ("gaussian", "laplacian") and not isinstance(terms.bandwidth, str):
+        unit = _distance(rows, kernel) or _distance(np.concatenate([rows, data.Z]), kernel)
+        scaled = 1.0 if unit is None else terms.bandwidth / unit
+        named, here = f"the plan's bandwidth = {terms.bandwidth:g}", f"here it is {scaled:.3g} times that distance"
+        distance = "times the median distance of this site's labelled rows"
+        if scaled < BANDWIDTH_MIN:
+            what = "answers would reveal the label of each labelled row that is similar to a shared instance"
+            masks = ", and the other sites' parts of the sum could not hide it"
+            found.append((f"{named} is below {BANDWIDTH_MIN:g} {distance}: {what}{masks}", here))
+        if scaled > BANDWIDTH_MAX:
+            what = (
+                "the kernel would be linear in the distance, and answers would reveal the distances of the shared rows"
+            )
+            found.append((f"{named} is above {BANDWIDTH_MAX:g} {distance}: {what}", here))
+    if not isinstance(terms.ridge, str):
+        size = float(Linear().diagonal(rows).sum()) if kernel == "linear" else float(len(rows))
+        if not (np.isfinite(size) and size > 0.0):
+            return found
+        each, of_all, named = terms.ridge * len(rows) / size, terms.ridge / size, f"the plan's ridge = {terms.ridge:g}"
+        if each < RIDGE_MIN:
+            what = "the model would pass through the labels, and answers would reveal those of rows similar to shared instances"
+            limit = f"below {RIDGE_MIN:g} times the kernel's mean over this site's labelled rows"
+            found.append((f"{named} is {limit}: {what}", f"here it is {each:.3g} times that mean"))
+        if of_all > RIDGE_MAX:
+            what = (
+                "the model would learn nothing from labels, and answers would reveal the Gram matrix of the shared rows"
+            )
+            limit = f"above {RIDGE_MAX:g} times the kernel's sum over this site's labelled rows"
+            found.append((f"{named} is {limit}: {what}", f"here it is {of_all:.3g} times that sum"))
+    return found
+
+
+def sends_counts(data: PrivateData, least_columns: int) -> bool:
+    """Whether sums of these columns would be counts: few columns, or none with more than two values."""
+    pairs = zip(data.X.T, data.Z.T, strict=True)
+    return data.Z.shape[1] < least_columns or all(len(np.unique(np.concatenate(pair))) <= 2 for pair in pairs)
+
+
+def _distance(rows: Arr, kernel: str) -> float | None:
+    """The median over pairs of different rows; None without such a pair."""
+    some = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int))]
+    if len(some) < 2:
+        return None
+    apart = pdist(some, "sqeuclidean") if kernel == "gaussian" else pdist(some, "cityblock")
+    apart = apart[apart > 0.0]
+    return float(np.median(apart)) if apart.size and np.isfinite(apart).all() else None

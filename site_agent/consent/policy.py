@@ -55,13 +55,6 @@ class Policy(BaseModel):
 
 
 def read_policy(path: Path | None) -> Policy:
-    """policy.toml, checked; the defaults without one.
-
-    Raises
-    ------
-    UsageError
-        the file is missing, not TOML, or has unknown keys or values out of range.
-    """
     if path is None:
         return Policy()
     try:

@@ -35,7 +35,6 @@ class Drift:
 
     @property
     def share(self) -> float:
-        """Share of the present cells that are outside."""
         return self.outside / self.cells if self.cells else 0.0
 
     def is_above(self, share: float) -> bool:
@@ -44,7 +43,6 @@ class Drift:
 
     @property
     def ends(self) -> str:
-        """The range of training."""
         ends = (self.low or 0.0, self.high or 0.0)
         days = self.kind == "date"
         return " to ".join(str(date(1970, 1, 1) + timedelta(days=end)) if days else f"{end:g}" for end in ends)
@@ -77,7 +75,6 @@ class Looked:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """All notes for the operator."""
         extra = [f"{self.source}: columns that the model does not use: {some(self.extra)}"] * bool(self.extra)
         numbers = (
             f"{self.source}, column {name!r}: texts in training, and numbers now" for name in self.texts_now_numbers
@@ -97,20 +94,6 @@ class Looked:
 
 
 def look(preprocessing: Preprocessing, table: Table, above: float = WARN_ABOVE, named: Sequence[str] = ()) -> Looked:
-    """Compare a table with the training data.
-
-    Parameters
-    ----------
-    above
-        share of cells outside the range above which a column is reported.
-    named
-        columns with another purpose, which are not reported as unused.
-
-    Raises
-    ------
-    BadTable
-        a column is missing, or a cell is not a date or a number.
-    """
     sources = preprocessing.sources
     table.require(sources, "a feature of this model")
     texts = [column for column in preprocessing.columns if column.kind == "text"]

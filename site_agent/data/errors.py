@@ -18,15 +18,7 @@ MOST = 20  # sentences of one error; `coreg-agent check` shows them all
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of a table: file, lines and column, the problem, and what to do.
-
-    Parameters
-    ----------
-    kind
-        the problem in a word or two, for a program ("text", "decimal comma", "missing").
-    about
-        the name of a column that is not in the file.
-    """
+    """One fault of a table. ``kind``: the problem in a word or two, for a program; ``about``: a column that the file lacks."""
 
     file: str
     what: str
@@ -76,9 +68,7 @@ class BadTable(BadData):
         if len(self.faults) == 1:
             return self.faults[0].text
         more = [f"{len(self.faults) - MOST} more; `coreg-agent check` lists them all"] * (len(self.faults) > MOST)
-        return "\n  ".join(
-            [f"{len(self.faults)} faults in the table:", *(f.text for f in self.faults[:MOST]), *more],
-        )
+        return "\n  ".join([f"{len(self.faults)} faults in the table:", *(f.text for f in self.faults[:MOST]), *more])
 
 
 class Faults:
@@ -92,7 +82,6 @@ class Faults:
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Collect the faults of this block instead of raising them."""
         try:
             yield
         except BadTable as error:
@@ -105,13 +94,7 @@ class Faults:
         return len(self._found)
 
     def raise_any(self) -> None:
-        """Raise the collected faults, by file in reading order, then by line.
-
-        Raises
-        ------
-        BadTable
-            there is at least one fault.
-        """
+        """Raise the collected faults, by file in reading order, then by line."""
         if self._found:
             files = list(dict.fromkeys(fault.file for fault in self._found))  # as they were read
             raise BadTable(*sorted(self._found, key=lambda fault: (files.index(fault.file), fault.lines)))
@@ -123,6 +106,5 @@ def some(names: Iterable[object], most: int = SHOWN) -> str:
 
 
 def shortened(texts: Sequence[str], most: int) -> str:
-    """The first ``most`` texts, and the number of the others."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more

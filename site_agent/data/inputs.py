@@ -35,7 +35,7 @@ def _as_dates(value: Any) -> Any:
 
 
 class Inputs(BaseModel):
-    """One table. A target and an id that are not given follow from the study or the table (`site_agent.data.columns`)."""
+    """One table. A target and an id that are not given follow from the study or the table (`site_agent.data.prepare`)."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
@@ -59,10 +59,8 @@ class Inputs(BaseModel):
 
     @property
     def notation(self) -> Notation:
-        """What is said about the files of the table."""
         return Notation(self.separator, self.decimal)
 
     def at(self, base: Path) -> "Inputs":
-        """The same inputs, with paths relative to ``base``."""
         unlabelled = None if self.unlabelled is None else at(self.unlabelled, base)
         return self.model_copy(update={"table": at(self.table, base), "unlabelled": unlabelled})

@@ -50,13 +50,6 @@ class Notation:
 
 
 def notation_of(separator: str | None, decimal: str | None) -> Notation:
-    """The options of a command.
-
-    Raises
-    ------
-    UsageError
-        another separator, or another mark.
-    """
     separator = "\t" if separator == "tab" else separator
     if separator not in (None, *SEPARATORS):
         raise UsageError(f"--separator {separator}: needs ',', ';' or tab.")
@@ -68,17 +61,14 @@ def notation_of(separator: str | None, decimal: str | None) -> Notation:
 
 
 def said(key: str, value: str) -> str:
-    """How an operator gives a setting of a data set."""
     return f'{key} = "{value}" in agent.toml, or --{key} {shlex.quote(value)}'
 
 
 def listed(key: str, column: str) -> str:
-    """How an operator lists a column in a setting of a data set."""
     return f'{key} = ["{column}"] in agent.toml, or --{key} {shlex.quote(column)}'
 
 
 def dated(column: str, layout: str) -> str:
-    """How an operator gives the dates of a column."""
     return f'dates = {{"{column}" = "{layout}"}} in agent.toml, or --dates {shlex.quote(f"{column}={layout}")}'
 
 
@@ -86,13 +76,7 @@ def dated(column: str, layout: str) -> str:
 
 
 def separator_of(body: bytes, source: str) -> str:
-    """The separator with which every line of the table has as many cells as its header.
-
-    Raises
-    ------
-    BadTable
-        every line fits with two separators.
-    """
+    """The separator with which every line of the table has as many cells as its header."""
     head = body[:HEADER].decode(errors="replace")
     wide = {s: width for s in SEPARATORS if (width := _width(head, s)) > 1}
     if len(wide) < 2:
@@ -138,36 +122,27 @@ class Decimals:
     note: str = ""
 
 
-class _Seen:
-    """Cells of one form: their number, and examples as phrases."""
-
-    def __init__(self) -> None:
-        self.count, self.examples = 0, list[str]()
-
-    def add(self, name: str, cells: pl.Series) -> None:
-        if len(cells) and len(self.examples) < 2:
-            self.examples.append(f"{cells[0]!r} in {name!r}")
-        self.count += len(cells)
-
-    @property
-    def first(self) -> str:
-        return self.examples[0]
-
-    def slips_beside(self, other: "_Seen") -> bool:
-        return SLIPS * self.count <= other.count
-
-
 def find_decimals(columns: Sequence[tuple[str, pl.Series, str]], separator: str) -> Decimals:
     """The decimal mark of a CSV file. ``columns``: name, cells, and the mark under which all cells are numbers, if there is one.
 
     A mark shows what it is where it cannot separate thousands, as in 1,5 and 0,125. If commas separate the columns, a comma in
-    a cell is never a decimal comma. If nearly all decimals have one mark, the few others are mistakes, and each is a fault.
+    a cell is never a decimal comma, and a few are mistakes. If nearly all decimals have one mark, the others are mistakes too.
     """
     if separator == "," and not any(
         cells.str.contains(",", literal=True).any() for _, cells, mark in columns if not mark
     ):
         return Decimals()
-    sure, grouped, both = ({mark: _Seen() for mark in ".,"} for _ in range(3))
+    sure, grouped, both = Counter[str](), Counter[str](), Counter[str]()  # cells by mark
+    examples = dict[tuple[int, str], list[str]]()
+
+    def see(seen: Counter[str], mark: str, name: str, cells: pl.Series) -> None:
+        if len(cells):
+            examples.setdefault((id(seen), mark), []).append(f"{cells[0]!r} in {name!r}")
+            seen[mark] += len(cells)
+
+    def shown(seen: Counter[str], mark: str, most: int = 1) -> str:
+        return " and ".join(examples[id(seen), mark][:most])
+
     for name, raw, under in columns:
         cells = raw.drop_nulls()
         if not under:
@@ -177,41 +152,41 @@ def find_decimals(columns: Sequence[tuple[str, pl.Series, str]], separator: str)
         for mark, pattern in ((".", POINT), (",", COMMA)):
             if not under:
                 with_both = cells.filter(cells.str.contains(BOTH[mark]))
-                both[mark].add(name, with_both)
-                sure[mark].add(name, with_both)
+                see(both, mark, name, with_both)
+                see(sure, mark, name, with_both)
             if under not in ("", mark):
                 continue
             marked = cells.filter(cells.str.contains(mark, literal=True))
             head = marked.head(HEAD)
-            if under and len(shown := head.filter(~head.str.contains(GROUPED[mark]))):
-                sure[mark].add(name, shown)
-                sure[mark].count += len(marked) - len(shown)
+            if under and len(found := head.filter(~head.str.contains(GROUPED[mark]))):
+                see(sure, mark, name, found)
+                sure[mark] += len(marked) - len(found)
                 continue
             grouping = marked.str.contains(GROUPED[mark])
-            grouped[mark].add(name, marked.filter(grouping))
-            sure[mark].add(name, marked.filter(~grouping & marked.str.contains(pattern)))
+            see(grouped, mark, name, marked.filter(grouping))
+            see(sure, mark, name, marked.filter(~grouping & marked.str.contains(pattern)))
     points, commas = sure["."], sure[","]
     if separator == ",":
-        every = commas.count + grouped[","].count
-        if not every or (both["."].count and not commas.count):
-            return Decimals(".", bool(both["."].count))
-        why = "commas separate this table's columns too, so this can be a decimal comma, a thousand or a mistake"
-        return Decimals("." if SLIPS * every <= points.count else "?", why=why)
-    if commas.count and points.count and not commas.slips_beside(points) and not points.slips_beside(commas):
-        why = f"the table has decimal commas ({commas.first}) and decimal points ({points.first})"
+        every = commas + grouped[","]
+        if not every or (both["."] and not commas):
+            return Decimals(".", bool(both["."]))
+        why = "commas separate this table's columns too, so a comma in a cell can be a decimal comma, a thousand or a mistake"
+        return Decimals("." if every < SLIPS or SLIPS * every <= points else "?", why=why)
+    if commas and points and SLIPS * min(commas, points) > max(commas, points):
+        why = f"the table has decimal commas ({shown(sure, ',')}) and decimal points ({shown(sure, '.')})"
         return Decimals("?", why=why)
-    if commas.count > points.count:
-        form = "decimal commas" if any("," in text for text in commas.examples) else "points between thousands"
-        note = f"numbers with {form}, such as {' and '.join(commas.examples)}"
-        return Decimals(",", bool(both[","].count), f"this table's decimals have commas ({commas.first})", note)
-    if points.count:
-        return Decimals(".", bool(both["."].count), f"this table's decimals have points ({points.first})")
-    for mark, name in ((".", "points"), (",", "commas")):
-        if grouped[mark].count:
-            why = (
-                f"no cell of the table shows whether its {name} ({grouped[mark].first}) separate decimals or thousands"
+    if commas > points:
+        told = shown(sure, ",", 2)
+        note = f"numbers with {'decimal commas' if ',' in told else 'points between thousands'}, such as {told}"
+        return Decimals(",", bool(both[","]), f"this table's decimals have commas ({shown(sure, ',')})", note)
+    if points:
+        return Decimals(".", bool(both["."]), f"this table's decimals have points ({shown(sure, '.')})")
+    for mark, marks in ((".", "points"), (",", "commas")):
+        if grouped[mark]:
+            first = shown(grouped, mark)
+            return Decimals(
+                "?", why=f"no cell of the table shows whether its {marks} ({first}) separate decimals or thousands"
             )
-            return Decimals("?", why=why)
     return Decimals()
 
 
@@ -241,7 +216,6 @@ def most(texts: Iterable[str | None], fits: Callable[[str], object]) -> bool:
 
 
 def looks_numeric(texts: Iterable[str | None]) -> bool:
-    """Whether at least half are numbers in any notation, or detection limits."""
     return most(texts, NUMBER.search)
 
 
@@ -254,18 +228,10 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 
 def holds_dates(texts: Iterable[str | None]) -> bool:
-    """Whether at least half of these texts look like dates."""
     return most(texts, re.compile(DATE).search)
 
 
 def dates_of(values: Iterable[str]) -> dict[str, str]:
-    """The values of --dates, COLUMN=FORMAT.
-
-    Raises
-    ------
-    UsageError
-        one has no format.
-    """
     pairs = [(text, *text.rpartition("=")) for text in values]
     if wrong := next((text for text, column, _, layout in pairs if not column or not layout), None):
         raise UsageError(f"--dates {wrong}: needs COLUMN=FORMAT, such as --dates '{wrong}=%d/%m/%Y'.")
@@ -290,13 +256,7 @@ def day_of(text: str, layout: str) -> int | None:
 
 
 def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
-    """The layout of a column's dates. ``cells``: file, line and text.
-
-    Raises
-    ------
-    BadTable
-        cells like 3/4/2024 show both orders of day and month, or neither; or no layout is known.
-    """
+    """The layout of a column's dates. ``cells``: file, line and text."""
     counts, orders = Counter[str](), dict[str, tuple[str, int, str]]()
     for cell in cells:
         text = _TIME.sub("", cell[2])
@@ -307,93 +267,66 @@ def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
             orders.setdefault(order, cell)
             counts["/"] += 1
     layout = counts.most_common(1)[0][0] if counts else ""
-    if layout != "/":
-        if not layout:
-            file, line, text = cells[0]
-            what, todo = (
-                f"{text!r} is a date in an unknown notation.",
-                f"Give {dated(column, '%d.%m.%y')}, for example.",
-            )
-            raise BadTable(Fault(file, what, todo, "date", column, (line,)))
-        return layout
+    if not layout:
+        file, line, text = cells[0]
+        todo = f"Give {dated(column, '%d.%m.%y')}, for example."
+        raise BadTable(Fault(file, f"{text!r} is a date in an unknown notation.", todo, "date", column, (line,)))
     sure = [order for order in orders if order]
+    if layout != "/":
+        return layout
     if len(sure) == 1:
         return sure[0]
     places = [orders[order] for order in sure] or [orders[""]]
-    shown = " and ".join(repr(text) for *_, text in places)
-    shows = (
-        "have the day and the month first"
-        if sure
-        else "has the day or the month first, and no cell of the column shows which"
-    )
-    file = places[0][0]
-    lines = tuple(line for where, line, _ in places if where == file)
-    todo = f"Give {dated(column, '%d/%m/%Y')}; or %m/%d/%Y."
-    raise BadTable(Fault(file, f"{shown} {shows}.", todo, "date of two readings", column, lines))
+    shown, file = " and ".join(repr(text) for *_, text in places), places[0][0]
+    what = f"{shown} has the day or the month first, and no cell of the column shows which."
+    if sure:
+        what = f"{shown} have the day and the month first."
+    todo, lines = f"Give {dated(column, '%d/%m/%Y')}; or %m/%d/%Y.", tuple(n for where, n, _ in places if where == file)
+    raise BadTable(Fault(file, what, todo, "date of two readings", column, lines))
 
 
 # --- cells that do not fit ----------------------------------------------------------------------------------------
 
 
+_KINDS = (
+    ("thousands separators", THOUSANDS),
+    ("date", DATE),
+    ("detection limit", LIMIT),
+    ("number with a unit", UNIT),
+    ("not finite", rf"(?i)^[+-]?(inf(inity)?|nan)$|{INTEGER}|{POINT}|{COMMA}"),
+)
+_ADVICE = {
+    "decimal point": "Write this column with decimal commas, without a mark for thousands.",
+    "thousands separators": "Write numbers without a mark for thousands.",
+    "detection limit": "Replace it by a number, for example half the limit, or declare it as missing (na_values in agent.toml, "
+    "or --na-values).",
+    "number with a unit": "Write the number only, and the unit into the column's name.",
+}
+
+
 def kind_of(cell: str, mark: Mark) -> str:
     """The kind of a cell that is not a number, in a word or two and without its content."""
-    comma, point = re.search(COMMA, cell), re.search(POINT, cell)
-    if (comma and mark != ",") or (point and mark != "."):
-        if re.search(GROUPED["." if point else ","], cell) and mark in ("?", "," if point else "?"):
-            return "thousands or decimals"
-        return "decimal comma" if comma else "decimal point"
-    kinds = (
-        ("thousands separators", THOUSANDS),
-        ("date", DATE),
-        ("detection limit", LIMIT),
-        ("number with a unit", UNIT),
-    )
-    found = next((kind for kind, pattern in kinds if re.search(pattern, cell)), None)
-    infinite = rf"(?i)^[+-]?(inf(inity)?|nan)$|{INTEGER}|{POINT}|{COMMA}"
-    return found or ("not finite" if re.search(infinite, cell) else "text")
+    if mark != "," and re.search(COMMA, cell):
+        return "decimal comma"
+    if mark != "." and re.search(POINT, cell):
+        return "decimal point"
+    return next((kind for kind, pattern in _KINDS if re.search(pattern, cell)), "text")
 
 
-def two_readings(cell: str) -> str:
-    """What the two decimal marks make of a cell such as 80.157, with the option for each."""
-    digits = re.sub("[.,]", "", cell)
-    other = cell.replace(",", ".")
-    thousand, decimal = (",", ".") if "." in cell else (".", ",")
-    return (
-        f"Give decimal = \"{thousand}\" in agent.toml, or --decimal '{thousand}', if it is {digits}. "
-        f"Give decimal = \"{decimal}\", or --decimal '{decimal}', if it is {other}."
-    )
-
-
-def advice(kind: str, cell: str, column: str, decimals: Decimals, *, target: bool = False) -> str:
-    """Advice for a cell of that kind."""
+def advice(kind: str, column: str, *, target: bool = False) -> str:
+    if kind == "date":
+        return f"Name the dates: {dated(column, '%d.%m.%Y')}, for example. Or leave it out: {listed('drop', column)}."
+    if kind in _ADVICE:
+        return _ADVICE[kind]
     texts = f"If the column holds texts: {listed('categorical', column)}."
     if target:
-        means_1 = "name the one that means 1 (positive in agent.toml, or --positive)."
-        texts = f"A target is a number or empty. If it has two texts, {means_1}"
-    match kind:
-        case "thousands or decimals":
-            return two_readings(cell)
-        case "decimal comma" | "decimal point" if decimals.mark == "?":
-            return f"Give {said('decimal', ',' if ',' in cell else '.')}, or correct the cell. {texts}"
-        case "decimal comma":
-            return f"Write it with a point, without a mark for thousands. {texts}"
-        case "decimal point":
-            return "Write this column with decimal commas, without a mark for thousands."
-        case "thousands separators":
-            return "Write numbers without a mark for thousands."
-        case "date":
-            return (
-                f"Name the dates: {dated(column, '%d.%m.%Y')}, for example. Or leave it out: {listed('drop', column)}."
-            )
-        case "detection limit":
-            return (
-                "Replace it by a number, for example half the limit, or declare it as missing (na_values in agent.toml, or "
-                "--na-values)."
-            )
-        case "number with a unit":
-            return "Write the number only, and the unit into the column's name."
-        case _:
-            return f"Correct the cell, or declare it as missing (--na-values, or na_values in agent.toml). {texts}"
+        texts = (
+            "A target is a number or empty. If it has two texts, name the one that means 1 (positive in agent.toml, or "
+            "--positive)."
+        )
+    if kind == "decimal comma":
+        return f"Write it with a point, without a mark for thousands. {texts}"
+    return f"Correct the cell, or declare it as missing (--na-values, or na_values in agent.toml). {texts}"
 
 
 # --- ids that a spreadsheet would run as formulas -------------------------------------------------------------------
@@ -405,5 +338,4 @@ def guarded(text: str) -> str:
 
 
 def unguarded(text: str) -> str:
-    """The id without that apostrophe."""
     return text[1:] if text.startswith("'") and _RUNS.match(text) else text

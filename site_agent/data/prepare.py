@@ -9,19 +9,21 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.objectives.alignment import IdRule
 from coreg_wire.files.disk import write_whole
-from site_agent.data.columns import named
-from site_agent.data.errors import Faults
+from site_agent.data.errors import Fault, Faults, some
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import SharedIds, SiteTable, ids_digest, load_site_tables, own_name, read_ids
 from site_agent.data.sources import files_of
+from site_agent.data.tables import read_table
 from site_agent.site_data import PrivateData, row_keys
 
 Stamp = tuple[tuple[int, int, int], ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,28 +37,17 @@ class Prepared:
 
     @property
     def labelled_and_shared(self) -> list[str]:
-        """The ids of labelled rows that are shared too."""
         return sorted({*self.table.labelled_ids} & {*self.table.unlabelled_ids})
 
 
 def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None) -> Prepared:
-    """Read and preprocess a site's tables; ``aligned``: the ids that it shares.
-
-    Raises
-    ------
-    BadTable
-        all faults of the tables, with file, line and column.
-    """
+    """Read and preprocess a site's tables; ``aligned``: the ids that it shares."""
     found = Faults()
     table = load_site_tables(inputs, aligned, found)
     with found.caught():
         preprocessing = replace(
             Preprocessing.fit(
-                table.labelled,
-                table.unlabelled,
-                categorical=inputs.categorical,
-                dates=inputs.dates,
-                scale=inputs.scale,
+                table.labelled, table.unlabelled, categorical=inputs.categorical, dates=inputs.dates, scale=inputs.scale
             ),
             na_values=inputs.na_values,
         )
@@ -80,11 +71,6 @@ def site_salt(path: Path, ledger: Path) -> bytes:
     """The site's secret for its data digest. It is created once (mode 0600) and never sent.
 
     The ledger names instances under it: with another secret the agent would not know them again.
-
-    Raises
-    ------
-    StorageError
-        the file can be neither read nor created; or it is missing, and the ledger has lines.
     """
     try:
         if path.exists():
@@ -103,15 +89,7 @@ def site_salt(path: Path, ledger: Path) -> bytes:
 
 
 class DataSets:
-    """Reads data sets on demand and caches them.
-
-    Parameters
-    ----------
-    inputs
-        data sets by name.
-    salt
-        the site's secret for its data digest.
-    """
+    """Reads data sets on demand, and keeps what it read until the file, its settings or the question change."""
 
     def __init__(
         self,
@@ -120,26 +98,15 @@ class DataSets:
         read: Callable[[Inputs, bytes, SharedIds | None], Prepared] = prepare,
     ):
         self._inputs, self.salt, self._prepare = dict(inputs), salt, read
-        self._known: dict[str, tuple[tuple[Inputs, Stamp, SharedIds | None], Prepared]] = {}
-        self._ids: dict[tuple[str, IdRule], tuple[tuple[Inputs, Stamp], tuple[str, ...]]] = {}
-        self._named: dict[str, tuple[tuple[Inputs, Stamp, str, str, bool], Inputs]] = {}
-        self._lock = threading.Lock()  # a run that needs a data set waits until it is read
+        self._known: dict[tuple[str, ...], tuple[Any, Any]] = {}  # from what it was made, and it
+        self._lock = threading.RLock()  # a run that needs a data set waits until it is read
 
     def relist(self, inputs: Mapping[str, Inputs]) -> None:
-        """Replace the list of data sets, and drop those from the cache that it no longer has."""
         self._inputs = dict(inputs)
-        self._known = {name: known for name, known in self._known.items() if name in inputs}
-        self._ids.clear()
-        self._named.clear()
+        self._known = {key: known for key, known in self._known.items() if key[0] in inputs}
 
     def choose(self, name: str) -> str:
-        """The data set of a plan: the one that it names, or the only one if it names none.
-
-        Raises
-        ------
-        UsageError
-            there is no such data set. The coordinator receives this text, so it names no other data set.
-        """
+        """The data set of a plan: the one that it names, or the only one if it names none. The error leaves the site."""
         if name in self._inputs:
             return name
         if "" in self._inputs or (not name and len(self._inputs) == 1):  # a table without a name is for every plan
@@ -151,46 +118,38 @@ class DataSets:
         )
 
     def inputs(self, name: str) -> Inputs:
-        """How to read a data set, as the site says it."""
         return self._inputs[name]
 
     def named(self, name: str, target: str = "", id_column: str = "", *, trains: bool = True) -> Inputs:
-        """... with the columns that the site leaves open: see `columns.named`."""
+        """... with the columns that the site leaves open: see `named`."""
         inputs = self._inputs[name]
-        known = (inputs, _stamp(inputs), target, id_column, trains)
-        if name not in self._named or self._named[name][0] != known:
-            self._named[name] = known, named(inputs, target, id_column, trains=trains)
-        return self._named[name][1]
+        asked = (inputs, target, id_column, trains)
+        return self._made((name, "named"), inputs, asked, lambda: named(inputs, target, id_column, trains=trains))[0]
 
     def ids(self, name: str, inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
-        """The distinct ids of a data set, see `read_ids`."""
-        with self._lock:
-            known = (inputs, _stamp(inputs))
-            if (name, rule) not in self._ids or self._ids[name, rule][0] != known:
-                self._ids[name, rule] = known, read_ids(inputs, rule)
-            return self._ids[name, rule][1]
+        return self._made((name, "ids", rule), inputs, inputs, lambda: read_ids(inputs, rule))[0]
 
     def get(self, name: str, inputs: Inputs | None = None, aligned: SharedIds | None = None) -> tuple[Prepared, bool]:
         """A data set as it is on the disk now, and whether it was read again; ``inputs`` as from `named`.
 
-        Raises
-        ------
-        BadData
-            the data set cannot be used. The text can name rows, so it must not leave the site.
+        Its errors can name rows, so they must not leave the site.
         """
+        own = self._inputs[name] if inputs is None else inputs
+        return self._made((name, "rows"), own, (own, aligned), lambda: self._prepare(own, self.salt, aligned))
+
+    def _made(self, key: tuple[str, ...], inputs: Inputs, asked: Any, make: Callable[[], T]) -> tuple[T, bool]:
+        """``make()`` or what it made before from the same question and files; and whether it is new."""
         with self._lock:
-            inputs = self._inputs[name] if inputs is None else inputs
             stamp = _stamp(inputs)
-            asked = (inputs, stamp, aligned)
-            if (known := self._known.get(name)) is not None and known[0] == asked:
+            if (known := self._known.get(key)) is not None and known[0] == (asked, stamp):
                 return known[1], False
-            prepared = self._prepare(inputs, self.salt, aligned)
+            made = make()
             if _stamp(inputs) != stamp:
                 raise BadData(
                     f"{inputs.table}: the file changed during reading. Write a new file beside it, then rename that."
                 )
-            self._known[name] = asked, prepared
-            return prepared, True
+            self._known[key] = (asked, stamp), made
+            return made, True
 
 
 def _stamp(inputs: Inputs) -> Stamp:
@@ -206,3 +165,38 @@ def _of(path: Path) -> tuple[int, int, int]:
     except OSError as error:
         raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+# --- the columns that a site leaves open ------------------------------------------------------------------------------
+
+USUAL_TARGETS = ("y", "target", "label")
+USUAL_ID = "id"
+
+
+def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool = True) -> Inputs:
+    """The inputs with both columns; ``target`` and ``id_column`` are the study's, "" where it names none."""
+    open_target = trains and inputs.target is None and inputs.labels
+    if inputs.id is not None and not open_target:
+        return inputs
+    columns = list(dict.fromkeys(read_table(inputs.table, Faults(), inputs.na_values, inputs.notation).columns))
+    found, source = Faults(), str(inputs.table)
+    chosen = {"id": inputs.id, "target": inputs.target}
+    if inputs.id is None:
+        ends = [name for name in columns if name.endswith("_id")]
+        usual = [USUAL_ID] if USUAL_ID in columns else ends
+        chosen["id"] = id_column or (usual[0] if len(usual) == 1 else None)
+        if chosen["id"] is None:
+            found.add(_open(source, "the id column", "--id", columns))
+    if open_target:
+        usual = [name for name in USUAL_TARGETS if name in columns]
+        chosen["target"] = target or (usual[0] if len(usual) == 1 else None)
+        if chosen["target"] is None:
+            found.add(_open(source, "the column to predict", "--target", columns))
+    found.raise_any()
+    return inputs.model_copy(update=chosen)
+
+
+def _open(source: str, what: str, option: str, columns: list[str]) -> Fault:
+    return Fault(
+        source, f"which is {what}? The columns: {some(columns, 30)}.", f"Name it with {option}.", kind="column"
+    )

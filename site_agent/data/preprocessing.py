@@ -48,18 +48,17 @@ class Column:
 
     @property
     def feature_names(self) -> list[str]:
-        """The names of its features."""
         own = [f"{self.name}={level}" for level in self.levels] if self.kind == "text" else [self.name]
         return [*own, f"{self.name} is missing"] if self.indicator else own
 
-    def numbers(self, table: Table) -> Arr:
-        """The values of a column that is no text; NaN is missing.
+    @property
+    def scales(self) -> list[float]:
+        """What one unit of each feature is in the column's own units."""
+        own = [1.0] * len(self.levels) if self.kind == "text" else [self.scale]
+        return [*own, self.indicator_scale] if self.indicator else own
 
-        Raises
-        ------
-        BadTable
-            a cell is not a number, a date of the layout, or true or false.
-        """
+    def numbers(self, table: Table) -> Arr:
+        """The values of a column that is no text; NaN is missing."""
         if self.kind == "numeric":
             return table.numbers(self.name)
         texts = table.texts(self.name)
@@ -83,7 +82,6 @@ class Column:
         return np.array([math.nan if text is None else read[text] for text in texts], dtype=np.float64)
 
     def encoded(self, table: Table) -> Arr:
-        """Its features (n, d)."""
         if self.kind == "text":
             # An unknown text becomes a row of zeros, as with OneHotEncoder(handle_unknown="ignore").
             places = {level: j for j, level in enumerate(self.levels)}
@@ -139,15 +137,7 @@ class Preprocessing:
         dates: Mapping[str, str] | None = None,
         scale: bool = True,
     ) -> "Preprocessing":
-        """Fit the kind of each column on all rows, and its numbers on the labelled rows (or the shared ones if none is labelled).
-
-        Raises
-        ------
-        BadTable
-            a numeric column has a cell that is not a number, or a column has too many levels or no value.
-        UsageError
-            ``categorical`` or ``dates`` names a column that the table does not have, or a date has no usable format.
-        """
+        """Fit the kind of each column on all rows, and its numbers on the labelled ones (the shared ones if none is)."""
         dates = dates or {}
         for option, names in (("categorical", categorical), ("dates", dates)):
             if unknown := [name for name in names if name not in labelled.columns]:
@@ -187,13 +177,7 @@ class Preprocessing:
         return cls(tuple(columns), tuple(notes), ranges)
 
     def transform(self, table: Table) -> Arr:
-        """The matrix (n, d), C-contiguous float64.
-
-        Raises
-        ------
-        BadTable
-            a column is missing, or a cell is not a number.
-        """
+        """The matrix (n, d), C-contiguous float64."""
         table.require(self.sources, "a feature of this model")
         X = np.empty((len(table), len(self.feature_names)))
         at, found = 0, Faults()
@@ -206,7 +190,6 @@ class Preprocessing:
         return X
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the model file."""
         plain: dict[str, Any] = {"columns": [asdict(c) for c in self.columns], "na_values": list(self.na_values)}
         return plain if self.ranges is None else {**plain, "ranges": dict(self.ranges)}
 

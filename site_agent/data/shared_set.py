@@ -9,7 +9,7 @@ import hmac
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,13 +67,7 @@ class AlignedIds:
         return self._folder / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.json"
 
     def find(self, plan: Plan, ids: Sequence[str], rule: IdRule) -> SharedIds | None:
-        """The shared ids of these own ids with the sites of the plan; None if no alignment found them yet.
-
-        Raises
-        ------
-        StorageError
-            the file cannot be read.
-        """
+        """The shared ids of these own ids with the sites of the plan; None if no alignment found them yet."""
         path = self._path(plan, ids, rule)
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
@@ -115,30 +109,18 @@ def guessable(ids: Sequence[str]) -> str:
 
 
 def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
-    """The distinct ids of a data set's tables, normalised and sorted.
-
-    Raises
-    ------
-    BadTable
-        a row without an id, or two ids of one table that are equal after normalisation, with their lines.
-    """
     found, known, column = Faults(), set[str](), inputs.id or ""
     for source in (inputs.table, inputs.unlabelled):
         if source is None:
             continue
         table = read_table(source, na_values=inputs.na_values, notation=inputs.notation).with_id(column)
-        lines: dict[str, list[int]] = {}
-        for text, line in zip(table.ids(column), table.lines.tolist(), strict=True):
-            lines.setdefault(normalised(text, rule), []).append(line)
-        if "" in lines:
-            what = f"no id in {column!r}."
-            found.add(Fault(table.source, what, kind="missing", lines=tuple(lines.pop("")), about=column))
-        for text, where in lines.items():
-            if len(where) > 1:
-                what = f"the id {text!r} (normalised by the rule {rule!r}) occurs {len(where)} times."
-                advice = "Keep one row of each individual."
-                found.add(Fault(table.source, what, advice, "duplicate", column, tuple(where)))
-        known |= set(lines)
+        ids = [normalised(text, rule) for text in table.ids(column)]
+        if empty := _without_id(table, ids, column, "no id"):
+            found.add(empty)
+        for text, where in _repeated(ids, table.lines).items():
+            what = f"the id {text!r} (normalised by the rule {rule!r}) occurs {len(where)} times."
+            found.add(Fault(table.source, what, "Keep one row of each individual.", "duplicate", column, where))
+        known |= {*ids} - {""}
     found.raise_any()
     if not known:
         raise BadTable(Fault(str(inputs.table), "no id to align.", kind="missing"))
@@ -174,20 +156,8 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
     """Read a site's labelled and unlabelled rows. Without `labels` all rows are shared, and no target column is needed.
 
     Rows with an empty target are the shared unlabelled set. If `unlabelled` names a file, that is the shared set, and such rows
-    are left out with a note.
-
-    Parameters
-    ----------
-    aligned
-        the result of an alignment: the shared set are the rows with these ids, normalised by its rule.
-    found
-        collects the faults; the result then only serves to find more of them. Without it they are raised.
-
-    Raises
-    ------
-    BadTable
-        see `read_table`; a column is missing, a target is not a number, an unlabelled row has no id or an id twice, or there is
-        no labelled or no unlabelled row. All faults are in one error.
+    are left out with a note; if ``aligned``, the shared set are the rows with these ids. ``found`` collects the faults: then
+    the result only serves to find more.
     """
     data, target, id_column, unlabelled = inputs.table, inputs.target or "", inputs.id or "", inputs.unlabelled
     drop, labels, positive, na_values = inputs.drop, inputs.labels, inputs.positive, inputs.na_values
@@ -198,11 +168,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None = None, found: Fa
     with own.caught():
         table = table.with_id(id_column)
     apart = (target, id_column, *drop)
-    for names, what in (
-        ([target] * labels, "the target"),
-        ([id_column], "the id column"),
-        (drop, "to be dropped"),
-    ):
+    for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
         with own.caught():
             table.require(list(names), what)
     if target == id_column:
@@ -297,33 +263,19 @@ def _labels(table: Table, target: str, positive: str, found: Faults) -> tuple[Ar
     return y, np.zeros(len(table), dtype=np.bool_)
 
 
-def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty: int, here: bool) -> list[Fault]:
+def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty: int, here: bool) -> Iterator[Fault]:
     """Faults if there is no labelled row, a labelled row with --no-labels, or no shared row."""
-    found = []
     if labels and labelled == 0:
-        found.append(
-            Fault(
-                table.source,
-                f"no row has a value in {target!r}. A site needs labelled rows of its own.",
-                "Under the additive objective a site without labels can take part with --no-labels.",
-                kind="missing",
-                about=target,
-            )
-        )
+        what = f"no row has a value in {target!r}. A site needs labelled rows of its own."
+        todo = "Under the additive objective a site without labels can take part with --no-labels."
+        yield Fault(table.source, what, todo, kind="missing", about=target)
     if not labels and labelled:
         what = f"{labelled} rows have a value in {target!r}, although --no-labels is given."
-        found.append(Fault(table.source, what, kind="column", about=target))
+        yield Fault(table.source, what, kind="column", about=target)
     if here and empty == 0:
-        found.append(
-            Fault(
-                table.source,
-                f"no row has an empty {target!r}, so there are no shared unlabelled instances.",
-                "A run aligns the ids first. Without that, add rows with an empty target, or name their table with --unlabelled.",
-                kind=UNSHARED,
-                about=target,
-            )
-        )
-    return found
+        what = f"no row has an empty {target!r}, so there are no shared unlabelled instances."
+        todo = "A run aligns the ids first. Without that, add rows with an empty target, or name their table with --unlabelled."
+        yield Fault(table.source, what, todo, kind=UNSHARED, about=target)
 
 
 def load_batch(
@@ -337,11 +289,6 @@ def load_batch(
 
     Returns the rows, their ids as the file writes them, and their ids as the sites compare them. The rows are sorted by the
     compared ids, as at every site. With ``aligned`` they are the rows with these ids.
-
-    Raises
-    ------
-    BadTable
-        see `read_table`; a row has no id, an id occurs twice, or a shared id is not in the table.
     """
     table = read_table(path, na_values=na_values, notation=notation).with_id(id_column)
     table.require([id_column], "the id column")
@@ -353,8 +300,12 @@ def load_batch(
     return table.rows(order), tuple(ids[i] for i in order), tuple(keys[i] for i in order)
 
 
+def _without_id(table: Table, ids: Sequence[str], column: str, what: str) -> Fault | None:
+    lines = tuple(int(table.lines[i]) for i, text in enumerate(ids) if not text)
+    return Fault(table.source, f"{what} in {column!r}.", kind="missing", lines=lines, about=column) if lines else None
+
+
 def _repeated(ids: Sequence[str], lines: Ints) -> dict[str, tuple[int, ...]]:
-    """The lines of each id that occurs more than once."""
     where: dict[str, list[int]] = {}
     for text, line in zip(ids, lines.tolist(), strict=True):
         if text:
@@ -363,19 +314,12 @@ def _repeated(ids: Sequence[str], lines: Ints) -> dict[str, tuple[int, ...]]:
 
 
 def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints:
-    """The index of each own id among the shared ones; -1 if it is not shared."""
     where = {text: i for i, text in enumerate(shared)}
     return np.array([where.get(text, -1) for text in own], dtype=np.int64)
 
 
 def _with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete: bool) -> Table:
-    """The rows with shared ids; ``complete``: no line of the table was left out.
-
-    Raises
-    ------
-    BadTable
-        shared ids are no longer in the table: other sites still count on them.
-    """
+    """The rows with shared ids; ``complete``: no line of the table was left out."""
     ids, shared = [normalised(text, aligned.rule) for text in table.ids(column)], frozenset(aligned.ids)
     rows = np.array([i for i, text in enumerate(ids) if text in shared], dtype=np.int64)
     if complete and (gone := sorted(shared - set(ids))):
@@ -388,17 +332,9 @@ def _with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete:
 
 
 def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]:
-    """The ids of the shared instances.
-
-    Raises
-    ------
-    BadTable
-        rows have no id, or ids occur more than once.
-    """
     ids, found = [normalised(text, rule) for text in table.ids(column)], Faults()
-    if empty := [int(table.lines[i]) for i, text in enumerate(ids) if not text]:
-        what = f"a shared instance without an id in {column!r}."
-        found.add(Fault(table.source, what, kind="missing", lines=tuple(empty), about=column))
+    if empty := _without_id(table, ids, column, "a shared instance without an id"):
+        found.add(empty)
     repeated = _repeated(ids, table.lines)
     often = max(len(repeated), *map(len, repeated.values()), 0)
     if often > SHOWN and 4 * sum(map(len, repeated.values())) > len(ids):

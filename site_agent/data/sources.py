@@ -32,30 +32,18 @@ class Query:
 Source: TypeAlias = Path | Query
 
 
-def source_of(text: str, base: Path | None = None) -> Source:
-    """Parse --data: a path, or sqlite:PATH?SELECT …. Paths are relative to ``base``.
-
-    Raises
-    ------
-    UsageError
-        the text names another kind of database, or no database.
-    """
-    if text.startswith("duckdb:"):
-        raise UsageError(
-            f"{text.partition('?')[0]}: coreg does not read DuckDB. Export the rows in DuckDB, and name that file:\n"
-            "  COPY (SELECT …) TO 'table.parquet'"
-        )
+def source_of(text: str) -> Source:
+    """Parse --data: a path, or sqlite:PATH?SELECT …."""
     if not text.startswith(SQLITE):
-        return at(Path(text), base)
+        return Path(text)
     path, _, sql = text.removeprefix(SQLITE).partition("?")
     if not path:
         raise UsageError(f"{text}: names no database. Write {SQLITE}PATH?SELECT …")
-    return at(Query(Path(path), sql.strip()), base)
+    return Query(Path(path), sql.strip())
 
 
-def at(source: Source, base: Path | None) -> Source:
-    """The same source, with its path relative to ``base``."""
-    if base is None or not isinstance(source, Path | Query):  # a data frame
+def at(source: Source, base: Path) -> Source:
+    if not isinstance(source, Path | Query):  # a data frame
         return source
     return base / source if isinstance(source, Path) else replace(source, database=base / source.database)
 
@@ -71,13 +59,6 @@ def files_of(source: Source) -> tuple[Path, ...]:
 
 
 def ask(query: Query) -> tuple[list[str], Sequence[Sequence[Any]]]:
-    """The names and the columns of a query.
-
-    Raises
-    ------
-    BadTable
-        the file is missing or no database, or the statement fails or returns no rows.
-    """
     source = str(query)
     if not query.database.is_file():
         raise BadTable(Fault(source, "no such file.", kind="file"))

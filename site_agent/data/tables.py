@@ -38,6 +38,7 @@ from site_agent.data.notation import (
     kind_of,
     looks_numeric,
     read_numbers,
+    said,
     separator_of,
     unguarded,
 )
@@ -54,15 +55,7 @@ FRAME = "the frame"
 
 
 class Cells:
-    """One column of a source. Texts and numbers are made when they are asked for.
-
-    Parameters
-    ----------
-    raw
-        a polars or pandas column, or the values of one.
-    floats
-        of a column of a CSV file: its numbers under ``decimals``.
-    """
+    """One column of a source. Texts and numbers are made when they are asked for. ``floats``: of a CSV column, its numbers."""
 
     def __init__(
         self,
@@ -78,13 +71,6 @@ class Cells:
 
     @cached_property
     def series(self) -> pl.Series:
-        """The column as texts or numbers.
-
-        Raises
-        ------
-        BadTable
-            it holds lists, bytes or the like.
-        """
         raw = self._raw
         if isinstance(raw, pl.Series):
             if raw.dtype.is_numeric() or raw.dtype == pl.String:
@@ -131,20 +117,20 @@ class Cells:
     @cached_property
     def numbers(self) -> Arr:
         """The numbers. NaN: missing, or no finite number."""
-        if self._plain is not None:
-            return self._plain
+        if self.plain is not None:
+            return self.plain
         texts, decimals = pl.DataFrame({"": self.texts}, schema={"": pl.String}), self.decimals
         values = read_numbers(texts, Decimals() if self._typed else decimals)[:, 0].to_numpy()
         return np.where(np.isfinite(values), values, math.nan)
 
     @cached_property
     def missing(self) -> NDArray[np.bool_]:
-        if self._plain is not None:
-            return np.isnan(self._plain)
+        if self.plain is not None:
+            return np.isnan(self.plain)
         return np.array([text is None for text in self.texts], dtype=np.bool_)
 
     @cached_property
-    def _plain(self) -> Arr | None:
+    def plain(self) -> Arr | None:
         """The numbers, if each cell is one or is empty, and none is a code for a missing value."""
         series, floats = self.series, self._floats
         if floats is None:
@@ -160,11 +146,6 @@ class Cells:
         if not self._typed and int(np.isnan(values).sum()) != empty:  # the text NaN
             return None
         return values
-
-    @property
-    def all_numbers(self) -> bool:
-        """Whether each cell is a number or empty."""
-        return self._plain is not None
 
     @property
     def rounded(self) -> str:
@@ -220,13 +201,6 @@ class Table:
         return len(self.lines)
 
     def require(self, names: Sequence[str], what: str) -> None:
-        """Check that the table has these columns.
-
-        Raises
-        ------
-        BadTable
-            a column is missing. The text names it, columns with similar names, and the columns of the table.
-        """
         missing = [name for name in names if name not in self.columns]
         if not missing:
             return
@@ -248,13 +222,6 @@ class Table:
         return next((folded[match] for match in get_close_matches(name.casefold(), list(folded), n=1)), None)
 
     def cells(self, name: str) -> Cells:
-        """A column.
-
-        Raises
-        ------
-        BadTable
-            there is none, two have the name, or its cells are no numbers or texts.
-        """
         having = [cells for cells in self.held if cells.name == name]
         if not having:
             self.require([name], "asked for")
@@ -285,25 +252,19 @@ class Table:
         return values if self.kept is None else values[self.kept]
 
     def numbers(self, name: str, *, target: bool = False) -> Arr:
-        """A column as float64, NaN where missing. ``target``: the advice about a fault is about a target.
-
-        Raises
-        ------
-        BadTable
-            cells that are not finite numbers, with their lines.
-        """
+        """A column as float64, NaN where missing. ``target``: the advice about a fault is about a target."""
         values = self._read(name)
-        if not self.cells(name).all_numbers and (bad := np.isnan(values) & ~self.missing(name)).any():
+        if self.cells(name).plain is None and (bad := np.isnan(values) & ~self.missing(name)).any():
             raise BadTable(*self._no_numbers(name, np.flatnonzero(bad), target))
         return values
 
     def _no_numbers(self, name: str, bad: Ints, target: bool) -> list[Fault]:
-        """One fault for each kind of cell."""
         decimals, texts = self.cells(name).decimals, self.texts(name)
         cells = [texts[i] or "" for i in bad.tolist()]
         kinds = [kind_of(cell, decimals.mark) for cell in cells]
         known = {text for text in texts if text is not None}
-        whole = target and len(bad) == sum(text is not None for text in texts)
+        marked = decimals.mark == "?" and any(kind.startswith("decimal") for kind in kinds)
+        whole = target and not marked and len(bad) == sum(text is not None for text in texts)
         if whole and len(known) == 2:
             first, second = sorted(known)
             what = f"the column has two values, {first!r} and {second!r}."
@@ -314,21 +275,20 @@ class Table:
             what = f"the column has {len(known)} different texts, such as {cells[0]!r}, and no number."
             return [Fault(self.source, what, "Name another target: a number, or two values.", "text", name)]
         found = []
-        for kind in dict.fromkeys(kinds):
+        if marked:  # one fault for the whole table
+            todo = f"Give {said('decimal', ',')}; or a point."
+            found.append(Fault(self.source, f"{decimals.why}.", todo, "decimal mark"))
+            kinds = ["" if kind.startswith("decimal") else kind for kind in kinds]
+        for kind in filter(None, dict.fromkeys(kinds)):
             lines = [int(self.lines[i]) for i, k in zip(bad, kinds, strict=True) if k == kind]
-            cell = cells[kinds.index(kind)]
-            one, several = (
-                ("is a detection limit, not a number", "and similar cells are detection limits, not numbers")
-                if kind == "detection limit"
-                else ("is not a finite number", "and similar cells are not finite numbers")
-            )
-            if kind == "thousands or decimals":
-                one, several = "is a thousand or a decimal", "and similar cells are thousands or decimals"
-            what = f"{cell!r} {one if len(lines) == 1 else several}"
-            if kind.startswith(("decimal", "thousands or")) and decimals.why:
+            one, several = "is not a finite number", "and similar cells are not finite numbers"
+            if kind == "detection limit":
+                one = "is a detection limit, not a number"
+                several = "and similar cells are detection limits, not numbers"
+            what = f"{cells[kinds.index(kind)]!r} {one if len(lines) == 1 else several}"
+            if kind.startswith("decimal") and decimals.why:
                 what += f": {decimals.why}"
-            todo = advice(kind, cell, name, decimals, target=target)
-            found.append(Fault(self.source, f"{what}.", todo, kind, name, tuple(lines)))
+            found.append(Fault(self.source, f"{what}.", advice(kind, name, target=target), kind, name, tuple(lines)))
         return found
 
     def ids(self, name: str) -> list[str]:
@@ -368,17 +328,11 @@ class Table:
         return replace(self, held=tuple(self.cells(name) for name in names))
 
     def rows(self, keep: Ints) -> "Table":
-        """Rows by index, in the given order."""
         return replace(self, lines=self.lines[keep], kept=keep if self.kept is None else self.kept[keep])
 
     def with_id(self, column: str) -> "Table":
         """With the columns of an id in several, written ``last_name+birth_date``, joined into one of that name. If a part is
         missing, so is the id.
-
-        Raises
-        ------
-        BadTable
-            a part is no column of the table.
         """
         parts = column.split("+")
         if column in self.columns or len(parts) < 2:
@@ -389,13 +343,7 @@ class Table:
         return replace(self, held=(*(cells for cells in self.held if cells.name not in parts), joined))
 
     def with_classes(self, column: str, positive: str) -> "Table":
-        """With 1 for the positive value of a yes/no column, and 0 for the other one.
-
-        Raises
-        ------
-        BadTable
-            the column has more than two values, or two that are not the positive one.
-        """
+        """With 1 for the positive value of a yes/no column, and 0 for the other one."""
         if not positive or column not in self.columns:
             return self
         texts = self.texts(column)
@@ -423,21 +371,7 @@ def read_table(
 ) -> Table:
     """Read a CSV or Parquet file, the rows of a query, or a pandas or polars frame.
 
-    Parameters
-    ----------
-    found
-        collects faults that leave the rest of the table readable; without it they are raised.
-    na_values
-        texts of cells that mean a missing value, compared after white space is stripped.
-    notation
-        of a CSV file, and the decimal mark of texts elsewhere; what it leaves open is found.
-
-    Raises
-    ------
-    BadTable
-        the file is missing, unreadable, neither CSV nor Parquet, or without rows.
-    BadData
-        the source is not a frame either.
+    ``found`` collects the faults that leave the rest of the table readable. Without it they are raised as `BadTable`.
     """
     name, here = str(source) if isinstance(source, Path | Query) else FRAME, Faults()
     try:
@@ -544,12 +478,7 @@ def _even(body: bytes, separator: str) -> pl.DataFrame | None:
         return None
     try:
         frame = pl.read_csv(
-            body,
-            has_header=False,
-            infer_schema=False,
-            raise_if_empty=False,
-            separator=separator,
-            quote_char='"',
+            body, has_header=False, infer_schema=False, raise_if_empty=False, separator=separator, quote_char='"'
         )
     except PolarsError:
         return None
@@ -566,7 +495,6 @@ def _even(body: bytes, separator: str) -> pl.DataFrame | None:
 
 
 def _quoted(separator: str) -> re.Pattern[str]:
-    """A quoted cell."""
     return re.compile(rf'(?:(?<=[{separator}\r\n])|\A)"[^"]*(?:""[^"]*)*"(?=[{separator}\r\n]|\Z)')
 
 

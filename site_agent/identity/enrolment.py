@@ -20,20 +20,13 @@ from site_agent.identity.identity import REQUEST, Identity, check_authority, enr
 
 # A coordinator delays refusals by 5 s and ends each connection after 10 s.
 SECONDS, MOST_BYTES = 15.0, 64 << 10
-STARTING = 10.0  # seconds for a coordinator that has not begun to listen
+STARTING = 10.0  # seconds for a coordinator that does not listen yet or drops connections
 
 
 def join(invitation: Invitation, directory: Path) -> Identity | str:
     """The identity of the site in ``directory``; or why its certificate is not ready: ask again later with the same invitation.
 
     An existing key of the same site is kept.
-
-    Raises
-    ------
-    UsageError, Refused
-        the directory is another site's or of another authority; the coordinator is not the invitation's, or refused.
-    Unreachable
-        no answer.
     """
     check_authority(directory, invitation.authority)
     request = enrol(directory, invitation.site).request_path
@@ -72,14 +65,7 @@ def _ask(invitation: Invitation, context: ssl.SSLContext, question: dict[str, st
     """One question on a new connection, and its answer."""
     host, port = invitation.host, invitation.enrolment_port
     try:
-        with (
-            _connection(host, port) as raw,
-            context.wrap_socket(raw, server_hostname=host) as channel,
-            channel.makefile("rwb") as file,
-        ):
-            file.write(json.dumps(question).encode() + b"\n")
-            file.flush()
-            line = file.readline(MOST_BYTES)
+        line = _answered(host, port, context, json.dumps(question).encode() + b"\n")
     except ssl.SSLCertVerificationError as error:
         raise Refused(
             f"{host}:{port}: its certificate is not valid for the invitation ({error.verify_message}). The operator "
@@ -99,16 +85,24 @@ def _ask(invitation: Invitation, context: ssl.SSLContext, question: dict[str, st
     return answer
 
 
-def _connection(host: str, port: int) -> socket.socket:
-    """A connection, as soon as something listens."""
+def _answered(host: str, port: int, context: ssl.SSLContext, line: bytes) -> bytes:
+    """A line for a line. A coordinator that does not listen yet, or has too many connections, is asked again for a while."""
     until = time.monotonic() + STARTING
     while True:
         try:
-            return socket.create_connection((host, port), SECONDS)
-        except ConnectionRefusedError:
+            with (
+                socket.create_connection((host, port), SECONDS) as raw,
+                context.wrap_socket(raw, server_hostname=host) as channel,
+                channel.makefile("rwb") as file,
+            ):
+                file.write(line)
+                file.flush()
+                if (answer := file.readline(MOST_BYTES)) or time.monotonic() >= until:
+                    return answer
+        except (ConnectionError, ssl.SSLEOFError):
             if time.monotonic() >= until:
                 raise
-            time.sleep(0.2)
+        time.sleep(0.2)
 
 
 def _text(invitation: Invitation, answer: dict[str, object], key: str) -> str:

@@ -73,17 +73,7 @@ class Identity:
 
 
 def enrol(directory: Path | str, name: str) -> EnrolResult:
-    """Create the site's key, unless it exists, and a request for a certificate in `name`.
-
-    Raises
-    ------
-    UsageError
-        `name` is not a valid site name, or the folder holds another site's certificate.
-    Refused, BadData
-        The existing key is readable by others, or is not a key.
-    StorageError
-        The directory cannot be written.
-    """
+    """Create the site's key, unless it exists, and a request for a certificate in `name`."""
     directory, name = Path(directory), check_site_name(name)
     path, known_as = directory / KEY, directory / CERTIFICATE
     if known_as.exists():
@@ -92,7 +82,10 @@ def enrol(directory: Path | str, name: str) -> EnrolResult:
             raise UsageError(
                 f"{directory} holds the certificate of {other}. Join as {name} in another folder (--folder)."
             )
-    _make_directory(directory)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{directory} cannot be created ({error.strerror}): give another --identity.") from error
     reused = path.exists()
     if not reused:
         _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1())))
@@ -114,16 +107,6 @@ def install(directory: Path | str, answer: Path | bytes, *, now: datetime | None
     """Check and install the coordinator's answer, a file or its text: the site's certificate followed by its authority's.
 
     The first answer decides which authority this site trusts.
-
-    Raises
-    ------
-    UsageError
-        No such file, or no key here.
-    BadData
-        The answer is not the site's certificate and an authority's.
-    Refused
-        It is for another key or site, not signed by its authority, out of date, older than the installed one, or from another
-        authority than the one trusted so far.
     """
     directory, now = Path(directory), now or utc_now()
     what, pem = ("the answer", answer) if isinstance(answer, bytes) else (str(answer), _read(answer))
@@ -157,13 +140,7 @@ def check_authority(directory: Path, mark: str) -> None:
 
 
 def install_renewed(directory: Path, certificate_pem: bytes) -> None:
-    """Check and install the next certificate that the coordinator sent: for this site's key and name, by its authority.
-
-    Raises
-    ------
-    CoregError
-        it is not that; nothing was installed.
-    """
+    """Check and install the next certificate that the coordinator sent: for this site's key and name, by its authority."""
     where, path = "the certificate that the coordinator sent", directory / AUTHORITY
     certificate = load_certificates(certificate_pem, where)[0]
     ca = load_certificates(_read(path), str(path))[0]
@@ -185,18 +162,7 @@ def certificate_in(directory: Path) -> x509.Certificate | None:
 
 
 def check_identity(directory: Path | str, *, now: datetime | None = None) -> Identity:
-    """Read the identity and check it, as far as possible without the coordinator.
-
-    Raises
-    ------
-    UsageError
-        A file is missing.
-    BadData, StorageError
-        A file is not what its name says, or cannot be read.
-    Refused
-        The key is readable by others; key, certificate and authority do not belong together; the certificate is not
-        valid today, is not a client's, or names no site.
-    """
+    """Read the identity and check it, as far as possible without the coordinator."""
     directory, now = Path(directory), now or utc_now()
     key = _load_key(directory / KEY)
     certificate, ca = (
@@ -287,15 +253,8 @@ def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
         raise BadData(f"{error} Restore it, or delete it and join with a new invitation.") from error
 
 
-def _read(path: Path, next_step: str = _STEPS) -> bytes:
-    return read(path, next_step)
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{directory} cannot be created ({error.strerror}): give another --identity.") from error
+def _read(path: Path) -> bytes:
+    return read(path, _STEPS)
 
 
 def _create_private(path: Path, data: bytes) -> None:

@@ -5,12 +5,13 @@ r"""The keys of one attempt of a run: ephemeral, made from a contribution of eve
 
 T is the digest of the plan and of all offers. Masks and keystream are AES-256-CTR, each under a key that HKDF derives for
 one step's context. A single answer reveals nothing, and only members can read the sum. An additive tag accompanies the
-words (`coreg_core.secure.tag`), so that a changed sum is detected, and a site with another K.
+words (`coreg_core.secure.sums`), so that a changed sum is detected, and a site with another K.
 
 The coordinator forwards offers and is the certificate authority. Therefore a signature counts only if this site's own
 operator has confirmed its key, by the eight words. These secrets are never written to a disk.
 """
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -25,13 +26,15 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from coreg_core.errors import BadData, Refused
+from coreg_core.errors import BadData, Refused, StorageError
 from coreg_core.names import TAG_WORDS
-from coreg_core.protocol.messages import Offer
-from coreg_core.secure.sums import WORD, Words
-from coreg_core.secure.tag import is_sum, message, tag_words
-from coreg_wire.identity.names import key_fingerprint
-from coreg_wire.identity.signatures import is_signed, sign, statement
+from coreg_core.protocol.messages import Offer, Proposal
+from coreg_core.secure.sums import WORD, Words, is_sum, message, tag_words
+from coreg_wire.files.disk import write_whole
+from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates
+from coreg_wire.identity.signatures import is_signed, private_key, sign, statement
+from coreg_wire.identity.words import eight_words, same_words
+from site_agent.identity.identity import Identity
 
 _PIECE = 1 << 14  # words of a keystream at a time: they stay in the cache
 _ZEROS = memoryview(bytes(8 * _PIECE))
@@ -49,15 +52,7 @@ def _statement(offer: Offer) -> bytes:
 
 
 class RunKeys:
-    """`site_agent.machine.run_keys.Keys`.
-
-    Parameters
-    ----------
-    private
-        the key of this site's certificate.
-    confirmed
-        returns the fingerprint that is confirmed of a peer, or None.
-    """
+    """`site_agent.machine.replica.Keys`."""
 
     def __init__(self, private: ec.EllipticCurvePrivateKey, confirmed: Callable[[str], str | None]):
         self._private, self._confirmed = private, confirmed
@@ -66,29 +61,20 @@ class RunKeys:
         return "RunKeys()"
 
     def draw(self, offer: Offer) -> "AttemptSecrets":
-        """New secrets with their signed offer."""
         identity = self._private.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         key = X25519PrivateKey.generate()
-        shown = replace(
-            offer,
-            key=key.public_key().public_bytes_raw().hex(),
-            identity=identity.hex(),
-        )
+        shown = replace(offer, key=key.public_key().public_bytes_raw().hex(), identity=identity.hex())
         signed = replace(shown, signature=sign(self._private, _statement(shown)))
         return AttemptSecrets(signed, self._confirmed, key, os.urandom(_SIZE))
 
 
 class AttemptSecrets:
-    """`site_agent.machine.run_keys.Secrets`."""
+    """`site_agent.machine.replica.Secrets`."""
 
     def __init__(
-        self,
-        offer: Offer,
-        confirmed: Callable[[str], str | None],
-        key: X25519PrivateKey,
-        contribution: bytes,
+        self, offer: Offer, confirmed: Callable[[str], str | None], key: X25519PrivateKey, contribution: bytes
     ):
         self.offer, self._confirmed = offer, confirmed
         self._key = key
@@ -101,7 +87,6 @@ class AttemptSecrets:
         return f"AttemptSecrets({self.offer.site!r})"
 
     def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
-        """See `Secrets.wrap`."""
         self._roster, self._transcript = roster, transcript
         self._check_distinct(roster)
         own, wrapped = self.offer.site, dict[str, str]()
@@ -158,7 +143,6 @@ class AttemptSecrets:
         return AESGCM(_expanded(self._secrets[peer], "wrap", f"{sender}\0{receiver}".encode()))
 
     def unwrap(self, wrapped: Mapping[str, str]) -> "AttemptSeal":
-        """See `Secrets.unwrap`."""
         own, contributions = self.offer.site, list[bytes]()
         for peer in self._roster:
             mine = peer.site == own
@@ -175,7 +159,7 @@ class AttemptSecrets:
 
 @dataclass(frozen=True)
 class AttemptSeal:
-    """`site_agent.machine.run_keys.Seal`."""
+    """`site_agent.machine.replica.Seal`."""
 
     site: str
     secrets: dict[str, bytes] = field(repr=False)
@@ -184,7 +168,6 @@ class AttemptSeal:
     tag_words = TAG_WORDS
 
     def mask(self, context: bytes, words: Words, answering: tuple[str, ...]) -> Words:
-        """See `Seal.mask`."""
         if context in self.used:
             raise AssertionError("a mask is used once: a repeated step gets the stored answer.")
         self.used.add(context)
@@ -199,7 +182,6 @@ class AttemptSeal:
         return out
 
     def open(self, context: bytes, words: Words, n_words: int, answering: tuple[str, ...]) -> Words:
-        """See `Seal.open`."""
         plain, key = words.copy(), self._tag_key(context)
         if len(plain) == n_words + TAG_WORDS:
             _add_stream(plain, self._stream(context), negative=True)
@@ -224,7 +206,6 @@ class AttemptSeal:
         return self._text_cipher(context, self.site, receiver).encrypt(_NONCE, text, context)
 
     def open_text(self, context: bytes, sealed: bytes, sender: str, *, to_all: bool) -> bytes:
-        """See `Seal.open_text`."""
         try:
             return self._text_cipher(context, sender, "" if to_all else self.site).decrypt(_NONCE, sealed, context)
         except InvalidTag:
@@ -239,7 +220,6 @@ class AttemptSeal:
         return AESGCM(_expanded(secret, "text", context + f"{sender}\0{receiver}".encode()))
 
     def blind(self, context: bytes, words: Words, senders: tuple[str, ...], receiver: str) -> Words:
-        """See `Seal.blind`."""
         out = words.copy()
         for peer in senders:
             if peer != self.site:
@@ -249,7 +229,6 @@ class AttemptSeal:
 
     @property
     def members_key(self) -> bytes:
-        """See `Seal.members_key`."""
         return _expanded(self.key, "members")
 
 
@@ -262,3 +241,81 @@ def _add_stream(words: Words, stream: bytes, *, negative: bool) -> None:
         mask = buffer[: len(into)]
         encryptor.update_into(_ZEROS[: mask.nbytes], mask.view(np.uint8).data)
         change(into, mask, out=into)
+
+
+# --- the members of a study -------------------------------------------------------------------------------------------
+
+FILE = "members.json"
+
+
+@dataclass
+class Members:
+    """The members of a study by their keys, which all operators confirm by the eight words, over the telephone.
+
+    A certificate proves that the coordinator's authority signed a key. Only the other organisation can confirm it.
+    Confirmed ones are in ``identity/members.json``; ``unseen`` hold in this process. ``written``: the words of a setting.
+    """
+
+    identity: Identity
+    written: str = ""
+    accept: bool = False
+    unseen: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._path = self.identity.directory / FILE
+        try:
+            stored = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else {}
+            self._confirmed = {str(site): str(key) for site, key in stored.get("keys", {}).items()}
+            self._replaced = {str(key) for key in stored.get("replaced", ())}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise StorageError(
+                f"{self._path}: cannot be read ({error}). Delete it: the agent asks for the eight words again."
+            ) from None
+
+    def keys_of(self, proposal: Proposal) -> dict[str, str]:
+        """The enrolled sites of a plan with their keys; this site's own key is its own."""
+        if not proposal.keys:
+            return {}
+        shown = zip(proposal.plan.sites, proposal.keys, strict=False)
+        own = key_fingerprint(private_key(self.identity.key_pem).public_key())
+        return {site: own if site == self.identity.name else key for site, key in shown if key}
+
+    def words(self, keys: Mapping[str, str]) -> str:
+        authority = load_certificates(self.identity.ca_pem, "ca.pem")[0]
+        return eight_words(fingerprint(authority), keys)
+
+    def news(self, keys: Mapping[str, str]) -> str:
+        """What is neither confirmed nor accepted of these keys, as a phrase; "" if all are."""
+        known = {**self.unseen, **self._confirmed}
+        new = [site for site in keys if site not in known and site != self.identity.name]
+        changed = [site for site, key in keys.items() if known.get(site, key) != key]
+        parts = [f"{', '.join(new)} {'is' if len(new) == 1 else 'are'} new"] if new else []
+        parts += [f"another key than before: {', '.join(changed)}"] if changed else []
+        return "; ".join(parts)
+
+    def settled(self, keys: Mapping[str, str]) -> bool:
+        """Whether this site answers with these keys: they are confirmed, written down as words, or accepted unseen."""
+        if not self.news(keys):
+            return True
+        # Words that stay in a file must not bring back a key that was replaced since.
+        if self.written and not self._replaced & {*keys.values()} and same_words(self.written, self.words(keys)):
+            self.confirm(keys)
+            return True
+        if self.accept:  # never another key than one that was compared
+            self.unseen |= {site: key for site, key in keys.items() if site not in self._confirmed}
+        return not self.news(keys)
+
+    def confirm(self, keys: Mapping[str, str]) -> None:
+        """Remember keys whose words the operators have compared."""
+        self._replaced |= {old for site, old in self._confirmed.items() if keys.get(site, old) != old}
+        self._replaced -= {*keys.values()}
+        self._confirmed |= keys
+        stored = {"keys": self._confirmed, "replaced": sorted(self._replaced)}
+        write_whole(self._path, json.dumps(stored, indent=1).encode() + b"\n", mode=0o600)
+
+    def key_of(self, site: str) -> str | None:
+        return self._confirmed.get(site) or self.unseen.get(site)
+
+    def run_keys(self) -> RunKeys:
+        """The keys of runs, for these members only."""
+        return RunKeys(private_key(self.identity.key_pem), self.key_of)

@@ -6,13 +6,6 @@ file with a new chain cannot have these two signatures (`audit`). An entry is sy
 The ledger is also the site's memory of its answers over restarts (`site_agent.consent.memory`).
 """
 
-from site_agent.ledger.entries import GENESIS, Disclosed, read_ledger
-from site_agent.ledger.ledger import HeadSigner, Ledger
+from site_agent.ledger.ledger import GENESIS, Disclosed, HeadSigner, Ledger, read_ledger
 
-__all__ = [
-    "GENESIS",
-    "Disclosed",
-    "HeadSigner",
-    "Ledger",
-    "read_ledger",
-]
+__all__ = ["GENESIS", "Disclosed", "HeadSigner", "Ledger", "read_ledger"]

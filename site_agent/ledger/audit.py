@@ -20,7 +20,7 @@ from coreg_core.errors import BadData, StorageError
 from coreg_core.protocol.messages import Countersigned, LedgerHead
 from coreg_wire.identity.names import certificate_name
 from coreg_wire.identity.signatures import coordinator_fault, from_hex, site_fault
-from site_agent.ledger.entries import Line, read_lines
+from site_agent.ledger.ledger import Line, read_lines
 
 
 @dataclass(frozen=True)
@@ -54,26 +54,7 @@ class Audited:
 def audit(
     path: Path, authorities: Sequence[x509.Certificate], site: str | None = None, record: Sequence[SignedHead] = ()
 ) -> Audited:
-    """Read the whole ledger, and verify every signature.
-
-    Parameters
-    ----------
-    path
-        of the ledger.
-    authorities
-        the trusted authorities: the federation's, and its earlier ones.
-    site
-        the owner of the ledger; None takes the name from the first head.
-    record
-        heads of this site that the coordinator or another party kept.
-
-    Raises
-    ------
-    BadData
-        ``record`` has a head that the site, or the coordinator, never signed.
-    StorageError
-        the ledger does not match a signature, the chain is broken, lines are missing, or it cannot be read.
-    """
+    """Read the whole ledger, and verify every signature."""
     for kept in record:
         _check_record(kept, authorities)
     reading = _Reading(path, authorities, site, {kept.head.lines for kept in record})
@@ -205,15 +186,7 @@ class _Reading:
 
 
 def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
-    """Checkpoints from a file with the output of `coreg-coordinator ledger-checkpoints --json`.
-
-    Raises
-    ------
-    BadData
-        it has no checkpoint of that site, or other content.
-    StorageError
-        it cannot be read.
-    """
+    """Checkpoints from a file with the output of `coreg-coordinator ledger-checkpoints --json`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -238,7 +211,6 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
 
 
 def head_of(told: dict[str, Any]) -> SignedHead:
-    """A checkpoint of the coordinator's record."""
     receipt = TypeAdapter(Countersigned).validate_python(told["receipt"])
     made = SignedHead(told["site"], receipt.run, receipt.head, told["signature"], told["certificate"], receipt)
     return TypeAdapter(SignedHead).validate_python(asdict(made))  # a number is no signature

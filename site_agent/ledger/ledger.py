@@ -1,20 +1,34 @@
-"""The ledger's writer: one process, one line at a time, synced to disk before its message leaves.
+"""The ledger's lines, and its writer: one process, one line at a time, synced to disk before its message leaves.
 
 Opening the ledger verifies its chain: the agent's memory is read from these lines, so a changed ledger is refused.
-`entries.py` defines the lines, and `site_agent.consent.memory` what is remembered of them.
+`site_agent.consent.memory` has what is remembered of them.
 """
 
 import contextlib
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
+from coreg_core.computation.question import KINDS
 from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import Countersigned, Fetched, FromSite, LedgerHead, Offer
+from coreg_core.protocol.messages import (
+    Answer,
+    Approval,
+    Countersigned,
+    Fault,
+    Fetched,
+    FromSite,
+    Hello,
+    Leaving,
+    LedgerHead,
+    Offer,
+    PlanRefused,
+    Unaligned,
+)
 from coreg_core.protocol.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import AppendFile, Disk, exclusive
@@ -22,8 +36,143 @@ from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import coordinator_fault, private_key, said_by_site, sign, to_hex
 from site_agent.consent.memory import Memory
 from site_agent.identity.identity import Identity
-from site_agent.ledger.entries import Disclosed, countersigned, entry_for, read_lines, remember
 from site_agent.machine.job import Told
+
+GENESIS = "0" * 64  # the hash before the first line
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line: its number from 1, its hash, its entry, and the offset of its end in the file."""
+
+    number: int
+    sha256: str
+    entry: dict[str, Any]
+    end: int
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Every line in order; verifies the chain.
+
+    A last line without a newline is left out: a crash or a full disk cut it, and its message was not sent.
+    """
+    previous, end = GENESIS, 0
+    try:
+        with path.open("rb") as file:
+            for number, whole in enumerate(file, start=1):
+                if not whole.endswith(b"\n"):
+                    return
+                entry = _entry_of(whole)
+                if entry is None or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
+                    raise StorageError(
+                        f"{path}, line {number}: the chain is broken: this line or the one before was changed, removed or "
+                        "inserted. Keep the file as evidence, and restore the newest backup (docs/how-to/troubleshoot.md)."
+                    )
+                previous, end = hashlib.sha256(whole[:-1]).hexdigest(), end + len(whole)
+                yield Line(number, previous, entry, end)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
+
+
+def _entry_of(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
+    for line in read_lines(path):
+        yield line.entry
+
+
+def remember(path: Path, memory: Memory) -> Line:
+    """Read the ledger at that path into the memory; its last line, or an empty one if there is no ledger."""
+    line = Line(0, GENESIS, {}, 0)
+    for line in read_lines(path) if path.exists() else ():
+        try:
+            memory.add(line.entry)
+        except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+            raise StorageError(
+                f"{path}, line {line.number}: not an entry of this release ({error!r}). Restore the ledger from a backup: "
+                "without it, this site has no record of its earlier answers."
+            ) from None
+    return line
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Disclosed:
+    """Counts of one kind: messages that left, and numbers in them that depend on labels or features."""
+
+    messages: int
+    numbers: int
+
+
+def entry_for(message: FromSite, told: Told | None) -> dict[str, Any]:
+    """The line for a message before it leaves; see `Ledger.record`."""
+    entry = _describe(message)
+    if isinstance(message, Answer) and told is not None and message.words is not None:
+        asked = told.asked
+        entry |= {
+            "numbers": asked.layout.plain + asked.layout.scalars or len(message.words.values),
+            "words": len(message.words.values),
+            "sha256": message.words.digest,
+            "sent": "sealed" if told.sealed else "in clear",
+            "question": asked.kind,
+            "what": KINDS[asked.kind].discloses,
+            "labels": KINDS[asked.kind].labels,
+            "participants": list(told.sites) if told.sealed else [],
+            "may_change": told.may_change,
+        }
+    return entry
+
+
+def countersigned(receipt: Countersigned) -> dict[str, Any]:
+    """The line for a received countersignature: nothing leaves with it."""
+    signed = {"countersigned": receipt.at, "signature": receipt.signature, "certificate": receipt.certificate}
+    return {"kind": "Countersigned", "run": receipt.run, "head": head_told(receipt.head), **signed}
+
+
+def head_told(head: LedgerHead) -> dict[str, Any]:
+    return {"lines": head.lines, "last": head.last, "at": head.at}
+
+
+def _describe(message: FromSite) -> dict[str, Any]:
+    kind = type(message).__name__
+    match message:
+        case Hello():
+            return {"kind": kind, "protocol": message.protocol, "release": message.release}
+        case Offer():
+            about = {"attempt": message.attempt, "plan": message.plan_digest, "n_unlabelled": message.n_unlabelled}
+            digests = {"ids_digest": message.ids_digest, "data_digest": message.data_digest}
+            return {"kind": kind, "run": message.run, **about, **digests}
+        case Approval():
+            return {"kind": kind, "run": message.run, "given": message.given}
+        case Unaligned():
+            return {"kind": kind, "run": message.run}
+        case PlanRefused():
+            return {"kind": kind, "run": message.run, "text": message.reason}
+        case Answer():
+            report = {key: value for key, value in vars(message.report).items() if value}
+            return {"kind": kind, **_where(message), "report": report}
+        case Fault():
+            return {"kind": kind, **_where(message), "text": message.reason}
+        case Fetched():
+            signed = {"head": head_told(message.head), "signature": message.signature} if message.signature else {}
+            return {"kind": kind, "run": message.run, **signed}
+        case Leaving():
+            return {"kind": kind, "text": message.reason}
+        case _:
+            assert_never(message)
+
+
+def _where(message: Answer | Fault) -> dict[str, Any]:
+    return {"run": message.run, "attempt": message.attempt, "step": message.step}
+
 
 MAX_AWAITED = 256  # heads that can wait for a countersignature
 IN_USE = "another agent of this site is running in this folder and writes it. Keep that agent, or end it first."
@@ -51,22 +200,7 @@ class HeadSigner:
 
 
 class Ledger:
-    """The ledger of one site; see the package's docstring.
-
-    Parameters
-    ----------
-    path
-        of the file. A last line that a crash cut is removed: its message was not sent. `torn` has its size in bytes.
-    signer
-        signs the head at each run's end; None without TLS.
-    disk, now
-        the files and the clock of this process.
-
-    Raises
-    ------
-    StorageError
-        the ledger was changed, cannot be written, or another agent of this site writes it.
-    """
+    """The ledger of one site; see the package's docstring. ``torn``: bytes of a last line that a crash cut, which is removed."""
 
     def __init__(
         self,
@@ -110,19 +244,7 @@ class Ledger:
     def record(self, message: FromSite, told: Told | None = None, outcome: Outcome | None = None) -> FromSite:
         """Write the line for a message before it leaves. Returns the message to send, with a signed head if it has one.
 
-        Parameters
-        ----------
-        message
-            the message.
-        told
-            the disclosure of an answer with numbers.
-        outcome
-            the run's, beside the confirmation of its end.
-
-        Raises
-        ------
-        StorageError
-            the line cannot be written: the message must not leave.
+        If it raises, the message must not leave.
         """
         with self._lock:
             beside, signer = {}, self.signer  # a new session can replace the signer
@@ -148,13 +270,7 @@ class Ledger:
         return sent is not None and sent.head == head
 
     def compare(self, head: LedgerHead) -> None:
-        """Compare with the last head of this ledger that the coordinator countersigned.
-
-        Raises
-        ------
-        StorageError
-            this ledger is an older copy, or another one.
-        """
+        """Compare with the last head of this ledger that the coordinator countersigned."""
         with self._lock:
             lines = self._lines
         fault = f"it has {lines} lines, and the coordinator countersigned {head.lines}" if head.lines > lines else ""
@@ -170,13 +286,7 @@ class Ledger:
         return next((line.sha256 for line in read_lines(self.path) if line.number == number), None)
 
     def countersigned(self, receipt: Countersigned) -> str | None:
-        """Write the countersignature of a head. Returns the reason if it is not valid and was not written.
-
-        Raises
-        ------
-        StorageError
-            the line cannot be written.
-        """
+        """Write the countersignature of a head. Returns the reason if it is not valid and was not written."""
         with self._lock:
             fetched, signer = self._signed.pop(receipt.run, None), self.signer
             if fetched is None or signer is None:

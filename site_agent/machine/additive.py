@@ -23,7 +23,7 @@ from jaxtyping import Bool
 
 from coreg_core.additive.exchange import SiteExchange, SiteSummary, Terms, Words
 from coreg_core.additive.features import MOST_OWN, SiteRows
-from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.agreement.schedules import Progress
 from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation import Probability, fit_probability
@@ -33,10 +33,10 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.secure import cross_products as cross
 from coreg_core.secure.sums import WORD, Layout
+from site_agent.consent.memory import RowSet, row_set
 from site_agent.consent.objections import Consent, Counts
-from site_agent.consent.row_sets import RowSet, row_set
 from site_agent.machine.agreement import data_digest
-from site_agent.machine.job import Heard, Judged, Row, Share, SiteResult, Telling
+from site_agent.machine.job import Fold, Heard, Judged, Row, SiteResult, Telling
 from site_agent.site_data import PrivateData, keyed, normals
 
 _NUMBERS = struct.Struct("<IIddd")  # width, private rows, norm, level, deviation
@@ -45,13 +45,7 @@ HOUR = 3600.0
 
 
 class AdditiveJob:
-    """`site_agent.machine.job.Job`.
-
-    Raises
-    ------
-    CoregError
-        these rows do not allow the plan. The coordinator receives the message, so it names no datum.
-    """
+    """`site_agent.machine.job.Job`. The coordinator receives its errors, so they name no datum."""
 
     def __init__(
         self,
@@ -67,7 +61,7 @@ class AdditiveJob:
         self.plan, self.terms, self.name, self.data, self._random = plan, terms, name, data, random_bytes
         if (fault := task_fault(terms, data)) is not None:
             raise BadData(fault)
-        self.n_unlabelled, self.ids_digest = data.n_shared, data.ids_digest
+        self.n_unlabelled, self.ids_digest = len(data.Z), data.ids_digest
         self.data_digest = data_digest(data, plan.run)
         self._rows, order = _site_rows(data)
         if not (np.isfinite(self._rows.X).all() and np.isfinite(self._rows.y).all()):
@@ -87,7 +81,7 @@ class AdditiveJob:
         text = b"".join(len(part).to_bytes(8, "little") + part for part in (use, *about))
         return hmac.new(self.data.salt, text, hashlib.sha256).digest()
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Question:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:  # noqa: ARG002
         """The features, and fresh secrets, of a new attempt. The same rows have the same features."""
         seed = self._secret(b"features", self._rows.X.tobytes(), self._rows.own.tobytes(), self._rows.y.tobytes())
         with _as_bad_data(self.n_unlabelled):
@@ -96,7 +90,7 @@ class AdditiveJob:
                 len(sites),
                 self.terms,
                 self._rows,
-                self.data.n_shared,
+                len(self.data.Z),
                 seed=int.from_bytes(seed[:4], "little"),
                 label_normals=self._label_normals,
                 random_bytes=self._random,
@@ -125,7 +119,6 @@ class AdditiveJob:
     # --- stages ---------------------------------------------------------------------------------------------------
 
     def tell(self, asked: Question, chain: bytes) -> Telling:
-        """See `Job.tell`."""
         made = self.exchange
         with _as_bad_data(self.n_unlabelled):
             match asked.kind:
@@ -160,7 +153,6 @@ class AdditiveJob:
         self._consent.note_scores(self.plan, np.frombuffer(found, dtype=WORD).reshape(-1, 2))
 
     def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:
-        """See `Job.hear`."""
         self.rounds += 1
         with _as_bad_data(self.n_unlabelled):
             match asked.kind:
@@ -228,13 +220,11 @@ class AdditiveJob:
 
     @property
     def outcome(self) -> tuple[Outcome, str] | None:
-        """See `Job.outcome`."""
         if self._judged is None:
             return None
         return Outcome.CONVERGED, f"second moments of {self._n_sites} sites, in {self.rounds} exchanges"
 
     def result(self) -> SiteResult:
-        """See `Job.result`."""
         judged = self._judged
         assert self.outcome is not None
         assert judged is not None
@@ -282,7 +272,7 @@ def _site_rows(data: PrivateData) -> tuple[SiteRows, Ints]:
         raise BadData(
             "an individual that the sites share has two labelled rows. An additive training needs one row of each."
         )
-    own: Ints = np.concatenate([at, data.n_shared + np.arange(len(private))]).astype(np.int64)
+    own: Ints = np.concatenate([at, len(data.Z) + np.arange(len(private))]).astype(np.int64)
     order: Ints = np.concatenate([common, private]).astype(np.int64)
     return SiteRows(np.concatenate([data.Z, data.X[private]]), own, data.y[order]), order
 
@@ -297,13 +287,7 @@ def _packed(told: SiteSummary) -> bytes:
 
 
 def _unpacked(text: bytes, n: int) -> SiteSummary:
-    """A member's summary. It can be false, but not malformed.
-
-    Raises
-    ------
-    BadData
-        a number that no site can have.
-    """
+    """A member's summary. It can be false, but not malformed."""
     width, private, norm, level, deviation = _NUMBERS.unpack_from(text)
     flags = np.unpackbits(np.frombuffer(text, np.uint8, offset=_NUMBERS.size), count=n).astype(bool)
     if not (1 <= width <= MOST_OWN and np.isfinite([norm, level, deviation]).all() and norm > 0 and deviation >= 0):

@@ -73,18 +73,8 @@ class Decided:
 class Worked:
     """A message was handled, and its answers are sent.
 
-    Parameters
-    ----------
-    message
-        the message.
-    accepted
-        of a proposal: whether the site accepted it; of a step: False if the site leaves the run; None otherwise.
-    reason, for_now
-        of the refusal; whether the site can take part after a correction.
-    breach
-        the coordinator's violation of the protocol, if any.
-    models
-        of `Finished`: the number of models written.
+    ``accepted``: of a proposal; False also if the site leaves the run at a step. ``for_now``: it can join after a correction.
+    ``breach``: the coordinator's violation of the protocol. ``models``: files written at the end.
     """
 
     message: RunMessage

@@ -18,9 +18,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.agreement.objective import powered, stays, sweep_weight, weight_of
-from coreg_core.agreement.schedules.schedule import FinalTargets
-from coreg_core.agreement.views import Solution, View, make_view
-from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_on
+from coreg_core.agreement.schedules import FinalTargets
+from coreg_core.agreement.views import LabelledFit, PathChoice, Solution, View, choose_on, make_view
 from coreg_core.computation.agreement import AgreementComputation, AgreementState
 from coreg_core.computation.question import Question
 from coreg_core.errors import BadData, CoregError, Refused
@@ -84,26 +83,12 @@ def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
 FACTOR_MEMORY = 4.0
 
 
-def factor(
-    objective: Agreement,
-    data: PrivateData,
-    y: Float64[Arr, " n"],
-    factor_memory: float = FACTOR_MEMORY,
-) -> View:
-    """The site's view of its own rows and the shared ones.
-
-    Raises
-    ------
-    CoregError
-        a parameter that these rows do not allow, a system that is singular in floating point, or factors of more than
-        ``factor_memory`` GiB.
-    numpy.linalg.LinAlgError
-        the kernel returned infinities.
-    """
+def factor(objective: Agreement, data: PrivateData, y: Float64[Arr, " n"]) -> View:
+    """The site's view of its own rows and the shared ones."""
     X, Z = data.X, data.Z
     n_weights = sum(coupling > 0.0 for coupling in set(objective.coupling))
     if objective.form == "exact":
-        _require_room(n_weights, len(X), len(Z), factor_memory)
+        _require_room(n_weights, len(X), len(Z))
     kind = "linear" if objective.form == "linear" else objective.kernel
     bandwidth, ridge = kernel_rule(X, y, kind, objective.bandwidth, objective.ridge)
     span: Span
@@ -120,37 +105,30 @@ def factor(
     return make_view(span, kernel, X, y, Z, ridge, n_weights=n_weights)
 
 
-def many_labels(objective: Agreement, n: int) -> str:
-    """A sentence where a site's rows are too many for the span of all of them; "" where they are not."""
+def many_labels(objective: Agreement, n: int) -> tuple[str, ...]:
+    """The finding that a site's rows are too many for the span of all of them, if they are."""
     if objective.form != "semi-parametric" or n <= objective.landmarks:
-        return ""
+        return ()
     return (
-        f"this site has {n} labelled rows, more than landmarks = {objective.landmarks}: its function uses so many points, drawn "
-        "from the labelled and the shared rows, instead of all labelled rows"
+        f"This site has {n} labelled rows, more than landmarks = {objective.landmarks}: its function uses so many points, drawn "
+        "from the labelled and the shared rows, instead of all labelled rows.",
     )
 
 
-def _require_room(n_weights: int, n: int, m: int, factor_memory: float) -> None:
+def _require_room(n_weights: int, n: int, m: int) -> None:
     """Refuse an exact form that does not fit: 8 m² bytes for each coupling, and 8 n² for the labelled rows."""
     factors = max(n_weights, 1)
-    each, labelled = 8 * m * m / 2**30, 8 * n * n / 2**30
-    if (needed := factors * each + labelled) <= factor_memory:
-        return
-    parts = [f"{each:,.3g} GiB for each of {factors} couplings with {m} unlabelled instances"]
-    parts += [f"{labelled:,.3g} GiB for {n} labelled rows"] * (labelled > 0.01 * needed)
-    serves = ['form = "semi-parametric"']
-    if 0 < (fit := int((factor_memory - labelled) / each) if each else 0) < factors:
-        serves.append(f"at most {fit} coupling{'s' * (fit > 1)} in a run")
-    raise BadData(
-        f'form = "exact" needs {needed:,.3g} GiB of factors ({" and ".join(parts)}). An agent has at most {factor_memory:g} GiB '
-        f"for them. Use {' or '.join(serves)}."
-    )
+    if (needed := (8 * factors * m * m + 8 * n * n) / 2**30) > FACTOR_MEMORY:
+        raise BadData(
+            f'form = "exact" needs {needed:,.3g} GiB of factors ({factors} couplings, {m} unlabelled and {n} labelled rows). '
+            f'An agent has at most {FACTOR_MEMORY:g} GiB for them. Use form = "semi-parametric", or fewer couplings in a run.'
+        )
 
 
 def data_digest(data: PrivateData, run: str) -> str:
     """A digest salted with the site's secret and the run: it shows whether the rows changed, and reveals nothing about them."""
     digest = hashlib.sha256(data.salt + run.encode() + data.ids_digest.encode())
-    for array in data.arrays:
+    for array in (data.X, data.y, data.Z):
         digest.update(np.ascontiguousarray(array).tobytes())
         digest.update(str(array.shape).encode())
     return digest.hexdigest()
@@ -175,13 +153,7 @@ class TooMuchOfOneLabel(Refused):
 
 
 class AgreementJob:
-    """`site_agent.machine.sums.Summand`: factors the site's data under the plan.
-
-    Raises
-    ------
-    CoregError
-        these rows do not allow the plan. The coordinator receives the message, so it names no datum.
-    """
+    """`site_agent.machine.job.Summand`: factors the site's data under the plan. Its errors name no datum."""
 
     def __init__(
         self,
@@ -199,7 +171,7 @@ class AgreementJob:
             raise BadData(
                 "this site declares a yes/no target (positive). Use the additive objective with task = classification."
             )
-        self.n_unlabelled = m = data.n_shared
+        self.n_unlabelled = m = len(data.Z)
         self._n_sites = len(plan.sites)
         if len(data.y) == 0:
             raise BadData(
@@ -213,7 +185,7 @@ class AgreementJob:
         try:
             with np.errstate(all="ignore"):  # an overflow raises BadData below
                 self.view: View = factor(objective, data, self._y)
-                self._bound, self._norm = self.view.bound("tight"), float(self._y @ self._y)
+                self._bound, self._norm = self.view.bound(), float(self._y @ self._y)
                 alone = self.view.respond(np.zeros((m, 1)), np.zeros(1))
         except MemoryError:
             raise BadData(
@@ -233,11 +205,9 @@ class AgreementJob:
         self._require_hidden_labels(len(sites))
 
     def computation(self, n_sites: int) -> AgreementComputation:
-        """Of a membership."""
         return AgreementComputation(self.objective, self.plan.iteration, n_sites, self.n_unlabelled)
 
     def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
-        """See `Summand.answer`."""
         weights = np.array([column.weight for column in asked.columns])
         match asked.kind:
             case "sizes":
@@ -268,12 +238,7 @@ class AgreementJob:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def result(
-        self,
-        computation: AgreementComputation,
-        state: AgreementState,
-        position: int,
-        outcome: Outcome,
-        reason: str,
+        self, computation: AgreementComputation, state: AgreementState, position: int, outcome: Outcome, reason: str
     ) -> SiteResult:
         """The site's models, one for each column, if a round was verified; ``position``: this site's, in site order."""
         models = computation.models(state)
@@ -288,8 +253,7 @@ class AgreementJob:
             choice = self._own_choice(models, targets, couplings, solutions)
         alone = self.view.solve(np.zeros(self.n_unlabelled), 0.0)
         units = (self.shift, self.divisor)
-        told = many_labels(self.objective, len(self._y))
-        findings = (f"{told[0].upper()}{told[1:]}.",) if told else ()
+        findings = many_labels(self.objective, len(self._y))
         return SiteResult(
             outcome, reason, self.plan, solutions, alone, *units, couplings=couplings, choice=choice, findings=findings
         )

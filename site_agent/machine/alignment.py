@@ -43,15 +43,10 @@ class IdList:
 
 
 class AlignmentJob:
-    """`site_agent.machine.sums.Summand`. All secrets follow from the site's salt, the attempt's key and the sites.
+    """`site_agent.machine.job.Summand`. All secrets follow from the site's salt, the attempt's key and the sites.
 
     Every attempt has other secrets. Otherwise a member could return to an earlier step with another list, and ask the same
     exponents again.
-
-    Raises
-    ------
-    BadData
-        more ids than the plan allows, or none.
     """
 
     def __init__(self, plan: Plan, terms: Alignment, name: str, ids: IdList):
@@ -67,7 +62,6 @@ class AlignmentJob:
             raise BadData(f"this site has more ids than the plan's max_ids = {terms.max_ids}.")
 
     def computation(self, n_sites: int) -> AlignmentComputation:
-        """Of a membership."""
         return AlignmentComputation(self.terms, n_sites)
 
     def begin(self, sites: tuple[str, ...], key: bytes) -> None:
@@ -88,7 +82,6 @@ class AlignmentJob:
     # --- answers --------------------------------------------------------------------------------------------------
 
     def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
-        """See `Summand.answer`."""
         if asked.kind != "publish":
             self._require_published(asked.targets)
         match asked.kind:
@@ -214,4 +207,4 @@ class AlignmentJob:
         M = computation.n_sites
         known_to = tuple((k, sum(count >= k for count in times)) for k in range(2, M + 1))
         ids = tuple(sorted(text for text, count in zip(marks, times, strict=True) if count == M))
-        return SiteResult(outcome, reason, self.plan, aligned=Aligned(ids, known_to, len(marks)))
+        return SiteResult(outcome, reason, self.plan, aligned=Aligned(ids, known_to))

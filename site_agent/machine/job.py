@@ -9,14 +9,17 @@ from jaxtyping import UInt64
 
 from coreg_core.additive.check import Verdict
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.agreement.schedules.schedule import Progress
-from coreg_core.agreement.views import Solution
-from coreg_core.agreement.views.left_out import PathChoice
+from coreg_core.agreement.schedules import Progress
+from coreg_core.agreement.views import PathChoice, Solution
+from coreg_core.computation.agreement import AgreementComputation
+from coreg_core.computation.alignment import AlignmentComputation
 from coreg_core.computation.question import Question
+from coreg_core.errors import BadData
 from coreg_core.evaluation import Probability
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_core.secure.sums import opened, summand
 
 
 @dataclass(frozen=True)
@@ -39,35 +42,20 @@ class Judged:
 
 @dataclass(frozen=True)
 class Aligned:
-    """The shared ids of this site, how many of its ids at least so many sites have: (2, 940), (3, 712), and how many ids it
-    has.
-    """
+    """The shared ids of this site, and how many of its ids at least so many sites have: (2, 940), (3, 712)."""
 
     ids: tuple[str, ...]
     known_to: tuple[tuple[int, int], ...]
-    own: int
 
 
 @dataclass(frozen=True)
 class SiteResult:
-    """The result of a run at this site.
+    """The result of a run at this site, in the run's units: labels are numbers · ``divisor`` + ``shift``.
 
-    Parameters
-    ----------
-    solutions, couplings, choice
-        its models of an agreement in the run's units, one for each column (λ); their λ; of a path, the one with the least
-        left-out error on this site's labels.
-    additive, judged, probabilities
-        its models of an additive training in the labels' units; whether joining pays here; for a yes/no target, the
-        probabilities of the joined model, of the score and of the local model.
-    scores, present, missing
-        joint scores, NaN where too few sites have a record; the sites in each; the deviation that the other sites leave.
-    findings
-        sentences about the training at this site.
-    progress
-        the exact figures of the last round.
-    name, sites
-        of the opened sums, and of the sites in them; empty if the run ended before its computation did.
+    Of an agreement: ``solutions``, one for each λ of ``couplings``, and the ``choice`` of its labels among them. Of an additive
+    training: ``additive``, ``judged``, and the ``probabilities`` of the joined model, the score and the local model (yes/no
+    targets). Of a scoring: ``scores`` (NaN where too few sites have a record), the sites ``present`` in each, and the deviation
+    that the others leave (``missing``). ``name`` and ``sites`` are of the opened sums; empty if the run ended before.
     """
 
     outcome: Outcome
@@ -120,10 +108,10 @@ class Heard:
     to_me: Mapping[int, bytes] = field(default_factory=dict)
 
 
-class Share(Protocol):
-    """``make()``, or the result of another member in this process."""
+class Fold(Protocol):
+    """``make()``, or its earlier result for this key: work that is equal for all members, which a simulation does once."""
 
-    def __call__(self, name: object, make: Callable[[], Made]) -> Made: ...
+    def __call__(self, key: Any, make: Callable[[], Made]) -> Made: ...
 
 
 class Job(Protocol):
@@ -142,28 +130,16 @@ class Job(Protocol):
         """Digest of all data that the answers depend on."""
         ...
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Question:
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:
         """The first question of a new attempt among these sites. ``key`` is known to its members only."""
         ...
 
     def tell(self, asked: Question, chain: bytes) -> Telling:
-        """This site's answer; ``chain`` is the digest of everything that all sites heard before.
-
-        Raises
-        ------
-        CoregError
-            these rows do not allow an answer; the message names no datum.
-        """
+        """This site's answer; ``chain`` is the digest of everything that all sites heard before. An error names no datum."""
         ...
 
     def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:
-        """The next question, after all answers to this one; None at the end.
-
-        Raises
-        ------
-        CoregError
-            a rule forbids to go on, or honest sites cannot have told this.
-        """
+        """The next question, after all answers to this one; None at the end."""
         ...
 
     @property
@@ -184,14 +160,99 @@ class Job(Protocol):
         ...
 
 
-class Fold(Protocol):
-    """A cache of work that is equal for all members; a simulation of many sites shares it among them."""
+def each_by_itself(key: Any, make: Callable[[], Made]) -> Made:  # noqa: ARG001
+    """No cache."""
+    return make()
 
-    def __call__(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
-        """``make()``, or its earlier result for this key."""
+
+# --- a job whose answers are only added -------------------------------------------------------------------------------
+
+Computation: TypeAlias = AgreementComputation | AlignmentComputation
+
+
+class Summand(Protocol):
+    """A site's own part: its summands, and its result from the last state."""
+
+    ids_digest: str
+    n_unlabelled: int
+    data_digest: str
+
+    def begin(self, sites: tuple[str, ...], key: bytes) -> None: ...
+
+    def computation(self, n_sites: int) -> Computation: ...
+
+    def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
+        """Vectors and scalars. An error names no datum."""
+        ...
+
+    def result(self, computation: Any, state: Any, position: int, outcome: Outcome, reason: str) -> SiteResult:
+        """From the computation's last state; ``position``: this site's, in site order."""
         ...
 
 
-def each_by_itself(key: tuple[Any, ...], make: Callable[[], Made]) -> Made:  # noqa: ARG001
-    """No cache."""
-    return make()
+class Sums:
+    """See `site_agent.machine.job.Job`."""
+
+    def __init__(self, plan: Plan, name: str, own: Summand):
+        self.own, self._plan, self._name = own, plan, name
+        self.ids_digest, self.n_unlabelled, self.data_digest = own.ids_digest, own.n_unlabelled, own.data_digest
+        self.state: Any = None
+        self.progress: Progress | None = None
+        self._fault = ""  # of a sum that honest sites cannot give: the run ends at every site with this reason
+        self._computation: Computation | None = None
+
+    @property
+    def computation(self) -> Computation:
+        assert self._computation is not None, "begun"
+        return self._computation
+
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:
+        self.own.begin(sites, key)
+        self._sites, self._share, self._fault, self.progress = sites, share, "", None
+        self._computation = computation = self.own.computation(len(sites))
+        first = self._stepped("start", computation.start)
+        assert first is not None, "no computation ends without a question"
+        return first
+
+    def tell(self, asked: Question, chain: bytes) -> Telling:  # noqa: ARG002
+        values, scalars = self.own.answer(asked)
+        return Telling(summand(asked.layout, values, scalars, asked.exponents, len(self._sites)))
+
+    def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:  # noqa: ARG002
+        total, computation, state = heard.total, self.computation, self.state
+        assert total is not None
+        values, scalars = self._share("sum", lambda: opened(asked.layout, total, asked.exponents))
+        return self._stepped("step", lambda: computation.step(state, asked, values, scalars))
+
+    def _stepped(self, name: str, step: Callable[[], Any]) -> Question | None:
+        computation = self.computation
+
+        def made() -> tuple[Any, Question | None, Progress | None, str]:
+            try:
+                state = step()
+                asked = None if computation.outcome(state) is not None else computation.round(state)
+                return state, asked, computation.progress(state), ""
+            except BadData as error:
+                return self.state, None, None, str(error)
+
+        self.state, asked, self.progress, self._fault = self._share(name, made)
+        return asked
+
+    @property
+    def rounds(self) -> int:
+        return 0 if self._fault else self.computation.rounds(self.state)
+
+    @property
+    def portion(self) -> float | None:
+        """How much of an alignment is done; None for other runs."""
+        return None if self._computation is None else self._computation.portion(self.state)
+
+    @property
+    def outcome(self) -> tuple[Outcome, str] | None:
+        return (Outcome.SITE_FAULT, self._fault) if self._fault else self.computation.outcome(self.state)
+
+    def result(self) -> SiteResult:
+        assert self.outcome is not None
+        if self._fault:
+            return SiteResult(*self.outcome, self._plan)
+        return self.own.result(self.computation, self.state, self._sites.index(self._name), *self.outcome)

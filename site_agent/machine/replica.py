@@ -8,12 +8,15 @@ step gets the same answer again. Nothing of an attempt is kept beyond it: the ne
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from math import isfinite, log10
+from typing import Any, Protocol
 
 import numpy as np
 
-from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.agreement.schedules import Progress
 from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, Refused
 from coreg_core.protocol.messages import Answer, Offer, Part, Report, Step, Words
@@ -21,7 +24,96 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.secure.sums import WORD
 from site_agent.machine.job import Fold, Heard, Job, Made, Row, Telling, each_by_itself
-from site_agent.machine.run_keys import Keys, PlaintextSeal, Seal, Secrets, canonical, transcript_of
+
+_NO_KEYS = 'aggregation = "plaintext" has no keys: what is for some sites only cannot be sealed.'
+
+
+def canonical(*about: Any) -> bytes:
+    """An injective encoding of names, numbers and texts: different values have different bytes."""
+    return json.dumps(about, separators=(",", ":"), sort_keys=True).encode()
+
+
+def transcript_of(plan: Plan, roster: Iterable[Offer]) -> bytes:
+    """T: the digest of plan and roster. Keys, masks and the log are bound to it."""
+    return hashlib.sha256(canonical("coreg attempt 1", plan.run, plan.digest, *map(asdict, roster))).digest()
+
+
+class Seal(Protocol):
+    """The keys that all members of an attempt share. They exist in memory only."""
+
+    tag_words: int  # that a masked row is longer than its words
+
+    def mask(self, context: bytes, words: Row, answering: tuple[str, ...]) -> Row:
+        """The masked words of this site's answer; once for each context."""
+        ...
+
+    def open(self, context: bytes, words: Row, n_words: int, answering: tuple[str, ...]) -> Row:
+        """The opened sum of these sites' words."""
+        ...
+
+    def close(self, context: bytes, text: bytes, receiver: str = "") -> bytes:
+        """A text for one other site, or for all members (""); once for each context and receiver."""
+        ...
+
+    def open_text(self, context: bytes, sealed: bytes, sender: str, *, to_all: bool) -> bytes:
+        """A text that another site sealed for this one, or for all members."""
+        ...
+
+    def blind(self, context: bytes, words: Row, senders: tuple[str, ...], receiver: str) -> Row:
+        """Words for one receiver, blinded so that only the sum over all senders can be read."""
+        ...
+
+    @property
+    def members_key(self) -> bytes:
+        """A key that the members of the attempt share, for their own use."""
+        ...
+
+
+class Secrets(Protocol):
+    """This site's own secrets of one attempt."""
+
+    @property
+    def offer(self) -> Offer:
+        """The signed public part."""
+        ...
+
+    def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
+        """This site's contribution to the key, sealed for each other site; ``transcript`` is that of plan and roster."""
+        ...
+
+    def unwrap(self, wrapped: Mapping[str, str]) -> Seal:
+        """The attempt's keys, from the contributions of all members."""
+        ...
+
+
+class Keys(Protocol):
+    """Makes secrets; each call draws new ones."""
+
+    def draw(self, offer: Offer) -> Secrets:
+        """Secrets for this offer, whose fields of keys and signature are still empty."""
+        ...
+
+
+class PlaintextSeal:
+    """No keys: sums in plaintext."""
+
+    members_key, tag_words = b"", 0
+
+    def mask(self, context: bytes, words: Row, answering: tuple[str, ...]) -> Row:  # noqa: ARG002
+        return words
+
+    def open(self, context: bytes, words: Row, n_words: int, answering: tuple[str, ...]) -> Row:  # noqa: ARG002
+        return words
+
+    def close(self, context: bytes, text: bytes, receiver: str = "") -> bytes:  # noqa: ARG002
+        raise Refused(_NO_KEYS)
+
+    def open_text(self, context: bytes, sealed: bytes, sender: str, *, to_all: bool) -> bytes:  # noqa: ARG002
+        raise Refused(_NO_KEYS)
+
+    def blind(self, context: bytes, words: Row, senders: tuple[str, ...], receiver: str) -> Row:  # noqa: ARG002
+        raise Refused(_NO_KEYS)
+
 
 SEAL_BYTES = 16  # that a sealed text is longer than the text
 
@@ -35,20 +127,9 @@ class Behind(Refused):
 
 
 class Replica:
-    """See the module's docstring.
+    """See the module's docstring. ``accept`` has the reason against a sum with some sites, ``may_answer`` raises `Refused`.
 
-    Parameters
-    ----------
-    name, plan, job
-        this site and its run.
-    keys
-        None if the plan has no masks.
-    accept
-        returns a reason against a sum with these sites, or None; called once per attempt.
-    may_answer
-        raises `Refused` if the site must not answer a question; called before each answer.
-    token
-        identifies this process if there are no keys.
+    ``keys``: None if the plan has no masks; then ``token`` identifies this process.
     """
 
     def __init__(
@@ -122,14 +203,7 @@ class Replica:
     def answer(self, step: Step) -> Answer | None:
         """The answer to the next step, or the stored answer to a repeated one; None for a step of an attempt that is over.
 
-        Raises
-        ------
-        Breach
-            the coordinator violated the protocol.
-        Refused
-            this site does not continue with these sites.
-        CoregError
-            its rows do not allow an answer, or what it received was changed.
+        It raises `Breach` (of the protocol), `Refused` (not with these sites), or why its rows allow no answer.
         """
         if step.attempt < self.attempt or self._offer is None:
             return None
@@ -170,9 +244,9 @@ class Replica:
         self._chain = self._shared("transcript", lambda: transcript_of(self.plan, roster))
         return {} if self._secrets is None else self._secrets.wrap(roster, self._chain)
 
-    def _shared(self, name: object, make: Callable[[], Made]) -> Made:
+    def _shared(self, key: Any, make: Callable[[], Made]) -> Made:
         """``make()`` through the cache that members in one process share."""
-        return self._fold((self.plan.run, self.attempt, self._step, name), make)
+        return self._fold((self.plan.run, self.attempt, self._step, key), make)
 
     def _answering(self, asked: Question) -> tuple[str, ...]:
         every = len(asked.answering) == len(self.sites)
@@ -267,11 +341,7 @@ class Replica:
         return Heard(total, shown, texts, to_me)
 
     def _said(
-        self,
-        report: Report | None = None,
-        parts: tuple[Part, ...] = (),
-        words: Words | None = None,
-        passed: int = 0,
+        self, report: Report | None = None, parts: tuple[Part, ...] = (), words: Words | None = None, passed: int = 0
     ) -> Answer:
         self._answer = said = Answer(self.plan.run, self.attempt, self._step, report or Report(), parts, words, passed)
         self._step += 1

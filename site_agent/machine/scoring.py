@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.agreement.schedules import Progress
 from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, Refused
 from coreg_core.numerics.arrays import Arr, Ints
@@ -24,7 +24,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.secure.sums import WORD, Layout, power_above
 from site_agent.consent.objections import Consent
-from site_agent.machine.job import Heard, Share, SiteResult, Telling
+from site_agent.machine.job import Fold, Heard, SiteResult, Telling
 from site_agent.site_data import keyed, normals
 
 GRAIN, NOISE = 64, 0.05  # of a part, in common deviations of the labels: an exact score would be an equation of 53 bits
@@ -35,20 +35,8 @@ MOST_POWER, STEPS = 1000, 40  # a part without noise has 40 bits
 class Batch:
     """One site's individuals to score, in the order of their sorted ids; computed before the agent connects.
 
-    Parameters
-    ----------
-    features
-        of each individual (m, d): φ, or under the agreement the prediction in one column. Any number if it is ``missing``.
-    missing
-        the individuals without a record at this site.
-    model
-        of an additive training; None under the agreement.
-    intercept
-        added to the sum of all parts.
-    of_run, trained, name, sites
-        the model's run, its objective, the name of its opened sums, and the sites that have such a model, in their order.
-    ids_digest, salt, instances, ids
-        as in `PrivateData`.
+    ``features`` are φ, or under the agreement the prediction (any number if ``missing``). ``of_run``, ``trained``, ``name`` and
+    ``sites`` are of its model. The others as in `PrivateData`.
     """
 
     features: Float64[Arr, "m d"]
@@ -96,22 +84,10 @@ class Batch:
 
 
 class ScoringJob:
-    """`site_agent.machine.job.Job`: checks the plan against the model and the individuals.
-
-    Raises
-    ------
-    Refused
-        the plan names another model than this site's.
-    """
+    """`site_agent.machine.job.Job`: checks the plan against the model and the individuals."""
 
     def __init__(
-        self,
-        plan: Plan,
-        terms: Scoring,
-        name: str,
-        batch: Batch,
-        pin_threads: Callable[[int], int],
-        consent: Consent,
+        self, plan: Plan, terms: Scoring, name: str, batch: Batch, pin_threads: Callable[[int], int], consent: Consent
     ):
         pin_threads(plan.iteration.threads)
         self.plan, self.terms, self.name, self.batch, self._consent = plan, terms, name, batch, consent
@@ -130,8 +106,7 @@ class ScoringJob:
         self.rounds, self._done = 0, False
         self._scores: Arr | None = None
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Share) -> Question:  # noqa: ARG002
-        """See `Job.begin`."""
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:  # noqa: ARG002
         self._sites, self.rounds, self._scores, self._done = sites, 0, None, False
         self._at = [self.batch.sites.index(site) for site in sites]  # positions in the model
         length = Lengths(to_all=32 + 2 + -(-self.n_unlabelled // 8))
@@ -147,7 +122,6 @@ class ScoringJob:
     # --- stages ---------------------------------------------------------------------------------------------------
 
     def tell(self, asked: Question, chain: bytes) -> Telling:  # noqa: ARG002
-        """See `Job.tell`."""
         if asked.kind == "records":
             model = hashlib.sha256(self.batch.name.encode()).digest()
             power = self.batch.power.to_bytes(2, "little", signed=True)
@@ -157,7 +131,6 @@ class ScoringJob:
         return Telling(to_each={r: words for r in self._receivers if r != self._me}, blinded=True)
 
     def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:  # noqa: ARG002
-        """See `Job.hear`."""
         self.rounds += 1
         if asked.kind == "records":
             return self._met(heard.to_all)
@@ -238,7 +211,6 @@ class ScoringJob:
 
     @property
     def outcome(self) -> tuple[Outcome, str] | None:
-        """See `Job.outcome`."""
         if not self._done:
             return None
         return Outcome.CONVERGED, f"{self.n_unlabelled} instances scored together by {len(self._sites)} sites"

@@ -8,7 +8,7 @@ caller ends the connection with that sentence.
 from collections.abc import Callable
 from dataclasses import replace
 
-from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import View
 from coreg_core.computation.question import Question
 from coreg_core.errors import CoregError, Refused
@@ -38,11 +38,9 @@ from site_agent.consent.objections import Consent, Objection, not_listed, object
 from site_agent.machine.additive import AdditiveJob
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.alignment import AlignmentJob, IdList
-from site_agent.machine.job import Fold, Job, SiteResult, Told, each_by_itself
-from site_agent.machine.replica import Behind, Breach, Replica
-from site_agent.machine.run_keys import Keys
+from site_agent.machine.job import Fold, Job, SiteResult, Sums, Told, each_by_itself
+from site_agent.machine.replica import Behind, Breach, Keys, Replica
 from site_agent.machine.scoring import Batch, ScoringJob
-from site_agent.machine.sums import Sums
 from site_agent.site_data import PrivateData
 
 
@@ -78,7 +76,6 @@ class Site:
         self._answered = 0
 
     def hello(self) -> Hello:
-        """The first message of a session."""
         return Hello(self.name, PROTOCOL_VERSION, self.release)
 
     @property
@@ -89,13 +86,7 @@ class Site:
 
     @property
     def n_unlabelled(self) -> int:
-        """The number of shared instances."""
-        return self._data.n_shared if isinstance(self._data, PrivateData) else len(self._data.Z)
-
-    @property
-    def asked(self) -> Question | None:
-        """The open question."""
-        return None if self._replica is None else self._replica.asked
+        return len(self._data.Z)
 
     @property
     def progress(self) -> Progress | None:
@@ -108,7 +99,6 @@ class Site:
         return self._job.portion if isinstance(self._job, Sums) else None
 
     def handle(self, message: ToSite) -> list[FromSite]:
-        """The answers to one message."""
         self.told = None
         try:
             match message:

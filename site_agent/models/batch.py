@@ -18,7 +18,7 @@ from site_agent.data.shared_set import SharedIds, ids_digest, load_batch, own_na
 from site_agent.machine.job import SiteResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import ModelFile
-from site_agent.models.predictions import write_predictions
+from site_agent.models.writer import write_predictions
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,6 @@ def batch_of(
     """What this site's parts of the scores are made of, table after table; of the ids that are ``aligned``.
 
     If all features of an instance are empty, it is missing: all sites list it, but this site has no record of it.
-
-    Raises
-    ------
-    BadData
-        a table cannot be used or lacks a column of the model, or the model has no part for scoring together.
     """
     features, local, missing, notes = list[Arr](), list[Arr](), list[Bool[np.ndarray, " m"]](), list[str]()
     ids, columns, digests = dict[str, tuple[str, ...]](), dict[str, str](), list[str]()

@@ -39,13 +39,6 @@ class Evaluated:
 
 
 def labelled_rows(table: Table, target: str) -> Ints:
-    """Indices of the rows with a label.
-
-    Raises
-    ------
-    BadData
-        the column is missing, a cell is not a number, or fewer than two rows have a label.
-    """
     table.require([target], "the target of the model")
     rows: Ints = np.flatnonzero(~np.isnan(table.numbers(target, target=True))).astype(np.int64)
     if len(rows) < 2:
@@ -54,13 +47,7 @@ def labelled_rows(table: Table, target: str) -> Ints:
 
 
 def scores_of(path: Path, id_column: str, table: Table) -> tuple[Arr, bool]:
-    """The score of each row of ``table``, NaN where there is none, and whether it is a probability.
-
-    Raises
-    ------
-    BadData
-        one of the tables has no such id column, ``path`` has no scores, or fewer than two rows have one.
-    """
+    """The score of each row of ``table``, NaN where there is none, and whether it is a probability."""
     found = read_table(path)
     column = "probability" if "probability" in found.columns else "score"
     found.require([id_column, column], "of scores made together")
@@ -87,13 +74,6 @@ def evaluate(
     """Errors of each model on the labelled rows of ``data``, with standard errors, each paired with the first model's.
 
     ``scores`` are scores that the sites made together, matched to the rows by ``id_column``. Rows without one are left out.
-
-    Raises
-    ------
-    BadData
-        a table lacks a column, holds a cell that is not a number, or has fewer than two rows with a label (and a score).
-    UsageError
-        the models have different targets, or one is named twice.
     """
     loaded = {str(path): load_model(path) for path in models}
     if len(loaded) < len(models):

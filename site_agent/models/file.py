@@ -32,7 +32,7 @@ from site_agent.data.errors import BadTable
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
-FORMAT = "coreg-model/9"
+FORMAT = "coreg-model/10"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernels). Keep it as private as the site's table: mode 0600, "
     "never on a shared volume."
@@ -40,45 +40,17 @@ WARNING = (
 AS_TRAINED = (
     "Correct the cell or leave it empty. Which columns are texts, and which texts mean missing, is as in training."
 )
-LINEAR_WARNING = (
-    "This linear model is an expansion over the site's own rows, so the file holds these rows. Keep it as private as the "
-    'site\'s table: mode 0600, never on a shared volume. A plan with form = "linear" keeps only weights.'
-)
 Function: TypeAlias = KernelExpansion | SiteModel | LocalModel
 _KINDS: dict[str, type[Function]] = {"agreement": KernelExpansion, "joined": SiteModel, "local": LocalModel}
-_PLAIN = (
-    "target",
-    "shift",
-    "divisor",
-    "site",
-    "run",
-    "stop",
-    "coupling",
-    "plan",
-    "found",
-    "name",
-    "positive",
-)
+_PLAIN = ("target", "shift", "divisor", "site", "run", "stop", "coupling", "plan", "found", "name", "positive")
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A function of one site, from raw columns to the target's units.
+    """A function of one site, from raw columns to the target's units: function · ``divisor`` + ``shift``.
 
-    Parameters
-    ----------
-    shift, divisor
-        the target is function · divisor + shift; 0 and 1 for the additive objective.
-    coupling
-        λ of the agreement; None for the additive objective.
-    name, sites
-        of the opened sums that it was made from, and of the sites in them: scores join only models of one name.
-    found
-        the findings of its run on whether joining pays (`findings`).
-    probability, score_probability
-        from predictions, and from scores made together, to probabilities, for a yes/no target.
-    positive
-        the value of that target which is 1; "" for a target of numbers.
+    ``coupling``: λ of an agreement. ``name``, ``sites``: of the opened sums that it was made from; scores join models of one name
+    only. ``found``: whether joining pays (`findings`). ``positive``: the value of a yes/no target that is 1.
     """
 
     function: Function
@@ -100,7 +72,6 @@ class ModelFile:
 
     @property
     def objective(self) -> str:
-        """The objective of its training."""
         return "agreement" if isinstance(self.function, KernelExpansion) else "additive"
 
     def _features(self, table: Table) -> Arr:
@@ -111,26 +82,12 @@ class ModelFile:
             raise error.advised(lambda todo: AS_TRAINED if "agent.toml" in todo else todo) from None
 
     def predict(self, table: Table) -> Arr:
-        """f(x) · divisor + shift, in the target's units, or the probability of a yes/no target, (n,).
-
-        Raises
-        ------
-        BadData
-            the table lacks a column, or holds a cell that is not a number.
-        """
+        """f(x) · divisor + shift, in the target's units, or the probability of a yes/no target, (n,)."""
         scores: Arr = self.function.predict(self._features(table)) * self.divisor + self.shift
         return scores if self.probability is None else self.probability.of(scores)
 
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
-        """Low and high ends of f(x) ± z d(x), which a share ``coverage`` of new labels is within; d: the model's deviation.
-
-        Raises
-        ------
-        BadData
-            the table lacks a column, or the model has no deviation.
-        UsageError
-            the coverage is not between 0 and 1, or the model predicts a probability.
-        """
+        """Low and high ends of f(x) ± z d(x), which a share ``coverage`` of new labels is within; d: the model's deviation."""
         if self.probability is not None:
             raise UsageError("intervals are for a target of numbers. This model predicts a probability.")
         if not isinstance(self.function, SiteModel):
@@ -154,13 +111,7 @@ class ModelFile:
         return self.local.predict(self._features(table))
 
     def phi(self, table: Table) -> Arr:
-        """What this site's part of a joint score is made of (n, d): φ(x), or f(x) under the agreement, in the target's units.
-
-        Raises
-        ------
-        BadData
-            the table lacks a column, or the model is the local one, which has no part.
-        """
+        """What this site's part of a joint score is made of (n, d): φ(x), or f(x) under the agreement, in the target's units."""
         if isinstance(self.function, LocalModel):
             raise BadData(
                 "this model has no part for joint scoring, because it is the site's local model. Give the joined model of a run."
@@ -176,13 +127,7 @@ class ModelFile:
 
 
 def save_model(path: Path, model: ModelFile) -> None:
-    """Write the model file atomically, with mode 0600.
-
-    Raises
-    ------
-    StorageError
-        the file cannot be written.
-    """
+    """Write the model file atomically, with mode 0600."""
     arrays, function, records = dict[str, Arr](), model.function, contains_records(model.function)
     meta = {
         "kind": next(kind for kind, made in _KINDS.items() if isinstance(function, made)),
@@ -198,8 +143,7 @@ def save_model(path: Path, model: ModelFile) -> None:
     text = json.dumps(meta, sort_keys=True)
     header = {"format": FORMAT, "model": text, "sha256": _checksum(arrays, text)}
     if records:
-        linear = isinstance(function, KernelExpansion) and isinstance(function.kernel, Linear)
-        header["warning"] = LINEAR_WARNING if linear else WARNING
+        header["warning"] = WARNING
     write_whole(path, safetensors.numpy.save(arrays, metadata=header), mode=0o600)
 
 
@@ -218,11 +162,11 @@ def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
 
 def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
     """The value of that type which `_nested` turned into JSON. The types of the fields decide what is made, and not the file."""
+    if hint == Kernel:
+        return make_kernel(**value)
     if get_origin(hint) is UnionType:
         [hint] = (each for each in get_args(hint) if each is not NoneType)
         return None if value is None else _of_nested(hint, value, arrays)
-    if hint is Kernel:
-        return make_kernel(**value)
     if isinstance(hint, type) and is_dataclass(hint):
         types = get_type_hints(hint)
         with jaxtyped("context"):  # lengths agree within a class
@@ -245,15 +189,7 @@ def contains_records(function: Function) -> bool:
 
 
 def load_model(path: Path) -> ModelFile:
-    """Read a model file and check its checksum.
-
-    Raises
-    ------
-    BadData
-        the file is not a model, has another version or a wrong checksum, or is incomplete.
-    StorageError
-        the file cannot be read.
-    """
+    """Read a model file and check its checksum."""
     if not path.is_file():
         raise StorageError(
             f"{path}: no such model file. Give the path that --output had in training, or one of `coreg-agent models list`."

@@ -1,16 +1,18 @@
-"""The results of a serving agent: models/STUDY/RUN/ with a manifest, and a link to the current run of each study.
+"""The results of a serving agent, and of an agent of one run.
 
-A run's folder appears atomically, and replaces that of an earlier attempt.
+The former are in models/STUDY/RUN/ with a manifest, and a link to the current run of each study. A run's folder appears
+atomically, and replaces that of an earlier attempt.
 """
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_core.protocol.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import Disk
@@ -19,11 +21,54 @@ from site_agent.data.prepare import Prepared
 from site_agent.machine.job import SiteResult
 from site_agent.models.batch import Scored
 from site_agent.models.file import ModelFile, load_model
-from site_agent.models.output import Note
 from site_agent.models.writer import Models
 
 MANIFEST, CURRENT, MODEL, LOCAL = "manifest.json", "current", "model.coreg", "local.coreg"
 UNNAMED = "unnamed"  # the folder for a federation without studies
+
+
+Note = Callable[[str], None]  # receives a finding about this site's data
+
+
+@dataclass(frozen=True)
+class OneRun:
+    """Of an agent of one run: a training writes models, a scoring one table."""
+
+    kind: Literal["training", "scoring"]
+    output: Path
+    site: str = ""
+    local_model: Path | None = None
+    model: ModelFile | None = None  # to score with
+
+    @property
+    def trains(self) -> bool:
+        return self.kind == "training"
+
+    def model_of(self, run: str) -> ModelFile:
+        if self.model is None or self.model.run != run:
+            given = f"this agent was started for {self.kind}"
+            given += "" if self.model is None else f" with a model of run {self.model.run}"
+            raise Refused(f"the plan scores with the models of run {run}, but {given}. Use `coreg-agent score`.")
+        return self.model
+
+    def put_models(
+        self,
+        plan: Plan,  # noqa: ARG002
+        result: SiteResult,
+        prepared: Prepared,
+        target: str,
+        note: Note,
+    ) -> tuple[Path, ...]:
+        if self.kind != "training":
+            raise Refused(f"this agent was started for {self.kind}. `coreg-agent --data …` trains.")
+        return Models(self.site, prepared, target, self.output, self.local_model).write(result, note)
+
+    def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:  # noqa: ARG002
+        if result.scores is None:
+            return ()
+        many = len(scored.ids) > 1
+        beside = {name: self.output.with_name(f"{self.output.stem}-{name}{self.output.suffix}") for name in scored.ids}
+        return scored.write(result, beside if many else dict.fromkeys(scored.ids, self.output))
 
 
 @dataclass(frozen=True)
@@ -37,23 +82,9 @@ class ModelStore:
     trains = True
 
     def folder_of(self, plan: Plan) -> Path:
-        """The folder for a run's results.
-
-        Raises
-        ------
-        UsageError
-            the study or the run has a name that is not allowed for a folder.
-        """
         return self.folder / check_study_name(plan.study or UNNAMED, "study") / check_study_name(plan.run, "run")
 
     def model_of(self, run: str) -> ModelFile:
-        """The model of a run, for scoring.
-
-        Raises
-        ------
-        BadData
-            this site has no model of the run.
-        """
         found = sorted(self.folder.glob(f"*/{check_study_name(run, 'run')}/{MODEL}"))
         if not found:
             raise BadData(f"this site has no model of run {run}.")
@@ -62,13 +93,7 @@ class ModelStore:
     def put_models(
         self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Note
     ) -> tuple[Path, ...]:
-        """Write a run's models, and make a converged run the study's current one.
-
-        Raises
-        ------
-        StorageError
-            the models cannot be written.
-        """
+        """Write a run's models, and make a converged run the study's current one."""
         if not result.solutions and result.additive is None:
             return ()
 
@@ -81,22 +106,15 @@ class ModelStore:
 
     def _make_current(self, plan: Plan, *, good: bool) -> None:
         study = self.folder_of(plan).parent
-        try:
+        with _changing(study):
             if good or not (study / CURRENT).exists():
                 self.disk.point(study / CURRENT, plan.run)
                 self.disk.sync_folder(study)
-            self._forget_old(study)
-        except OSError as error:
-            raise StorageError(f"{study}: cannot be changed ({error.strerror}).") from None
+            for folder in _runs_of(study)[: -self.keep] if self.keep is not None else ():
+                if not _is_current(folder):
+                    self.disk.remove_tree(folder)
 
     def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:
-        """Write the scores of a run, one file per data set, if this site is a receiver.
-
-        Raises
-        ------
-        StorageError
-            the scores cannot be written.
-        """
         if result.scores is None:
             return ()
         return self._put(
@@ -106,11 +124,9 @@ class ModelStore:
     def _put(self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]]) -> tuple[Path, ...]:
         place = self.folder_of(plan)
         partial = place.parent / f".{place.name}.partial"
-        try:
+        with _changing(place):
             self.disk.remove_tree(partial)  # an agent was killed while it wrote
             self.disk.make_folder(partial)
-        except OSError as error:
-            raise StorageError(f"{place}: cannot be created ({error.strerror}).") from None
         written = write(partial)
         manifest = {
             "run": plan.run,
@@ -127,22 +143,14 @@ class ModelStore:
         }
         self.disk.write_whole(partial / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
         earlier = place.parent / f".{place.name}.earlier"
-        try:
+        with _changing(place):
             self.disk.remove_tree(earlier)
             if place.exists():  # of an earlier attempt at the run, whose end some site missed
                 self.disk.replace(place, earlier)
             self.disk.replace(partial, place)
             self.disk.sync_folder(place.parent)
             self.disk.remove_tree(earlier)
-        except OSError as error:
-            raise StorageError(f"{place}: cannot be renamed to its final name ({error.strerror}).") from None
         return tuple(place / path.name for path in written)
-
-    def _forget_old(self, study: Path) -> None:
-        if self.keep is not None:
-            for folder in _runs_of(study)[: -self.keep]:
-                if not _is_current(folder):
-                    self.disk.remove_tree(folder)
 
     def manifests(self) -> list[dict[str, Any]]:
         """The manifests of all runs, by study and time. ``current`` marks the run of the study's link."""
@@ -154,13 +162,7 @@ class ModelStore:
         ]
 
     def use(self, study: str, run: str) -> Path:
-        """Make a run the study's current one; its folder.
-
-        Raises
-        ------
-        UsageError
-            there is no such run with a model.
-        """
+        """Make a run the study's current one; its folder."""
         folder = self.folder / check_study_name(study, "study")
         named = [path for path in _runs_of(folder) if path.name.startswith(run) and (path / MODEL).exists()]
         if len(named) != 1:
@@ -168,21 +170,14 @@ class ModelStore:
                 f"{len(named) or 'no'} models of study {study!r} are of a run {run!r} or one that begins with it. "
                 "`coreg-agent models list` shows all runs."
             )
-        try:
+        with _changing(folder):
             self.disk.point(folder / CURRENT, named[0].name)
-        except OSError as error:
-            raise StorageError(f"{folder}: cannot be changed ({error.strerror}).") from None
         return named[0]
 
     def prune(self, study: str, keep: int) -> list[str]:
         """Remove a study's runs except the last ``keep`` and the current one, and return the names of the removed runs.
 
         ``keep`` 0 removes all.
-
-        Raises
-        ------
-        UsageError
-            there is no such study.
         """
         folder = self.folder / check_study_name(study, "study")
         if not folder.is_dir():
@@ -191,7 +186,7 @@ class ModelStore:
             )
         runs = _runs_of(folder)
         gone = [run for run in runs[: len(runs) - keep] if not (keep and _is_current(run))]
-        try:
+        with _changing(folder):
             for run in gone:
                 if _is_current(run):
                     self.disk.remove(folder / CURRENT)
@@ -200,9 +195,18 @@ class ModelStore:
                 self.disk.point(folder / CURRENT, runs[-1].name)
             if not keep:
                 self.disk.remove_tree(folder)
-        except OSError as error:
-            raise StorageError(f"{folder}: cannot be removed ({error.strerror}).") from None
         return [run.name for run in gone]
+
+
+Results: TypeAlias = ModelStore | OneRun  # a place for results
+
+
+@contextmanager
+def _changing(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{place}: cannot be changed ({error.strerror}).") from None
 
 
 def _runs_of(study: Path) -> list[Path]:

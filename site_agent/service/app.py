@@ -5,10 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
+
+import grpc
 
 from coreg_core.errors import CoregError, UsageError
 from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_wire.identity.credentials import is_loopback
+from coreg_wire.identity.credentials import client_credentials, is_loopback
 from coreg_wire.identity.names import check_site_name
 from coreg_wire.terminal.command_line import OperatorInterrupt, owner_hint
 from coreg_wire.terminal.signals import on_signals
@@ -18,24 +21,21 @@ from site_agent.data.errors import BadTable
 from site_agent.data.prepare import DataSets, site_salt
 from site_agent.data.shared_set import UNSHARED, AlignedIds
 from site_agent.data.sources import files_of
-from site_agent.identity.identity import Identity, check_identity
-from site_agent.identity.members import Members
+from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY, Identity, check_identity, install_renewed
+from site_agent.identity.run_keys import Members
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.machine import agent as machine
 from site_agent.machine.agent import Exit
 from site_agent.machine.job import SiteResult
 from site_agent.models.file import load_model
-from site_agent.models.output import OneRun, Results
-from site_agent.models.predictions import check_predictions
-from site_agent.models.store import ModelStore
-from site_agent.models.writer import check_output
-from site_agent.service.console import Asked, Terminal, isatty
+from site_agent.models.store import ModelStore, OneRun, Results
+from site_agent.models.writer import check_output, check_predictions
+from site_agent.service.console import Asked
 from site_agent.service.daemon import AgentDaemon
-from site_agent.service.reload import ReloadingIdentity
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
-from site_agent.session.dial import Dial
 from site_agent.session.grpc_mtls import GrpcDialler
+from site_agent.session.stream import Dial
 
 Observer = Callable[[Notice], None]
 
@@ -54,66 +54,37 @@ class Joined:
     unseen: bool = False  # whether the eight words were not compared
 
 
-def host_and_port(address: str) -> tuple[str, int]:
-    """Split "host:port".
-
-    Raises
-    ------
-    UsageError
-        not of that form.
-    """
-    if "://" in address:
-        raise UsageError(
-            f"coordinator {address} (--coordinator, or agent.toml): write HOST:PORT, without {address.partition('://')[0]}://."
-        )
+def check_address(address: str) -> None:
+    """UsageError unless it is "host:port"."""
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if "/" in address or not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise UsageError(
             f"coordinator {address} (--coordinator, or agent.toml): expected HOST:PORT, as in example.org:7600."
         )
-    return host.strip("[]"), int(port)
 
 
 def who_am_i(settings: AgentSettings) -> tuple[str, Identity | None]:
-    """The site's name and its checked identity; with --insecure the given name, for loopback addresses only.
-
-    Raises
-    ------
-    UsageError, Refused
-        see `check_identity`.
-    """
+    """The site's name and its checked identity; with --insecure the given name, for loopback addresses only."""
     if not settings.insecure:
         identity = check_identity(settings.identity)
         return identity.name, identity
     if settings.coordinator is not None and not is_loopback(settings.coordinator):
         raise UsageError(f"--insecure is for loopback addresses; {settings.coordinator} is not one.")
-    if settings.own_name is None:
+    if settings.name is None:
         raise UsageError("--insecure needs --name, since there is no certificate to take the name from.")
-    return check_site_name(settings.own_name), None
+    return check_site_name(settings.name), None
 
 
-def join(settings: AgentSettings, observer: Observer, asked: Asked | None = None) -> Joined:
-    """Take part in one run, and write the model; ``asked`` decides in place of an operator at the terminal.
-
-    Raises
-    ------
-    CoregError
-        any kind; see docs/reference/exit-codes.md.
-    """
+def join(settings: AgentSettings, observer: Observer, asked: Asked) -> Joined:
+    """Take part in one run, and write the model; ``asked`` decides for the operator."""
     for path in (settings.output, settings.local_model):
         check_output(path)
     training = partial(OneRun, "training", settings.output, local_model=settings.local_model)
     return _once(settings, observer, lambda name: training(name), asked)
 
 
-def score(settings: AgentSettings, model: Path, output: Path, observer: Observer, asked: Asked | None = None) -> Joined:
-    """Take part in one scoring, and write the scores if this site is a receiver; ``asked`` as in `join`.
-
-    Raises
-    ------
-    CoregError
-        any kind; see docs/reference/exit-codes.md.
-    """
+def score(settings: AgentSettings, model: Path, output: Path, observer: Observer, asked: Asked) -> Joined:
+    """Take part in one scoring, and write the scores if this site is a receiver; ``asked`` as in `join`."""
     loaded = load_model(model)
     for inputs in settings.data.values():
         for column in ("score", "probability"):
@@ -127,15 +98,7 @@ def score(settings: AgentSettings, model: Path, output: Path, observer: Observer
     return _once(settings, observer, results, asked)
 
 
-def _once(
-    settings: AgentSettings, observer: Observer, results: Callable[[str], Results], asked: Asked | None
-) -> Joined:
-    if asked is None and not settings.yes and not isatty():
-        raise UsageError(
-            "nobody can be asked here, because the standard input is no terminal. Give --yes to take part, and --words with the "
-            "eight words that the operators have compared; or use `coreg-agent serve` and `coreg-agent approve`."
-        )
-    asked = Terminal(consents=not settings.yes) if asked is None else asked
+def _once(settings: AgentSettings, observer: Observer, results: Callable[[str], Results], asked: Asked) -> Joined:
     running = _Running(settings, observer, asked=asked, results=results)
     try:
         workers = running.daemon.workers
@@ -176,19 +139,12 @@ class Given:
     metrics: str | None = None
 
     def settings(self) -> AgentSettings:
-        """The settings of agent.toml, with these options."""
         options = {"coordinator": self.coordinator, "insecure": self.insecure or None, "name": self.name}
         return read_settings(self.config, options, ("data", "coordinator"))
 
 
 def serve(given: Given, observer: Observer) -> None:
-    """Stay connected and take part in runs until a signal ends the agent.
-
-    Raises
-    ------
-    CoregError
-        any kind; see docs/reference/exit-codes.md.
-    """
+    """Stay connected and take part in runs until a signal ends the agent."""
     settings = given.settings()
     running = _Running(settings, observer, asked=None, results=lambda name: _models_of(settings, name), given=given)
     try:
@@ -218,7 +174,7 @@ class _Running:
         given: Given | None = None,
     ):
         assert settings.coordinator is not None
-        host_and_port(settings.coordinator)
+        check_address(settings.coordinator)
         name, identity = who_am_i(settings)
         policy = read_policy(settings.policy)
         self._settings, self._given = settings, given
@@ -275,10 +231,7 @@ class _Running:
         assert settings.coordinator is not None
         self._loop = asyncio.get_running_loop()
         timeout = settings.timeout(default_timeout)
-        self._dialler = dialler = GrpcDialler(
-            settings.coordinator,
-            None if identity is None else identity.credentials,
-        )
+        self._dialler = dialler = GrpcDialler(settings.coordinator, None if identity is None else identity.credentials)
         on_signals(self._stop, None if self._given is None else self._reload)
         if not self._once:
             fields = {"coordinator": settings.coordinator, "data": tuple(sorted(settings.data))}
@@ -332,7 +285,7 @@ class _Running:
         workers = self.daemon.workers
         try:
             settings = self._given.settings()
-            host_and_port(settings.coordinator or "")
+            check_address(settings.coordinator or "")
             workers.policy = read_policy(settings.policy)
         except CoregError as error:
             text = f"configuration not reloaded, the previous one stays in force: {error}{owner_hint(error)}"
@@ -354,3 +307,73 @@ class _Running:
         text = f"{', '.join(later)} changed: restart the agent" if later else ""
         self.daemon.notify(Notice("reloaded", text, "warning" if later else "info", fields=fields))
         self._look_ahead(settings)
+
+
+# --- the identity of a running agent ----------------------------------------------------------------------------------
+
+DAY = 86_400.0
+_Stamp: TypeAlias = tuple[tuple[int, int] | None, ...]
+
+
+class ReloadingIdentity:
+    """Read again when its files change, unchanged if the new ones have a fault. ``in_use`` receives what signs from now on."""
+
+    def __init__(self, identity: Identity, notify: Callable[[Notice], None], in_use: Callable[[Identity], None]):
+        self.identity, self._notify, self._in_use = identity, notify, in_use
+        self._stamp = self._now()
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """The credentials from the current files."""
+        self.refresh()
+        self._in_use(self.identity)
+        return client_credentials(self.identity.key_pem, self.identity.certificate_pem, self.identity.ca_pem)
+
+    def refresh(self) -> None:
+        stamp = self._now()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            fresh = check_identity(self.identity.directory)
+        except CoregError as error:
+            self._notify(_not_read(str(error)))
+            return
+        if fresh.name != self.identity.name:
+            self._notify(_not_read(f"it names {fresh.name}, but this agent is {self.identity.name}"))
+            return
+        same_key, self.identity = fresh.key_pem == self.identity.key_pem, fresh
+        if same_key:
+            self._in_use(fresh)
+        self._notify(Notice("certificate_read", fields={"until": fresh.not_after.isoformat()}))
+
+    def install(self, certificate_pem: bytes) -> None:
+        """Install the next certificate that the coordinator sent, for the next connection."""
+        try:
+            install_renewed(self.identity.directory, certificate_pem)
+        except CoregError as error:
+            self._notify(_not_read(str(error)))
+        else:
+            self.refresh()
+
+    async def warn_daily(self) -> None:
+        """Warn once a day if the certificate expires within a month."""
+        while True:
+            if (warning := self.identity.expiry_warning()) is not None:
+                self._notify(Notice("certificate", warning, "warning"))
+            await asyncio.sleep(DAY)
+
+    def _now(self) -> _Stamp:
+        found = list[tuple[int, int] | None]()
+        for name in (KEY, CERTIFICATE, AUTHORITY):
+            try:
+                stat = (self.identity.directory / name).stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((stat.st_ino, stat.st_mtime_ns))
+        return tuple(found)
+
+
+def _not_read(reason: str) -> Notice:
+    text = f"the new certificate cannot be used; the old one stays in use: {reason}"
+    return Notice("certificate_not_read", text, "warning")

@@ -5,14 +5,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from coreg_core.errors import CoregError, Refused
+from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.protocol.outcomes import Notice
 from coreg_core.protocol.plan import Plan
 from coreg_wire.terminal.logs import Log, log_notice
@@ -38,7 +38,6 @@ class OperatorConsole:
             self._show(notice.work)
 
     def note(self, text: str) -> None:
-        """Print a sentence."""
         if self._as_json:
             print_json({"event": "note", "text": text})
         elif self._console.is_terminal:
@@ -59,7 +58,6 @@ class OperatorConsole:
             self._progress.reset(self._progress.task_ids[0], total=None, description=text)
 
     def close(self) -> None:
-        """Remove the progress line."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -90,7 +88,6 @@ class ServiceLog:
 
 
 def isatty() -> bool:
-    """Whether an operator can be asked."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
@@ -101,10 +98,18 @@ class Asked(Protocol):
 
 
 class Terminal:
-    """Asks the operator of an agent of one run; ``consents``: whether the plan is a question too, or the words alone."""
+    """Asks the operator of an agent of one run; ``consents``: whether the plan is a question too, or the words alone.
 
-    def __init__(self, *, consents: bool):
-        self._consents = consents
+    ``before`` is called before a question: it clears the line. UsageError if nobody can be asked.
+    """
+
+    def __init__(self, *, consents: bool, before: Callable[[], None] = lambda: None):
+        if consents and not isatty():
+            raise UsageError(
+                "nobody can be asked here, because the standard input is no terminal. Give --yes to take part, and --words with "
+                "the eight words that the operators have compared; or use `coreg-agent serve` and `coreg-agent approve`."
+            )
+        self._consents, self._before = consents, before
 
     async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError:
         """The operator's decision; an error that ends the agent if nobody can be asked."""
@@ -113,6 +118,7 @@ class Terminal:
                 f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. Then give them: "
                 f'--words "{words}", or words = "{words}" in agent.toml.'
             )
+        self._before()
         if self._consents:
             self._print(f"\nThe plan of run {plan.run}:")
             for heading, text in about.items():

@@ -28,7 +28,7 @@ from coreg_wire.files.disk import WakeUp
 from coreg_wire.identity.words import same_words
 from coreg_wire.transport.fields import ProtocolError
 from coreg_wire.transport.service import release
-from site_agent.identity.members import Members
+from site_agent.identity.run_keys import Members
 from site_agent.ledger import Ledger
 from site_agent.machine import agent as machine
 from site_agent.machine import notices
@@ -56,8 +56,7 @@ from site_agent.machine.notices import describe_work
 from site_agent.service.console import COMPARE, Asked
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
-from site_agent.session.dial import Connection, Dial, LostSession, SessionRefused, keep_dialling
-from site_agent.session.stream import CLOSE_GRACE, Session
+from site_agent.session.stream import CLOSE_GRACE, Connection, Dial, LostSession, Session, SessionRefused, keep_dialling
 
 SETTLED = 1.0  # seconds without a message after which the site counts as connected: a rejection arrives earlier
 SILENCE = 30.0  # seconds without a message before a notice about it
@@ -72,23 +71,7 @@ CHANGED = "its plan or the keys of its members changed after its operator was as
 
 
 class AgentDaemon:
-    """See the module's docstring.
-
-    Parameters
-    ----------
-    agent
-        the machine's first state.
-    workers
-        handle the messages.
-    state
-        the folder shared with the operator's commands; None for an agent of one run.
-    notify
-        receives every notice, on the event loop.
-    members
-        the keys of the other sites, which the operators have confirmed; None without TLS.
-    asked
-        decides for the operator of an agent of one run.
-    """
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -119,13 +102,7 @@ class AgentDaemon:
         self._writing: list[asyncio.Future[None]] = []
 
     async def live(self, dial: Dial) -> Exit:
-        """Stay connected until the operator ends the agent, or its one run is over.
-
-        Raises
-        ------
-        CoregError
-            the error that ended the session or the run; see docs/reference/exit-codes.md.
-        """
+        """Stay connected until the operator ends the agent, or its one run is over."""
         self._failed = asyncio.get_running_loop().create_future()
         beside = [asyncio.create_task(work()) for work in (self._write_status, self._look_for_decisions)]
         wake_up = None
@@ -189,7 +166,6 @@ class AgentDaemon:
         }
 
     def ask_first(self, ask: bool) -> None:
-        """Set whether the operator approves each run from now on."""
         self.agent = replace(self.agent, ask_first=ask)
 
     def stop(self) -> None:

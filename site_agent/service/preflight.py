@@ -6,7 +6,6 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -22,15 +21,14 @@ from site_agent.config.settings import ONLY, AgentSettings
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, Objection, not_listed, objections
 from site_agent.consent.policy import Policy, read_policy
-from site_agent.data.columns import named
 from site_agent.data.errors import BadTable, some
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import Prepared, prepare, site_salt
+from site_agent.data.prepare import Prepared, named, prepare, site_salt
 from site_agent.data.shared_set import UNSHARED, guessable, read_ids
-from site_agent.ledger.entries import read_lines, remember
+from site_agent.ledger.ledger import read_lines, remember
 from site_agent.machine.site import Site
 from site_agent.models.writer import check_output
-from site_agent.service.app import host_and_port, who_am_i
+from site_agent.service.app import check_address, who_am_i
 from site_agent.session.grpc_mtls import check_connection
 
 
@@ -48,18 +46,7 @@ def check(
     plan_file: Path | None = None,
     files: Sequence[Path] = (),
 ) -> int:
-    """Run every check, in the order of joining, and return the exit code of the first failure.
-
-    Parameters
-    ----------
-    note
-        receives a sentence, the verdict (None: not checked), and fields for JSON: the check, whether the sentence is a
-        warning, and for a fault of a table `Fault.fields`.
-    plan_file
-        a plan to check against the policy and these rows.
-    files
-        of the configuration: no other user must be able to change them.
-    """
+    """Run every check, in the order of joining, and return the exit code of the first failure."""
     code = 0
     # The ledger names instances under this secret. Without a secret there are no earlier answers.
     secret, salt = settings.identity / "salt", b""
@@ -122,19 +109,9 @@ def check(
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same, unless a run aligns the ids)"
         )
 
-    def written() -> Policy | None:
-        """The policy file; None without one, or with a fault, which `policy` reports."""
-        with suppress(CoregError):
-            if settings.policy is not None and settings.policy.exists():
-                return read_policy(settings.policy)
-        return None
-
     def ids(inputs: Inputs) -> str:
-        allowed = written()
         found = read_ids(named(inputs, trains=False), "folded")
         listed = f"{len(found)} ids, as an alignment compares them: {some(found)}"
-        if allowed is not None and not allowed.alignment:
-            listed += ". The policy allows no alignment (alignment = false)"
         if warning := guessable(found):
             raise _Warned(f"{listed}. {warning.removeprefix('WARNING: ')}")
         return listed
@@ -179,7 +156,7 @@ def check(
     def network() -> str:
         if settings.coordinator is None:
             raise _Skipped("no --coordinator")
-        host_and_port(settings.coordinator)
+        check_address(settings.coordinator)
         if not known:  # the identity's fault is reported already
             raise _Skipped(f"{settings.coordinator}: no identity")
         _, checked = who_am_i(settings)

@@ -26,7 +26,7 @@ from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
 from site_agent.machine.scoring import Batch
 from site_agent.models.batch import Scored, batch_of
-from site_agent.models.output import Results
+from site_agent.models.store import Results
 from site_agent.site_data import PrivateData
 
 
@@ -43,19 +43,7 @@ class NotAligned(Exception):
 
 
 class RunTables:
-    """See the module's docstring.
-
-    Parameters
-    ----------
-    name
-        of the site.
-    data_sets
-        by their names in plans.
-    aligned
-        results of earlier alignments.
-    notify
-        receives notices, from any thread.
-    """
+    """See the module's docstring."""
 
     def __init__(self, name: str, data_sets: DataSets, aligned: AlignedIds, notify: Callable[[Notice], None]):
         self.data_sets, self._aligned = data_sets, aligned
@@ -64,7 +52,6 @@ class RunTables:
         self._shown = ""  # the run whose ids the operator has seen
 
     def inputs(self, plan: Plan) -> Inputs:
-        """How to read the plan's data set."""
         return self._named(plan, self.data_sets.choose(plan.data))
 
     def _named(self, plan: Plan, name: str) -> Inputs:
@@ -73,17 +60,7 @@ class RunTables:
     def read(
         self, plan: Plan, policy: Policy, results: Results
     ) -> tuple[Prepared | None, PrivateData | Batch | IdList, Scored | None]:
-        """The current data for the run.
-
-        Raises
-        ------
-        UsageError, CoregError
-            no such data set, or no model to score with; the coordinator can receive the reason.
-        Unusable
-            a data set has a fault.
-        NotAligned
-            the plan aligns ids, and no alignment of these ids with these sites is known.
-        """
+        """The current data for the run. The coordinator can receive a `CoregError`, and never the cause of `Unusable`."""
         if isinstance(plan.objective, Scoring):
             return self._batch(plan, plan.objective, policy, results)
         name = self.data_sets.choose(plan.data)

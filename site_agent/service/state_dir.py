@@ -43,7 +43,6 @@ class StateDir:
         return self.folder / "agent.bell"
 
     def open(self) -> None:
-        """Create the folder."""
         try:
             for name in ("pending", "decisions", "asked"):
                 self.disk.make_folder(self.folder / name)
@@ -77,7 +76,6 @@ class StateDir:
         return True
 
     def decision(self, run: str) -> Decision | None:
-        """The operator's decision on this run; None if there is none yet."""
         found = _read(self._file("decisions", run))
         if found is None:
             return None
@@ -89,7 +87,6 @@ class StateDir:
             self.disk.remove(self._file("pending", run))
 
     def clear(self, run: str) -> None:
-        """Remove request and decision of a run that is over."""
         with contextlib.suppress(UsageError):  # a run with an invalid name has no file here
             for what in ("pending", "decisions"):
                 self.disk.remove(self._file(what, run))
@@ -98,7 +95,6 @@ class StateDir:
         self._write(self.folder / "status.json", {**status, "updated_at": timestamp()})
 
     def append_history(self, entry: dict[str, Any]) -> None:
-        """Add a run that ended here."""
         path = self.folder / "history.jsonl"
         try:
             torn = path.exists() and not _ends_with_newline(path)  # the agent was killed during the last write
@@ -111,11 +107,9 @@ class StateDir:
     # --- the operator's side --------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any] | None:
-        """The agent's last status."""
         return _read(self.folder / "status.json")
 
     def pending(self) -> list[dict[str, Any]]:
-        """The plans that wait for approval, the oldest first."""
         found = [_read(path) for path in (self.folder / "pending").glob("*.json")]
         return sorted((entry for entry in found if entry is not None), key=lambda entry: str(entry["asked"]))
 
@@ -123,11 +117,6 @@ class StateDir:
         """Approve or refuse a pending run, and wake the agent. Returns the run's name and state.
 
         A run that is no longer pending keeps its state.
-
-        Raises
-        ------
-        UsageError
-            no run, or several, begin with the prefix.
         """
         pending = {str(entry["plan"]["run"]): entry for entry in self.pending()}
         known = self._decided() | dict.fromkeys(pending, "")
@@ -160,7 +149,6 @@ class StateDir:
         return found
 
     def history(self) -> Iterator[dict[str, Any]]:
-        """The runs that ended here, the oldest first."""
         try:
             with (self.folder / "history.jsonl").open(encoding="utf-8") as lines:
                 for line in lines:

@@ -22,7 +22,6 @@ from coreg_wire.transport.service import release
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, objections, refusal
 from site_agent.consent.policy import Policy
-from site_agent.consent.request import describe_request
 from site_agent.data.prepare import DataSets, Prepared
 from site_agent.data.shared_set import AlignedIds, guessable
 from site_agent.ledger import Ledger
@@ -30,14 +29,15 @@ from site_agent.machine import notices
 from site_agent.machine.agent import Judged, RunMessage, Worked
 from site_agent.machine.alignment import IdList
 from site_agent.machine.job import SiteResult, Told
-from site_agent.machine.run_keys import Keys
+from site_agent.machine.notices import describe_request
+from site_agent.machine.replica import Keys
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Site
 from site_agent.models import findings
 from site_agent.models.batch import Scored
-from site_agent.models.output import Results
+from site_agent.models.store import Results
 from site_agent.service.run_tables import NotAligned, RunTables, Unusable
-from site_agent.session.counters import Counters
+from site_agent.session.stream import Counters
 from site_agent.site_data import PrivateData
 
 
@@ -59,23 +59,7 @@ class _Worker:
 
 
 class RunWorkers:
-    """See the module's docstring.
-
-    Parameters
-    ----------
-    name
-        of the site.
-    policy, keys, results
-        can be replaced between messages; a run that has begun keeps the old ones.
-    data_sets
-        by their names in plans.
-    aligned
-        results of earlier alignments of ids.
-    ledger
-        records every message that leaves.
-    notify
-        receives notices, from any thread.
-    """
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -236,11 +220,7 @@ class RunWorkers:
         return frames, Worked(message, models=len(worker.written))
 
     def _recorded(
-        self,
-        answers: Sequence[FromSite],
-        listening: bool,
-        told: Told | None = None,
-        outcome: Outcome | None = None,
+        self, answers: Sequence[FromSite], listening: bool, told: Told | None = None, outcome: Outcome | None = None
     ) -> list[bytes]:
         frames: list[bytes] = []
         for answer in answers if listening else ():
@@ -248,7 +228,6 @@ class RunWorkers:
         return frames
 
     def _deliver(self, worker: _Worker, result: SiteResult) -> tuple[Path, ...]:
-        """Write the files of a result."""
         self.counters.ended[result.outcome.name] += 1
         self.last, self.written = result, ()
         if (plan := result.plan) is not None and result.sites:  # otherwise the run ended before its computation did
@@ -277,13 +256,7 @@ class RunWorkers:
 
 
 def _check_names(plan: Plan) -> None:
-    """Run and study name folders here.
-
-    Raises
-    ------
-    UsageError
-        a name that is not allowed for a folder.
-    """
+    """Run and study name folders here."""
     check_study_name(plan.run, "run")
     if plan.study:
         check_study_name(plan.study, "study")

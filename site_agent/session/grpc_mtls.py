@@ -13,7 +13,7 @@ from coreg_core.errors import Unreachable
 from coreg_wire.identity.credentials import client_credentials
 from coreg_wire.transport.service import JOIN_PATH, channel_options
 from site_agent.identity.identity import Identity
-from site_agent.session.dial import Connection, NoAnswer, explained
+from site_agent.session.stream import Connection, NoAnswer, explained
 
 Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 # Each session has its own subchannel pool: otherwise later channels share the back-off of a refused connection, which
@@ -22,7 +22,7 @@ OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 
 class _Stream:
-    """See `dial.Connection`."""
+    """See `stream.Connection`."""
 
     def __init__(self, call: Call):
         self._call = call
@@ -53,15 +53,7 @@ def _details(error: Exception) -> str:
 
 @dataclass
 class GrpcDialler:
-    """See `dial.Dialler`.
-
-    Parameters
-    ----------
-    address
-        host:port of the coordinator; a new one counts from the next connection.
-    credentials
-        called for each connection, to use a renewed certificate; None is --insecure.
-    """
+    """See `stream.Dialler`."""
 
     address: str
     credentials: Callable[[], grpc.ChannelCredentials] | None
@@ -82,13 +74,7 @@ class GrpcDialler:
 
 
 async def check_connection(address: str, identity: Identity, timeout: float = 5.0) -> str:
-    """Open a connection and close it; the coordinator decides at a join whether it admits the site.
-
-    Raises
-    ------
-    Unreachable
-        with the reason.
-    """
+    """Open a connection and close it; the coordinator decides at a join whether it admits the site."""
     credentials = client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
     try:
         async with GrpcDialler(address, lambda: credentials).connect(timeout):
@@ -98,7 +84,7 @@ async def check_connection(address: str, identity: Identity, timeout: float = 5.
 
 
 async def _connected(channel: grpc.aio.Channel) -> None:
-    """Wait for one attempt to connect; `dial` decides when to retry."""
+    """Wait for one attempt to connect; `keep_dialling` decides when to retry."""
     state = channel.get_state(try_to_connect=True)
     while state is not grpc.ChannelConnectivity.READY:
         if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):

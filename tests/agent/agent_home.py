@@ -18,7 +18,7 @@ from site_agent.models.store import ModelStore
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
-from site_agent.session.dial import Dial, NoAnswer
+from site_agent.session.stream import Dial, NoAnswer
 
 
 class Agent:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from agent_files import agent, fitted, prepared, site_table, table, write
+from agent_files import agent, fitted, prepared, site_table, write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -203,15 +203,6 @@ def test_columns_that_a_model_does_not_use_cannot_break_it(tmp_path):
         model.predict(pd.concat([plain, plain[["x"]]], axis=1))
     with pytest.raises(BadTable, match=r"column 3 has no name|'a' twice"):
         prepared(write(tmp_path, "id,a,a,y\n1,2,3,4\n2,3,4,\n", "twice.csv"))
-
-
-def test_a_header_is_checked_where_its_columns_are_used(tmp_path):
-    found = table(tmp_path, "a,,b,b\n1,2,3,4\n")
-    assert found.numbers("a").tolist() == [1.0]
-    with pytest.raises(BadTable, match="column 2 has no name"):
-        found.cells("")
-    with pytest.raises(BadTable, match="'b' twice"):
-        found.numbers("b")
 
 
 def test_values_of_every_kind_are_the_texts_of_a_csv_file():

@@ -11,7 +11,7 @@ import pytest
 from machine.tiny import make_plan
 from rich.console import Console
 
-from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.agreement.schedules import Progress
 from coreg_core.errors import Refused, StorageError
 from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_wire.terminal.logs import last_line, make_log

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from coreg_core.errors import Unreachable
-from site_agent.session.dial import PAUSE_WHEN_REFUSED, Dial, LostSession, NoAnswer, SessionRefused, keep_dialling
 from site_agent.session.grpc_mtls import GrpcDialler
+from site_agent.session.stream import PAUSE_WHEN_REFUSED, Dial, LostSession, NoAnswer, SessionRefused, keep_dialling
 
 
 async def greet(connection, heard):

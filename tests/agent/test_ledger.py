@@ -34,7 +34,7 @@ from coreg_core.protocol.plan import Plan
 from coreg_wire.files.disk import is_held
 from site_agent.consent.memory import Memory
 from site_agent.ledger import GENESIS, Ledger, read_ledger
-from site_agent.ledger.entries import remember
+from site_agent.ledger.ledger import remember
 
 PLAN = Plan("r", "clinics", Membership(("a", "b", "c"), 3))
 PROOF = dataclasses.replace(answer(step=1, words=None), report=Report(3, verified=True, gap=(1e-5,)))
@@ -256,13 +256,6 @@ def test_a_ledger_is_new_until_it_was_opened_once_and_goes_on_with_one_chain(tmp
     assert write(tmp_path / "l", EVERYTHING[:2]).new
     assert not write(tmp_path / "l", EVERYTHING[2:]).new
     assert len(list(read_ledger(tmp_path / "l"))) == len(EVERYTHING)
-
-
-def test_a_line_longer_than_one_reading_is_chained_whole(tmp_path):
-    for length in (65_000, 65_536, 70_000, 600_000):
-        write(tmp_path / "l", [PlanRefused("r", "x" * length)])
-    write(tmp_path / "l", [Leaving("over")])
-    assert len(list(read_ledger(tmp_path / "l"))) == 5
 
 
 def test_two_agents_never_write_one_chain(tmp_path):

@@ -20,7 +20,7 @@ from coreg_wire.identity.signatures import private_key
 from coreg_wire.identity.words import eight_words, same_words
 from site_agent.consent.policy import Policy
 from site_agent.identity.identity import install_renewed
-from site_agent.identity.members import FILE, Members
+from site_agent.identity.run_keys import FILE, Members
 from site_agent.service.state_dir import Decision
 
 AUTHORITY, KEYS = "a" * 64, {"north": "1" * 64, "south": "2" * 64}

@@ -1,14 +1,20 @@
 """The model file: the same bits after a round trip, files that hold records, files that are refused, whole writes."""
 
+import csv
 import dataclasses
+import io
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import safetensors.numpy
 from agent_files import fitted, table
+from hypothesis import example, given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from safetensors import safe_open
 from trained_sites import SITES, trained
@@ -16,9 +22,11 @@ from trained_sites import SITES, trained
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels.functions import Gaussian, Laplacian, Linear, Polynomial
+from site_agent.data.notation import guarded, unguarded
+from site_agent.data.sources import NA_VALUES
 from site_agent.data.tables import read_table
 from site_agent.models.file import FORMAT, ModelFile, _checksum, contains_records, load_model, save_model
-from site_agent.models.predictions import write_predictions
+from site_agent.models.writer import write_predictions
 
 TABLE = "id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n"
 WEIGHTS = KernelExpansion(Linear(), np.eye(3), np.array([0.5, -1.0, 2.0]))  # three features: a, c=x, c=z
@@ -182,8 +190,8 @@ def test_a_change_of_any_byte_is_refused_or_changes_no_prediction(tmp_path, fede
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadData):
         load_model(path)
-    path.write_bytes(whole.replace(FORMAT.encode(), b"coreg-model/0"))
-    with pytest.raises(BadData, match=rf"coreg-model/0', but this version reads {FORMAT}"):
+    path.write_bytes(whole.replace(FORMAT.encode(), b"coreg-model/00"))
+    with pytest.raises(BadData, match=rf"coreg-model/00', but this version reads {FORMAT}"):
         load_model(path)
 
 
@@ -192,23 +200,6 @@ def rewritten(path, *, arrays=None, metadata=None):
     with safe_open(path, framework="numpy") as opened:
         kept = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     path.write_bytes(safetensors.numpy.save(kept | (arrays or {}), metadata=header(path) | (metadata or {})))
-
-
-def test_every_part_stands_under_the_checksum(tmp_path):
-    path = saved(tmp_path)
-    whole, text = path.read_bytes(), header(path)["model"]
-    meta = json.loads(text)
-    changes = [{"arrays": {"function.coef": np.array([0.3, -1.6])}}, {"arrays": {"extra": np.zeros(1)}}]
-    changes += [{"arrays": {"function.points": np.zeros((2, 3))}}, {"metadata": {"sha256": "0" * 64}}]
-    changes += [{"metadata": {"model": json.dumps(meta | {name: "other"}, sort_keys=True)}} for name in meta]
-    for change in changes:
-        path.write_bytes(whole)
-        rewritten(path, **change)
-        with pytest.raises(BadData, match="the checksum is wrong"):
-            load_model(path)
-    path.write_bytes(whole)
-    rewritten(path, metadata={"model": text})  # and the tool itself changes nothing
-    assert load_model(path).site == "north"
 
 
 @pytest.mark.parametrize(
@@ -296,3 +287,40 @@ def test_predictions_keep_bits_and_ids_and_are_for_their_owner_alone(tmp_path, s
     write_predictions(path, np.ones(3), **ids)
     assert path.stat().st_mode & 0o777 == 0o640
     assert read_table(path).numbers("prediction").tolist() == [1.0, 1.0, 1.0]
+
+
+# --- ids that a spreadsheet would run ---------------------------------------------------------------------------------
+
+IDS = st.text(st.sampled_from(list("=+-@'\t\r 1e.ab,\"é")), max_size=8)
+
+
+@given(IDS)
+@example("'=1")
+@example("'-3")
+def test_every_text_comes_back(text):
+    assert unguarded(guarded(text)) == text
+
+
+@given(IDS)
+def test_nothing_that_runs_begins_a_cell(text):
+    cell = guarded(text)
+    assert not cell.startswith(("=", "@", "\t", "\r"))
+    if cell.startswith(("+", "-")):
+        float(cell)  # a number is no formula
+
+
+def test_plain_ids_and_numbers_stay():
+    for text in ("p1", "-3", "+1.5e3", "007", "", "a=b", "'quoted'"):
+        assert guarded(text) == text
+
+
+@given(st.lists(IDS.map(str.strip).filter(lambda text: text not in ("", *NA_VALUES)), min_size=1, max_size=6))
+def test_predictions_are_joined_by_the_ids_that_were_given(tmp_path_factory, ids):
+    folder = tmp_path_factory.mktemp("f")
+    write_predictions(folder / "p.csv", np.zeros(len(ids)), ids=ids, id_column="patient")
+    cells = [row[0] for row in csv.reader(io.StringIO((folder / "p.csv").read_bytes().decode(), newline=""))][1:]
+    assert not any(re.match(r"[=@\t\r]", cell) for cell in cells)
+    if "\r" not in "".join(ids):  # carriage returns alone are refused, wherever they stand
+        assert read_table(folder / "p.csv").ids("patient") == ids
+    write_predictions(folder / "p.parquet", np.zeros(len(ids)), ids=ids, id_column="patient")
+    assert pl.read_parquet(folder / "p.parquet")["patient"].to_list() == ids

@@ -22,8 +22,7 @@ from site_agent.machine.job import SiteResult
 from site_agent.machine.site import Site
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.file import load_model
-from site_agent.models.output import OneRun
-from site_agent.models.store import ModelStore
+from site_agent.models.store import ModelStore, OneRun
 
 
 def plan(run, study="waits", **changes):

@@ -81,35 +81,37 @@ def test_a_file_that_no_separator_or_two_fit_is_refused_unless_it_is_given(tmp_p
     assert inputs(both, separator="tab").separator == "\t"
 
 
-REFUSED = {
-    "a slip, or a decimal comma": ('id,a\n1,"1,5"\n2,2\n', "'1,5' is not a finite number: commas separate"),
-    "a thousand, or one": (
-        "id;a\n1;1,234\n2;5,678\n",
-        "if it is 1234. Give decimal = \",\", or --decimal ',', if it is 1.234",
+REFUSED = {  # the text, the words, and the first line of the fault
+    "a slip, or a decimal comma": ('id,a\n1,"1,5"\n2,2\n', "commas separate this table's columns too", 2),
+    "decimal commas beside commas": (
+        "id,a\n" + '1,"1,5"\n' * 5,
+        "can be a decimal comma, a thousand or a mistake",
+        None,
     ),
-    "both in one table": ("id;a;b\n1;1,5;2\n2;2,5;2.5\n", "decimal commas ('1,5' in 'a') and decimal points"),
-    "points alone": (
-        "id;a\n1;80.157\n2;643\n",
-        "Give decimal = \",\" in agent.toml, or --decimal ',', if it is 80157.",
-    ),
-    "points beside commas": (
-        "id;a;b\n1;1.234;0,5\n",
-        "Give decimal = \",\" in agent.toml, or --decimal ',', if it is 1234.",
-    ),
-    "a unit": ("id,a\n1,70 kg\n2,3\n", "the unit into the column's name"),
-    "a date": ("id,a\n1,3.4.2024\n2,3\n", "--dates a=%d.%m.%Y"),
+    "a thousand, or one": ("id;a\n1;1,234\n2;5,678\n", "separate decimals or thousands", None),
+    "both in one table": ("id;a;b\n1;1,5;2\n2;2,5;2.5\n", "decimal commas ('1,5' in 'a') and decimal points", None),
+    "points alone": ("id;a\n1;80.157\n2;643\n", "--decimal ,; or a point", None),
+    "points beside commas": ("id;a;b\n1;1.234;0,5\n", "this table's decimals have commas ('0,5' in 'b')", 2),
+    "a unit": ("id,a\n1,70 kg\n2,3\n", "the unit into the column's name", 2),
+    "a date": ("id,a\n1,3.4.2024\n2,3\n", "--dates a=%d.%m.%Y", 2),
 }
 
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_number_that_can_be_read_in_two_ways_is_refused_in_words(tmp_path, why):
-    text, words = REFUSED[why]
+    text, words, line = REFUSED[why]
     found = table(tmp_path, text)
     with pytest.raises(BadTable) as error:
         found.numbers("a")
     assert words in str(error.value)
-    assert error.value.faults[0].lines[0] == 2
+    assert error.value.faults[0].lines == (() if line is None else (line,))
     assert found.is_numeric("a"), "and it does not become text of its own accord"
+
+
+def test_an_open_decimal_mark_is_one_fault_of_the_whole_table(tmp_path):
+    with pytest.raises(BadTable, match="separate decimals or thousands") as error:
+        prepared(write(tmp_path, "id;a;b;y\n1;1.234;2.345;3.456\n2;1.234;2.345;4.567\n3;1.234;2.345;\n"))
+    assert [fault.kind for fault in error.value.faults] == ["decimal mark"]
 
 
 GROUPED = st.integers(1000, 999_999).map(lambda value: (f"{value:,}", value))
@@ -163,7 +165,7 @@ def faults_of(folder, separator, mark, slips):
         (",", ".", "1,5", "decimal comma", "Write it with a point"),
         (",", ".", "1,234", "decimal comma", "Write it with a point"),
         (";", ",", "1.5", "decimal point", "this table's decimals have commas ('0,25' in 'a')"),
-        (";", ",", "1.234", "thousands or decimals", "Give decimal"),
+        (";", ",", "1.234", "decimal point", "without a mark for thousands"),
     ],
 )
 @pytest.mark.parametrize("column", ["a", "y"])

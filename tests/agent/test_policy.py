@@ -13,8 +13,7 @@ from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.scoring import Scoring
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import objections
-from site_agent.consent.own_rows import faults_of_scale
+from site_agent.consent.objections import faults_of_scale, objections
 from site_agent.consent.policy import Policy, read_policy
 from site_agent.site_data import PrivateData
 
@@ -37,8 +36,8 @@ BORDERS = {
 ELSEWHERE = {
     *("objectives", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows", "least_columns"),  # below
     *("aggregation", "membership_changes", "scores_of_two"),  # below
-    *("scoring", "ids_secret"),  # tests/machine, test_replay.py
-    *("openings", "models_per_individual"),  # test_disclosures.py, test_scored.py
+    *("scoring", "ids_secret"),  # tests/machine, test_memory.py
+    *("openings", "models_per_individual"),  # test_memory.py
     *("alignment", "max_alignment_ids"),  # test_shared_ids.py
 }
 # What no operator chooses: the plan that just fits, the plan that does not, the refusal.

@@ -91,17 +91,6 @@ def test_mean_and_scale_are_of_labelled_rows_and_levels_of_all(tmp_path):
     assert preprocessing.transform(few.labelled).tolist() == [[-1.0, 0.0, 1.0], [1.0, 0.0, 1.0]]
 
 
-def test_missing_values_by_hand(tmp_path):
-    preprocessing, found = fitted(tmp_path, lines(["1,1,x,1", "2,,NA,2", "3,3,z,3", "4,NA,,"]), scale=False)
-    assert preprocessing.feature_names == ["a", "a is missing", "c=x", "c=z", "c is missing"]
-    assert preprocessing.transform(found.labelled).tolist() == [
-        [1.0, 0.0, 1.0, 0.0, 0.0],
-        [2.0, 1.0, 0.0, 0.0, 1.0],
-        [3.0, 0.0, 0.0, 1.0, 0.0],
-    ]
-    assert preprocessing.transform(found.unlabelled).tolist() == [[2.0, 1.0, 0.0, 0.0, 1.0]]
-
-
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize("value", ["0.1", "7", "-1e-9", "1e140"])
 def test_a_constant_column_is_zeros_to_the_last_bit_and_noted(tmp_path, value, scale):
@@ -130,15 +119,6 @@ def test_a_column_is_boolean_numeric_or_what_the_operator_named(tmp_path, cells,
     assert (named.kind, named.levels) == ("text", tuple(sorted(set(cells))))
     with pytest.raises(UsageError, match="no such feature"):
         fitted(tmp_path, rows, categorical=["b"])
-
-
-def test_booleans_are_scaled_like_numbers(tmp_path):
-    preprocessing, _ = fitted(tmp_path, lines(["1,yes,x,1", "2,no,x,2", "3,no,x,3", "4,no,x,4", "5,,x,"]))
-    column = preprocessing.columns[0]
-    assert (column.kind, column.mean, column.fill) == ("boolean", 0.25, 0.25)
-    assert column.scale == pytest.approx(np.sqrt(0.25 * 0.75), rel=1e-12)
-    with pytest.raises(BadData, match=r"new\.csv, line 3, column 'a': 'maybe' is neither true nor false"):
-        preprocessing.transform(table(tmp_path, "a,c\nyes,x\nmaybe,x\n"))
 
 
 def test_a_text_column_has_at_most_200_levels(tmp_path):

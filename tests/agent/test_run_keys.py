@@ -11,7 +11,7 @@ from machine.tiny import make_plan, offer_of
 from coreg_core.errors import BadData, Refused
 from coreg_core.names import TAG_WORDS
 from coreg_sim.federation.simulate import simulated_keys
-from site_agent.machine.run_keys import transcript_of
+from site_agent.machine.replica import transcript_of
 
 SITES = ("a", "b", "c")
 PLAN = make_plan(aggregation="secure", min_sites=3)

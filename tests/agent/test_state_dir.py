@@ -11,7 +11,7 @@ from test_model_store import plan
 
 from coreg_core.errors import StorageError, UsageError
 from coreg_wire.files.disk import exclusive
-from site_agent.consent.request import describe_request
+from site_agent.machine.notices import describe_request
 from site_agent.service.state_dir import Decision, StateDir
 
 

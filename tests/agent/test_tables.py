@@ -49,26 +49,6 @@ def test_ids_stay_text(tmp_path):
     assert composed.unlabelled_ids == decomposed.unlabelled_ids
 
 
-def test_parquet_and_csv_give_the_same_bits(tmp_path):
-    rng = np.random.default_rng(0)
-    frame = pl.DataFrame(
-        {
-            "id": [f"p{i}" for i in range(30)],
-            "a": rng.normal(size=30),
-            "n": rng.integers(0, 9, 30),
-            "b": rng.normal(size=30) > 0,
-            "c": [["x", "y", None][i % 3] for i in range(30)],
-            "y": [float(i) if i < 10 else None for i in range(30)],
-        }
-    )
-    frame.write_csv(tmp_path / "t.csv")
-    frame.write_parquet(tmp_path / "t.parquet")
-    one, other = (prepared(tmp_path / f"t.{kind}") for kind in ("csv", "parquet"))
-    assert one.data.X.tobytes() == other.data.X.tobytes()
-    assert one.data.Z.tobytes() == other.data.Z.tobytes()
-    assert one.preprocessing.columns == other.preprocessing.columns
-
-
 REFUSED = {
     "empty": (b"", "empty"),
     "ragged, short": (b"id,a,y\n1,2,3\n4,5\n", "line 3: 2 cells, the header has 3"),
@@ -109,10 +89,6 @@ def test_a_file_that_is_missing_or_of_another_kind_is_refused(tmp_path, name, wo
         write(tmp_path, GOOD, name)
     with pytest.raises(BadData, match=words):
         read_table(tmp_path / name)
-
-
-def test_a_quoted_newline_is_one_cell(tmp_path):
-    assert table(tmp_path, 'id,a,y\n1,"x\ny, z",3\n').texts("a") == ["x\ny, z"]
 
 
 # What a spreadsheet may put into a cell: separators, quotes, newlines, spaces around, other scripts.

@@ -37,8 +37,7 @@ from site_agent.ledger import read_ledger
 from site_agent.machine.alignment import IdList
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
-from site_agent.models.output import OneRun
-from site_agent.models.store import ModelStore
+from site_agent.models.store import ModelStore, OneRun
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from coordinator.config.study_toml import read_study
 from coordinator.store.overview import overview
 from coordinator.store.status import Status, store_of
 from coordinator.store.summaries import Summaries
-from coreg_core.agreement.schedules.schedule import Stop
+from coreg_core.agreement.schedules import Stop
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code, told
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import EXIT_CODES

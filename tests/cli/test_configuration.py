@@ -8,8 +8,8 @@ from machine.tiny import against
 
 from coordinator.cli.options import planned
 from coordinator.config.federation_toml import AgreementSection, read_configuration
-from coordinator.config.sample import SAMPLE
 from coordinator.config.study_toml import read_study
+from coordinator.service.create import SAMPLE
 from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
@@ -18,8 +18,7 @@ from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.protocol.plan import Plan
 from coreg_wire.transport.fields import fill, read
 from coreg_wire.v1 import federation_pb2 as pb
-from site_agent.config.settings import read_settings
-from site_agent.config.starter import AGENT, POLICY
+from site_agent.config.settings import AGENT, POLICY, read_settings
 from site_agent.consent.policy import Policy, read_policy
 
 ROOT = Path(__file__).resolve().parents[2]

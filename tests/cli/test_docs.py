@@ -20,7 +20,7 @@ from jsonschema import Draft7Validator
 import coordinator.cli.app
 import coreg_sim.cli.app
 import site_agent.cli.app
-from coordinator.config.sample import SAMPLE
+from coordinator.service.create import SAMPLE
 from coreg_core.agreement.views import make_view
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints
 from coreg_core.kernels.functions import Gaussian

@@ -21,7 +21,7 @@ from site_agent.machine.job import SiteResult
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.run_tables import RunTables
 from site_agent.service.workers import RunWorkers
-from site_agent.session.dial import Connection, Dial, Dialler, NoAnswer
+from site_agent.session.stream import Connection, Dial, Dialler, NoAnswer
 from site_agent.site_data import PrivateData
 
 

@@ -29,8 +29,8 @@ from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.identity.identity import Identity, check_identity
-from site_agent.session.dial import Connection
 from site_agent.session.grpc_mtls import GrpcDialler
+from site_agent.session.stream import Connection
 
 SITES = ("a", "b", "c")
 RUN = "run-1"

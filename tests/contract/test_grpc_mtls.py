@@ -18,8 +18,8 @@ from coordinator.machine.federation import begin
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import UsageError
 from coreg_wire.transport.service import check_free
-from site_agent.session.dial import NoAnswer
 from site_agent.session.grpc_mtls import GrpcDialler
+from site_agent.session.stream import NoAnswer
 
 
 @contextlib.asynccontextmanager

@@ -9,8 +9,7 @@ import pytest
 
 from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange, SiteSummary, Terms, total
 from coreg_core.additive.features import SiteRows
-from coreg_core.additive.models import Own, ScoreWeights
-from coreg_core.additive.moments import NOISE_PRIVATE, fit, sums
+from coreg_core.additive.moments import NOISE_PRIVATE, Own, ScoreWeights, fit, sums
 from coreg_core.errors import Refused
 from coreg_core.objectives.additive import Additive
 from coreg_core.secure import cross_products as cross

@@ -5,24 +5,27 @@ import pytest
 from numpy.testing import assert_allclose
 from problems import EPS, GOLDEN, NARROW, golden, golden_problem, reference, value
 
-from benchmarks.stacked_system import solve_stacked, textbook_view
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
-from coreg_core.agreement.schedules.schedule import Stop
-from coreg_core.errors import SingularSystem
+from coreg_core.agreement.schedules import Stop
 from coreg_core.estimators import CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
 
 FORMS = ("exact", "semi-parametric")
 
 
-def test_all_four_cases_are_there():
-    assert GOLDEN == ["five-sites-strong", "one-view", "three-sites", "two-views"]
-    assert NARROW == ["narrow-one", "narrow-three", "narrow-two"]
-
-
 def expected(name, form):
     return golden(name)[form.replace("-", "_")]
+
+
+def fitted(name, form, solver, **changes):
+    """The model of a golden case, fitted by a solver, and the case's views."""
+    case = golden(name)
+    views = case["views"]
+    bandwidth, ridge = [v["sigma"] for v in views], [v["nu"] for v in views]
+    given = {"form": form, "bandwidth": bandwidth, "ridge": ridge, "coupling": case["lam"], "solver": solver} | changes
+    model = CoRLSR(preset="paper", **given)
+    return model.fit([v["X"] for v in views], [v["y"] for v in views], [v["Z"] for v in views]), views
 
 
 def cases():
@@ -37,13 +40,7 @@ def cases():
 
 @pytest.mark.parametrize(("name", "form", "solver"), list(cases()))
 def test_solver(name, form, solver):
-    case, truth = golden(name), expected(name, form)
-    views = case["views"]
-    bandwidth, ridge = [v["sigma"] for v in views], [v["nu"] for v in views]
-    model = CoRLSR(
-        preset="paper", form=form, bandwidth=bandwidth, ridge=ridge, coupling=case["lam"], solver=solver, tol=1e-20
-    )
-    model.fit([v["X"] for v in views], [v["y"] for v in views], [v["Z"] for v in views])
+    truth, (model, views) = expected(name, form), fitted(name, form, solver, tol=1e-20)
     predictions = np.array(truth["predictions_unlabelled"])
     # 1e-9: condition numbers of the consensus system are below 1e4 here, so 1e4 · 64 eps · |ŷ| is far below it; the schedules'
     # tolerances (gap 1e-20 · Q(0), predictions 1e-9 · max|y|) are met with both.
@@ -63,26 +60,11 @@ def test_solver(name, form, solver):
     assert errors.max() <= model.prediction_bound_ + 64 * EPS * np.linalg.norm(predictions)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", NARROW)
-def test_the_textbook_refuses_narrow_views(name, form):
-    problem = golden_problem(name, form)
-    views = [textbook_view(s.kernel, s.X, s.y, s.Z, s.ridge, exact=form == "exact") for s in problem.sites]
-    with pytest.raises(SingularSystem):
-        solve_stacked(views, problem.coupling)
-
-
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", NARROW)
 def test_a_narrow_span_is_what_float64_resolves(name, solver):
     """Gram matrices with pivots down to 1e-42: the optimum in a part of the span cannot be below that in all of it."""
-    case, truth = golden(name), expected(name, "semi-parametric")
-    views = case["views"]
-    bandwidth, ridge = [v["sigma"] for v in views], [v["nu"] for v in views]
-    model = CoRLSR(
-        preset="paper", form="semi-parametric", bandwidth=bandwidth, ridge=ridge, coupling=case["lam"], solver=solver
-    )
-    model.fit([v["X"] for v in views], [v["y"] for v in views], [v["Z"] for v in views])
+    truth, (model, views) = expected(name, "semi-parametric"), fitted(name, "semi-parametric", solver)
     assert model.stop_ is Stop.CONVERGED
     assert (model.rank_ < [len(v["X"]) for v in views]).any()
     assert truth["objective"] * (1 - 1e-9) <= model.objective_ <= 1.05 * truth["objective"]
@@ -98,16 +80,6 @@ def test_local_objectives(name, form):
     solutions = [view.solve(z, consensus_weight(problem.coupling, len(views))) for view in views]
     assert_allclose([s.local_objective for s in solutions], truth["local_objectives"], rtol=1e-10)
     assert value(solutions, problem.coupling) == pytest.approx(truth["objective"], rel=1e-12)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", GOLDEN)
-def test_textbook_coefficients(name, form):
-    problem, truth = golden_problem(name, form), expected(name, form)
-    views = [textbook_view(s.kernel, s.X, s.y, s.Z, s.ridge, exact=form == "exact") for s in problem.sites]
-    for view, c, c_true in zip(views, solve_stacked(views, problem.coupling), truth["coefficients"], strict=True):
-        # The coefficients are K⁻¹ away from the predictions (condition 1e6 and more): the function is what is compared.
-        assert_allclose(view.U @ c, view.U @ np.array(c_true), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from coreg_core.agreement.views import make_view
-from coreg_core.agreement.views.left_out import LabelledFit, best_of, choose_on
+from coreg_core.agreement.views import LabelledFit, best_of, choose_on, make_view
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints, LinearFeatures
 from coreg_core.kernels.functions import make_kernel
 

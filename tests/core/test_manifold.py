@@ -139,17 +139,3 @@ def test_repeated_rows_and_constant_columns_are_no_error(method):
     X = np.column_stack([X, np.ones(15)])
     U = np.column_stack([np.repeat(U[:20], 3, axis=0), np.ones(60)])
     assert np.isfinite(method(bandwidth=2.0).fit(*one_table(X, y, U)).predict(U)).all()
-
-
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [
-        (HessianRLS(n_neighbours=4, dimension=2), "n_neighbours=4.*5 coefficients"),
-        (HessianRLS(dimension=4), "dimension=4: choose 1 to 3"),
-        (ParallelFieldRLS(parallel=0.0), "'parallel' .* Got 0.0"),
-    ],
-    ids=repr,
-)
-def test_parameters_out_of_range_are_named(model, says):
-    with pytest.raises(ValueError, match=says):
-        model.fit(*one_table(*rows()))

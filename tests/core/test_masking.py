@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import coreg_core.secure.sums as fp
 from coreg_core.errors import BadData
 from coreg_core.names import SCALAR_WORDS, TAG_WORDS
-from coreg_core.secure.sums import Layout, opened, summand
-from coreg_core.secure.tag import is_sum, message, tag_words
+from coreg_core.secure.sums import Layout, is_sum, message, opened, summand, tag_words
 
 SIZES = st.floats(1e-200, 1e200)
 
@@ -140,7 +139,7 @@ def test_a_sum_is_refused_under_other_tags_another_root_and_of_fewer_sites(n_sit
 def test_what_would_wrap_is_refused_and_its_size_not_told(value):
     values = np.array([[0.5], [value]])
     with pytest.raises(BadData) as refused:
-        fp.encode(values, [fp.exponent_for(2.0**20, 4)], 4)
+        fp.encode(values, [fp.exponent_for(2.0**20, 4)], 4, np.zeros(2, dtype="<u8"))
     assert not any(c.isdigit() for c in str(refused.value))
     if not np.isfinite(value):
         with pytest.raises(BadData, match="not finite"):

@@ -222,15 +222,6 @@ def test_the_scale_of_the_weights_is_folded_in_before_it_underflows():
     assert_allclose(w.w, [3.0, 0.0])
 
 
-def test_pegasos_reaches_the_optimum():
-    X, y, _ = views(n=60)
-    exact = np.linalg.solve(X[0].T @ X[0] / 60 + 0.1 * np.eye(3), X[0].T @ y / 60)
-    model = PegasosRegressor(ridge=0.1, fit_intercept=False, n_labelled_step=10, n_steps=8_000, random_state=0).fit(
-        X[0], y
-    )
-    assert_allclose(model.coef_, exact, atol=0.02)
-
-
 def test_a_stream_of_whole_batches_is_fit_with_whole_batches():
     X, y, Z = views()
     model = OCARegressor(eta0=0.1, n_labelled_step=30, n_unlabelled_step=80, n_steps=4, random_state=0)
@@ -322,27 +313,3 @@ def test_weights_that_are_of_no_use_are_never_handed_out(size):
         else:
             assert all(np.abs(w).max() < 1e100 for w in model.coef_)
     assert said > 20
-
-
-def test_tables_that_do_not_fit_are_named():
-    X, y, Z = views()
-    model = OCARegressor(n_steps=5, eta0=0.1)
-    for arguments, says in [
-        (([], y), "0 tables in X_views"),
-        (([X[0], X[1][:-1]], y), "view 1: 29 labelled rows and 30 targets"),
-        ((X, y[:-1]), "view 0: 30 labelled rows and 29 targets"),
-        ((X, y, Z[::-1]), r"Z_views: tables of \[4, 3\] columns; the views have \[3, 4\]"),
-    ]:
-        with pytest.raises(BadData, match=says):
-            model.fit(*arguments)
-    with pytest.raises(BadData, match="3 classes"):
-        OCAClassifier().fit(X, np.arange(30) % 3)
-    with pytest.raises(BadData, match="one class"):
-        OCAClassifier().fit(X, np.ones(30))
-    model.fit(X, y, Z)
-    with pytest.raises(BadData, match=r"tables of \[4, 3\] columns"):
-        model.predict(X[::-1])
-    with pytest.raises(BadData, match=r"tables of \[3\] columns; the views have \[3, 4\]"):
-        model.partial_fit(X[:1], y)
-    with pytest.raises(BadData, match="every view needs the same"):
-        model.predict([X[0], X[1][:2]])

@@ -8,12 +8,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
-from coreg_core.evaluation import (
-    auc,
-    can_calibrate,
-    fit_probability,
-    log_loss,
-)
+from coreg_core.evaluation import auc, can_calibrate, fit_probability, log_loss
 
 seeds = st.integers(0, 10_000)
 

@@ -13,9 +13,8 @@ import sys
 import numpy as np
 import pytest
 
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule
-from coreg_core.agreement.schedules.schedule import Terms
-from coreg_core.numerics.sums import dot, norms
+from coreg_core.agreement.schedules import SCHEDULE_NAMES, Terms, make_schedule
+from coreg_core.numerics.arrays import dot, norms
 
 SHAPES = [(4999, 3, 4), (6, 2, 12), (1, 1, 12)]  # instances, columns, sites
 

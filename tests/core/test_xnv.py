@@ -8,15 +8,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators import (
-    RLSR,
-    SSSL,
-    XKS,
-    XNV,
-    NystromSSSL,
-    XKSClassifier,
-    XNVClassifier,
-)
+from coreg_core.estimators import RLSR, SSSL, XKS, XNV, NystromSSSL, XKSClassifier, XNVClassifier
 from coreg_core.estimators._canonical_ridge import GAMMAS, canonical_ridge
 from coreg_core.kernels.bases import draw_fourier_basis
 from coreg_core.kernels.functions import Gaussian

@@ -62,7 +62,7 @@ def _serve():
     """Fork a process for every line of standard input, and print its number."""
     for module in ("coordinator.cli.app", "coordinator.service.one_study", "site_agent.service.app"):
         import_module(module)
-    import_module("site_agent.session.dial").LONGEST_PAUSE = 0.5  # nobody is far away here
+    import_module("site_agent.session.stream").LONGEST_PAUSE = 0.5  # nobody is far away here
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for line in sys.stdin:
         reading, writing = os.pipe()

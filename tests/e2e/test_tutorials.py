@@ -76,7 +76,7 @@ def test_the_commands_of_the_readme_make_a_federation(tmp_path):
             f"mkdir {name}; cp tables/{table}.csv {name}/local.csv; cp tables/{table}-held-out.csv {name}/new.csv"
         )
         script.append(f"line=$(head -1 fed/invitations/{name})")
-        script.append(f"(cd {name} && {re.sub('coreg://.*', '$line', site[0])})")
+        script.append(f"(cd {name} && echo $line | {site[0].split('   #')[0]})")
     train, predict = (line.split("   #")[0] for line in site[1:])
     script += [f"(cd {name} && {train} --yes --accept-words) > {name}.log 2>&1 &" for name in names]
     script += ["wait", *(f"(cd {name} && {predict})" for name in names)]

@@ -9,7 +9,7 @@ import pytest
 from core.test_exchange import in_memory, short  # noqa: F401 - the fixture: short secrets have the same sums
 from machine.tiny import Pump, allowing, altered, site_with
 
-from coreg_core.additive.models import ScoreWeights
+from coreg_core.additive.moments import ScoreWeights
 from coreg_core.errors import Refused
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
@@ -17,9 +17,8 @@ from coreg_core.protocol import messages as m
 from coreg_core.protocol.messages import Words
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from site_agent.consent.memory import Memory
+from site_agent.consent.memory import Memory, row_set
 from site_agent.consent.objections import Consent, Counts
-from site_agent.consent.row_sets import row_set
 from site_agent.machine.additive import AdditiveJob
 from site_agent.machine.site import Site
 from site_agent.models import findings

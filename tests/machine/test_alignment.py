@@ -18,8 +18,8 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_fault
 from site_agent.id_points import exponents, multiplied, points_of
 from site_agent.machine.alignment import AlignmentJob, IdList
+from site_agent.machine.job import Sums
 from site_agent.machine.site import Site
-from site_agent.machine.sums import Sums
 
 IDS = {
     "a": ("ann", "bob", "cid", "dot", "eve"),

@@ -46,7 +46,7 @@ from site_agent.consent.policy import Policy
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.alignment import IdList
 from site_agent.machine.job import SiteResult
-from site_agent.machine.run_keys import Keys
+from site_agent.machine.replica import Keys
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Site
 from site_agent.site_data import PrivateData

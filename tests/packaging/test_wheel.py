@@ -75,7 +75,7 @@ def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
     packages = ("coreg_federation", "coreg_core", "coordinator", "site_agent", "coreg_sim", "coreg_wire")
     assert {f"{package}/py.typed" for package in packages} <= names
     assert {name.split("/")[1] for name in names if name.startswith("coreg_sim/")} == {
-        "__init__.py", "py.typed", "tables.py", "ray_cluster.py", "benefit", "cli", "federation", "over_ray",
+        "__init__.py", "py.typed", "tables.py", "over_ray.py", "benefit", "cli", "federation",
     }, "papers, the study, the fault simulator and the demonstration are not installed"  # fmt: skip
 
 

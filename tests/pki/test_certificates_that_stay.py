@@ -11,7 +11,7 @@ from coordinator.service.access import DAY, AccessControl
 from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import Notice
 from site_agent.identity.identity import Identity, check_identity, enrol, install
-from site_agent.service.reload import ReloadingIdentity
+from site_agent.service.app import ReloadingIdentity
 
 
 def events(log: list[Notice]) -> list[str]:

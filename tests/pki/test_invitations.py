@@ -252,7 +252,9 @@ def test_nothing_of_the_secret_is_sent_to_another_authority(
 # --- too many, too long, too slow
 
 
-def test_refusals_are_delayed_after_ten_in_a_minute(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_are_delayed_after_ten_in_a_minute(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(enrolment, "DELAY_SECONDS", 0.5)
     invitation, seconds = coordinator.invite(), list[float]()
     wrong = {"ask": "certificate", "site": "clinic", "request": "", "proof": "0" * 64}
@@ -262,6 +264,15 @@ def test_refusals_are_delayed_after_ten_in_a_minute(coordinator: Coordinator, mo
         seconds.append(time.monotonic() - began)
     assert (min(seconds[:10]) < 0.4, min(seconds[10:]) >= 0.5) == (True, True)
     assert coordinator.told() == ["enrolment_refused"] * 10, "a flood does not fill the log"
+    joined(invitation, tmp_path / "site")
+    monkeypatch.setattr(invitations, "VALID", timedelta(seconds=-1))
+    for late, folder, words in (
+        (invitation, "thief", "was used by another key"),
+        (coordinator.invite("lab-1"), "lab-1", "expired on"),
+    ):
+        with pytest.raises(Refused, match=words):
+            join(late, tmp_path / folder)
+        assert words in coordinator.notices[-1].text, "a flood does not hide a holder of the secret"
     began = time.monotonic()
     assert "authority" in raw(invitation, {"ask": "authority"})
     assert time.monotonic() - began < 0.4, "others are not delayed"
@@ -270,21 +281,35 @@ def test_refusals_are_delayed_after_ten_in_a_minute(coordinator: Coordinator, mo
 def test_long_and_slow_clients_are_cut(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(enrolment, "SECONDS", 1.0)
+    monkeypatch.setattr(enrolment, "SECONDS", 1.5)
     invitation = coordinator.invite()
     with contextlib.suppress(OSError):  # it is cut while it sends, or before it reads
         assert raw(invitation, b"x" * (enrolment.MOST_BYTES + 1)) == {}
-    address = ("127.0.0.1", coordinator.port + 1)
-    with contextlib.ExitStack() as open_ones:
-        idle = [open_ones.enter_context(socket.create_connection(address)) for _ in range(enrolment.MOST_CONNECTIONS)]
-        time.sleep(0.2)
+    with contextlib.ExitStack() as silent:
+        idle = [
+            silent.enter_context(silent_one(coordinator, "127.0.0.1")) for _ in range(enrolment.MOST_OF_ONE_ADDRESS)
+        ]
+        monkeypatch.setattr("site_agent.identity.enrolment.STARTING", 0.0)
         with pytest.raises(Unreachable):  # those that have not begun TLS count
             join(invitation, tmp_path / "site")
+        monkeypatch.setattr("site_agent.identity.enrolment.STARTING", 10.0)
+        joined(invitation, tmp_path / "site")  # it tried again until they were cut
         for connection in idle:
-            connection.settimeout(20)
             with contextlib.suppress(ConnectionError):
                 assert connection.recv(1) == b""
-    joined(invitation, tmp_path / "site")
+
+
+def test_silent_connections_of_one_address_leave_room_for_others(coordinator: Coordinator, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as silent:
+        for _ in range(2 * enrolment.MOST_CONNECTIONS):
+            silent.enter_context(silent_one(coordinator, "127.0.0.2"))
+        began = time.monotonic()
+        joined(coordinator.invite(), tmp_path / "site")
+        assert time.monotonic() - began < enrolment.SECONDS / 2
+
+
+def silent_one(coordinator: Coordinator, source: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", coordinator.port + 1), 20, (source, 0))
 
 
 # --- an authority that is offline
@@ -353,8 +378,9 @@ def test_init_and_invite_print_the_lines_that_join_reads(tmp_path: Path, monkeyp
     made = run.invoke(
         coordinator_app, ["init", "fed", "--host", "fed.example", "--host", "10.0.0.1", "--site", "a", "--site", "b"]
     )
-    lines = [line.split()[2] for line in made.output.splitlines() if "coreg-agent join" in line]
-    found = [parse_invitation(line) for line in lines]
+    assert "a (valid 7 days, once): type `coreg-agent join`, and paste below it\n  coreg://" in made.output
+    assert "join coreg://" not in made.output, "a secret in a command is in the shell's history"
+    found = [parse_invitation(line) for line in made.output.splitlines() if line.startswith("  coreg://")]
     assert [(each.address, each.site) for each in found] == [("fed.example:7600", "a"), ("fed.example:7600", "b")]
     assert made.output.endswith("and run `coreg-coordinator run fed`\n")
     files = [Path("fed/invitations/a"), *Path("fed").glob("*.key"), Path("fed/federation.toml")]

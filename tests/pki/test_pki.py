@@ -150,7 +150,7 @@ def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:
         load_server(authority, now=datetime.now(UTC) - timedelta(days=1))
     create_authority(tmp_path / "other", [])
     with pytest.raises(UsageError, match=r"ca\.key does not exist.*coreg-coordinator init"):
-        sign_request(tmp_path / "none", "x.csr")
+        sign_request(tmp_path / "none", tmp_path / "x.csr")
     (authority / "ca.pem").write_bytes((tmp_path / "other" / "ca.pem").read_bytes())
     with pytest.raises(Refused, match=r"not signed by ca\.pem"):
         load_server(authority)

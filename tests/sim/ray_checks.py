@@ -41,10 +41,10 @@ from coreg_core.protocol.messages import (
 )
 from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_sim import over_ray as transport
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, closed_form, plan_for, simulate, typical_size
-from coreg_sim.over_ray import OverRay, RayActors, transport
-from coreg_sim.ray_cluster import connected
+from coreg_sim.over_ray import OverRay, RayActors, connected
 
 PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(aggregation="plaintext"))
 MIB = 1 << 17  # numbers
@@ -179,7 +179,8 @@ class Killing:
 
     def __call__(self, notice: Notice) -> None:
         if self.when(notice) and not self.killed:
-            self.killed = self.actors.processes[-1]
+            last = self.actors._actors[-1].handle
+            self.killed = self.actors._ray.get(last.__ray_call__.remote(lambda _host: os.getpid()))
             os.kill(self.killed, signal.SIGKILL)
 
 

@@ -181,9 +181,9 @@ def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
         "60 rows with a target; features from the columns when, x, z, number; with an indicator of missing values: z"
     )
     assert [sentence for sentence in warnings[1:] if "'number'" in sentence] == [
-        "column 'number' has a different whole number in every row. Add --drop number if it is an id.",
+        "column 'number' has a different whole number in every row. Add --drop number if it is an id."
     ]
     assert [sentence for sentence in leaks if "number" in sentence] == [
         "column 'number' has nearly the order of the target (rank correlation +1.00). Is it known only after the target, or "
-        "computed from it? Then add --drop number.",
+        "computed from it? Then add --drop number."
     ]

@@ -23,8 +23,7 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_sim.cli.app import app
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, factored, plan_for, simulate, simulated_site
-from coreg_sim.over_ray.closed_form import Factors, aligned
-from coreg_sim.over_ray.transport import Host, partition, share
+from coreg_sim.over_ray import Factors, Host, aligned, partition, share
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from coordinator.transports.sessions import Sessions
 from coreg_core.protocol.messages import Answer, Hello
 from coreg_wire.identity.names import certificate_name, load_certificates
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
-from site_agent.session.dial import NoAnswer
+from site_agent.session.stream import NoAnswer
 from tests.storm.loop import Process, VirtualLoop
 
 KEEPALIVE = 5.0

@@ -31,16 +31,16 @@ from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import DataSets, Prepared, prepare
 from site_agent.data.shared_set import AlignedIds, SharedIds
 from site_agent.identity.identity import Identity, check_identity
-from site_agent.identity.members import Members
+from site_agent.identity.run_keys import Members
 from site_agent.ledger import HeadSigner, Ledger
 from site_agent.machine.agent import Agent
 from site_agent.models.file import load_model
 from site_agent.models.store import MANIFEST, ModelStore
+from site_agent.service.app import ReloadingIdentity
 from site_agent.service.daemon import AgentDaemon
-from site_agent.service.reload import ReloadingIdentity
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
-from site_agent.session.dial import Dial
+from site_agent.session.stream import Dial
 from tests.storm.certificates import Access, Certificates
 from tests.storm.disk import Durable
 from tests.storm.loop import Process, VirtualLoop, process_name

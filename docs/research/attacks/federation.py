@@ -28,7 +28,7 @@ from coreg_core.secure.sums import opened  # noqa: E402
 from coreg_sim.federation.simulate import simulated_keys  # noqa: E402
 from site_agent.consent.objections import Consent  # noqa: E402
 from site_agent.machine.job import Heard, Job  # noqa: E402
-from site_agent.machine.run_keys import Keys  # noqa: E402
+from site_agent.machine.replica import Keys  # noqa: E402
 from site_agent.machine.site import Site  # noqa: E402
 from site_agent.site_data import PrivateData  # noqa: E402
 

@@ -21,7 +21,7 @@ from federation import site_of, watched
 from training import read, rows_of, train
 
 from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
-from coreg_core.additive.models import ScoreWeights, regression
+from coreg_core.additive.moments import ScoreWeights, regression
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import Membership
 from coreg_core.protocol.plan import Plan

@@ -16,8 +16,7 @@ from coreg_core.protocol.messages import Proposal
 from coreg_core.protocol.plan import Plan
 from coreg_sim.federation.simulate import fingerprint_of, identity_of
 from site_agent.identity.identity import check_identity, enrol, install
-from site_agent.identity.members import Members
-from site_agent.identity.run_keys import RunKeys
+from site_agent.identity.run_keys import Members, RunKeys
 
 OWN = "the coordinator's own"
 ADDED = "e"

@@ -13,7 +13,7 @@ from coreg_core.objectives.setting import Iteration
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import objections, refusal
 from site_agent.consent.policy import Policy
-from site_agent.machine.sums import Sums
+from site_agent.machine.job import Sums
 
 
 def read_by_a(n_sites: int) -> float:

@@ -8,12 +8,13 @@ import io
 import os
 import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
 import typer
 
-from coreg_core.errors import CoregError, StorageError
+from coreg_core.errors import CoregError, StorageError, UsageError
 from coreg_wire.transport.service import release
 
 EXIT_CODES = {
@@ -34,6 +35,12 @@ class OperatorInterrupt(CoregError):
     """Ctrl-C, or SIGINT from another source."""
 
     exit_code = 130
+
+
+def need_extra(extra: str, *packages: str) -> None:
+    """UsageError that names the extra to install, if one of its packages is missing."""
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise UsageError(f"this needs {', '.join(missing)}: pip install '.[{extra}]' in the clone of coreg.")
 
 
 def run(app: typer.Typer, program: str) -> int:

@@ -1,4 +1,4 @@
-r"""The third transport: sites in Ray's processes, many in each.
+r"""A federation over Ray: many sites in each process, on this machine or a cluster.
 
 All messages of one turn of the event loop become one call for each actor. A vector for a thousand sites is put into the object
 store once, and answers are read from there without a copy. An actor that dies is replaced by another with its sites' data. Its
@@ -9,20 +9,111 @@ import asyncio
 import contextlib
 import copy
 import itertools
+import logging
 import math
 import os
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from coordinator.machine.events import Interrupted, Received, SiteJoined, SiteLost
-from coordinator.transports import Emit, Traffic
-from coordinator.transports.in_process import SiteFunction, words_of
-from coreg_core.errors import Unreachable
+from coordinator.transports import Emit, Traffic, words_of
+from coordinator.transports.in_process import SiteFunction
+from coreg_core.agreement.closed_form import (
+    Information,
+    Kind,
+    add_information,
+    closed_form_of,
+    information,
+    kind_of,
+    pairwise_sum,
+    precision_weighted_mean,
+    prediction_alone,
+    reduced_rows,
+    solve_reduced,
+)
+from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.views import Solution, SpectralView, View
+from coreg_core.errors import Unreachable, UsageError
+from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.messages import Answer, FromSite, Hello, Leaving, Rejected, Step, ToSite
-from coreg_sim.federation.simulate import SharedFold, simulated_site
-from coreg_sim.ray_cluster import Cluster
+from coreg_core.protocol.plan import Plan
+from coreg_sim.federation.problems import Problem
+from coreg_sim.federation.simulate import ClosedForm, Hosted, SharedFold, factored, simulated_site, solved
+from site_agent.site_data import PrivateData
+
+HEALTH_SECONDS = 30.0  # timeout of the health check: Ray itself would retry for minutes
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running Ray: the module, the cores of all its nodes, and its location for messages (this machine, or the address)."""
+
+    ray: Any
+    cpus: int
+    where: str
+
+
+@contextlib.contextmanager
+def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
+    """A running Ray, for as long as the block lasts.
+
+    Without an address, Ray is started on this machine with all cores. ``auto`` or HOST:PORT joins a cluster;
+    this process must run on one of its nodes. ``instead`` is advice for a user without Ray; the errors end with it.
+    """
+    # Set before Ray is imported; its processes inherit it.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # otherwise Ray warns of a future change
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
+    # Ray reports processes that died on standard output, where a --json run has its rows. The transport reports them.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(f"Ray is not installed: pip install '.[sim]' in the clone of coreg, or {instead}.") from None
+    with contextlib.ExitStack() as stack:
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address is None:
+            # A separate folder: Ray finds no other session, and no files remain.
+            folder = tempfile.TemporaryDirectory(prefix="coreg-ray-", ignore_cleanup_errors=True)
+            options |= {"address": "local", "_temp_dir": stack.enter_context(folder)}
+            options["include_dashboard"] = False
+        else:
+            _require_health(address, instead)
+            options["address"] = address
+        try:
+            ray.init(**options)
+        except Exception as error:  # noqa: BLE001 - it fails in many ways, with the same remedy
+            where = "here" if address is None else f"at {address}"
+            raise Unreachable(f"Ray does not start {where} ({error}). {instead[0].upper()}{instead[1:]}.") from None
+        stack.callback(ray.shutdown)
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        there = int(resources.get("CPU", 0))
+        if there < 1:
+            raise Unreachable(f"Ray at {address} has no core for actors. Add a node with cores, or {instead}.")
+        yield Cluster(ray, there, "this machine" if address is None else f"the cluster at {address}")
+
+
+def _require_health(address: str, instead: str) -> None:
+    """Check the cluster in a process with a timeout: joining a cluster that is down would hang for minutes."""
+    if "://" in address:
+        raise UsageError(f"--address {address}: give auto or HOST:PORT, and run this on a node of the cluster.")
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
+    if address != "auto":
+        command += ["--address", address]
+    try:
+        subprocess.run(command, capture_output=True, timeout=HEALTH_SECONDS, check=True)  # noqa: S603 - our own arguments
+    except (subprocess.SubprocessError, OSError):
+        raise Unreachable(
+            f"no Ray cluster answers at {address}. Start one (ray start --head), check the address, or {instead}."
+        ) from None
+
 
 START_SECONDS = 180.0  # timeout for an actor's start: a process that imports numpy and reads its data
 
@@ -37,10 +128,7 @@ class Maker(Protocol):
 
 @dataclass(frozen=True)
 class BatchAnswers:
-    """The result of a batch: answers by site, in the order of its messages, and results of the sites that sent their last answer.
-
-    ``seconds`` are of all sites together.
-    """
+    """Answers in the order of the messages, results of the sites that sent their last one, and the seconds of all together."""
 
     answers: list[tuple[str, list[FromSite]]]
     results: dict[str, Any]
@@ -134,20 +222,8 @@ class RayActors:
         self._slowest: tuple[tuple[int, int], float] = ((-1, -1), 0.0)
         self._emit: Emit = lambda _event, _handled=None: None
 
-    @property
-    def processes(self) -> list[int]:
-        """The process number of each actor on its node."""
-        pids: list[int] = self._ray.get([a.handle.__ray_call__.remote(_pid) for a in self._actors])
-        return pids
-
     async def start(self, emit: Emit) -> None:
-        """Start every actor; then every site joins.
-
-        Raises
-        ------
-        Unreachable
-            An actor does not start in time, or dies at the start.
-        """
+        """Start every actor; then every site joins. Unreachable: an actor does not start in time, or dies at the start."""
         self._emit = emit
         for actor in self._actors:
             self._place(actor)
@@ -294,11 +370,148 @@ async def _result(reference: Any) -> Any:
     return await reference
 
 
-def _pid(_host: Any) -> int:
-    return os.getpid()
-
-
 def _why(error: Exception) -> str:
     """Ray's message on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines)[:300] if lines else type(error).__name__
+
+
+# --- the centralised closed forms ---------------------------------------------------------------------------------
+#
+#     exact: z* = [Σ_v N_v]⁻¹ Σ_v N_v m₀_v        finite spans: rows of the reduced stacked system, one by one
+#
+# Factors in parallel, sums in a tree, and one node solves. The sums run over the same tree as in one process
+# (`closed_form.pairwise_sum`), so the solution has the same bits. Each actor holds the factored views of an aligned 2ʲ of the
+# sites, and adds up its own node of the tree.
+
+
+class Factors:
+    """The actor of some sites: their views, and their contributions to the solution."""
+
+    def __init__(self, plan: Plan, data: Mapping[str, PrivateData], weight: float):
+        self._plan, self._data, self._weight = plan, data, weight
+        self._views: list[View] = []
+
+    def ready(self) -> None:
+        """Return when the actor has started."""
+
+    def factor(self) -> list[Kind]:
+        """Make the views, and return their kinds; Refused if a site would refuse the plan."""
+        pin_threads(self._plan.iteration.threads)
+        self._views = factored(self._data, self._plan)
+        return [kind_of(view) for view in self._views]
+
+    def information(self) -> Information:
+        """The node of the tree for exact views."""
+        return pairwise_sum((information(view, self._weight) for view in self._views), add_information)
+
+    def alone(self) -> list[Arr]:
+        """The predictions of exact views without coupling."""
+        return [prediction_alone(view) for view in self._views]
+
+    def maps(self) -> list[Arr]:
+        return [view.prediction_map for view in self._finite]
+
+    def coordinates(self) -> list[Arr]:
+        return [view.label_coordinates for view in self._finite]
+
+    def solutions(self, z: Arr) -> list[Solution]:
+        return [view.solve(z, self._weight) for view in self._views]
+
+    @property
+    def _finite(self) -> list[SpectralView]:
+        return [view for view in self._views if isinstance(view, SpectralView)]
+
+
+def closed_form(cluster: Cluster, problem: Problem, plan: Plan) -> ClosedForm:
+    """`simulate.closed_form` on every core of a cluster."""
+    ray = cluster.ray
+    started = time.perf_counter()
+    names = sorted(problem.sites)
+    weight = consensus_weight(plan.couplings[0], len(names))
+    groups = partition(names, cluster.cpus, aligned(len(names), cluster.cpus))
+    options = {"num_cpus": share(len(groups), cluster.cpus), "scheduling_strategy": "SPREAD"}
+    actors = [
+        ray.remote(Factors).options(**options).remote(plan, {name: problem.sites[name] for name in group}, weight)
+        for group in groups
+    ]
+    try:
+        try:
+            ray.get([actor.ready.remote() for actor in actors], timeout=START_SECONDS)
+        except ray.exceptions.GetTimeoutError:
+            raise Unreachable(late(cluster)) from None
+        kind = closed_form_of(_flat(ray, [actor.factor.remote() for actor in actors]))
+        z = _exact(ray, actors, weight) if kind == "exact" else _finite(cluster, actors, plan)
+        shared = ray.put(z)
+        solutions: list[Solution] = _flat(ray, [actor.solutions.remote(shared) for actor in actors])
+        return solved(solutions, plan, started)
+    except ray.exceptions.RayTaskError as error:
+        raise (error.cause if isinstance(error.cause, Exception) else error) from None
+    except ray.exceptions.RayActorError as error:
+        raise Unreachable(
+            f"an actor with the views of {max(map(len, groups))} sites died ({type(error).__name__}), probably of too little "
+            "memory. Use fewer sites or shared instances, or more nodes (--address)."
+        ) from None
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+def aligned(sites: int, cpus: int) -> int:
+    """The number of sites of an actor: a power of two, so that its sum is a node of the tree and every core has work."""
+    return 1 << (max(1, sites // cpus).bit_length() - 1)
+
+
+def _exact(ray: Any, actors: Sequence[Any], weight: float) -> Arr:
+    if weight == 0.0:
+        mean: Arr = np.mean(_flat(ray, [actor.alone.remote() for actor in actors]), axis=0)
+        return mean
+    add = _beside(ray, add_information)
+    total = pairwise_sum([actor.information.remote() for actor in actors], add.remote)
+    z: Arr = ray.get(_beside(ray, precision_weighted_mean).remote(total, weight))
+    return z
+
+
+def _finite(cluster: Cluster, actors: Sequence[Any], plan: Plan) -> Arr:
+    ray, coupling = cluster.ray, plan.couplings[0]
+    maps = [actor.maps.remote() for actor in actors]
+    coordinates: list[Arr] = _flat(ray, [actor.coordinates.remote() for actor in actors])
+    M = len(coordinates)
+    # Later sites have longer rows, so every core gets long and short ones.
+    step = min(M, cluster.cpus)
+    some = _beside(ray, _some_rows)
+    shares = ray.get([some.remote(range(first, M, step), coupling, *maps) for first in range(step)])
+    rows = [shares[v % step][v // step] for v in range(M)]
+    return solve_reduced(rows, coordinates, _flat(ray, maps))
+
+
+def _beside(ray: Any, function: Any) -> Any:
+    """A task that requests no core: the actors reserve all cores, but are idle while it runs."""
+    return ray.remote(function).options(num_cpus=0)
+
+
+def _flat(ray: Any, lists: list[Any]) -> list[Any]:
+    return [each for some in ray.get(lists) for each in some]
+
+
+def _some_rows(sites: range, coupling: float, *maps: list[Arr]) -> list[Arr]:
+    pin_threads(1)
+    every = [P for some in maps for P in some]
+    return [reduced_rows(v, every[v].T @ every[v], every, coupling) for v in sites]
+
+
+@dataclass(frozen=True)
+class OverRay:
+    """A `Hosting` in actors of a running Ray."""
+
+    cluster: Cluster
+    sites_per_actor: int | None = None
+
+    @contextlib.contextmanager
+    def __call__(self, data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
+        transport = RayActors(self.cluster, data, sites_per_actor=self.sites_per_actor)
+        yield Hosted(transport, transport.results.get, lambda: transport.failure)
+
+    def closed_form(self, problem: Problem, plan: Plan) -> ClosedForm:
+        """`simulate.closed_form` on every core; raises Refused and Unreachable."""
+        return closed_form(self.cluster, problem, plan)

@@ -1,0 +1,180 @@
+"""What was answered, scored and opened outlasts the process, and an answer waits for its record."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from ledger_home import answer, offer, told
+from machine.tiny import make_plan
+
+from coreg_core.computation.question import KINDS, Question
+from coreg_core.errors import Refused, StorageError
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.setting import Membership, Privacy
+from coreg_core.protocol.plan import OBJECTIVES, Plan
+from coreg_core.secure.sums import Layout
+from coreg_wire.files.disk import Disk
+from site_agent.consent.memory import row_set
+from site_agent.consent.objections import Consent, Counts, objections, refusal
+from site_agent.consent.policy import Policy
+from site_agent.data.shared_set import ids_digest, keyed, own_name
+from site_agent.ledger import Ledger, read_ledger
+from site_agent.machine.job import Told
+
+
+def opened(path, *pairs, disk=None, **keys):
+    """These scores, given by an agent that is started for them."""
+    ledger = Ledger(path, disk=disk)
+    try:
+        consent = Consent(Policy(**keys), ledger.memory, lambda: 0.0)
+        consent.open_scores(make_plan(), "ids", np.array(pairs, dtype="<u8").reshape(-1, 2))
+    finally:
+        ledger.close()
+
+
+def test_the_sixth_model_or_set_of_sites_is_refused_whatever_process_gave_the_others(tmp_path):
+    path = tmp_path / "l"
+    for k in range(5):
+        for _ in range(2):  # a repeated one tells nothing new
+            opened(path, (7, k), (8, k))
+    with pytest.raises(Refused, match=r"scored by 5 models or sets of sites \(models_per_individual"):
+        opened(path, (7, 5), (9, 5))
+    opened(path, (9, 5), (9, 6))
+    opened(path, (7, 5), models_per_individual=6)
+    assert len(list(read_ledger(path))) == 7, "nothing of what was refused or known"
+    ledger = Ledger(path)
+    assert len(ledger.memory.scores()) == 13
+    ledger.close()
+
+
+def test_a_line_that_was_cut_is_not_counted_and_the_next_ones_stand_whole(tmp_path):
+    path = tmp_path / "l"
+    for k in (0, 1):
+        opened(path, (7, k), models_per_individual=2)
+    path.write_bytes(path.read_bytes()[:-3])
+    opened(path, (7, 2), models_per_individual=2)
+    ledger = Ledger(path)
+    assert ledger.memory.scores().tolist() == [[7, 0], [7, 2]]
+    ledger.close()
+
+
+def test_a_site_opens_the_same_rows_as_often_as_its_policy_says_over_restarts(tmp_path):
+    rows = row_set(b"secret", [b"p1", b"p2"], {0: 1.5}, [b"a", b""])
+    for allowed in (True, True, False):
+        ledger = Ledger(tmp_path / "l")
+        consent = Consent(Policy(openings=2), ledger.memory, lambda: 0.0)
+        plan, counts = replace(make_plan(), objective=Additive(), privacy=Privacy()), Counts(rows=rows, labelled=100)
+        if allowed:
+            consent.open_moments(plan, "ids", counts)
+        else:
+            with pytest.raises(Refused, match="opened 2 times, and openings = 2"):
+                consent.open_moments(plan, "ids", counts)
+        ledger.close()
+    first, second = read_ledger(tmp_path / "l")
+    assert ("rows" in first, second["again"]) == (True, rows.digest), "the rows are written once"
+
+
+def test_no_score_is_given_without_its_line(tmp_path):
+    class Full(Disk):
+        def append_to(self, path):
+            file = super().append_to(path)
+
+            class Stuck:
+                truncate, close = file.truncate, file.close
+
+                def write(self, data):
+                    raise OSError(28, "No space left on device")
+
+            return Stuck()
+
+    with pytest.raises(StorageError, match="No space left on device"):
+        opened(tmp_path / "l", (7, 0), disk=Full())
+
+
+# --- what a line discloses --------------------------------------------------------------------------------------------
+
+SITES = ("a", "b", "c")
+
+
+def asked(kind, added=0):
+    return Question(kind, Layout(added, min(added, 1), 0), (), (0, 1, 2))
+
+
+def of_stage(stage, added=0):
+    return Told(asked(stage, added=added), SITES, False, True)
+
+
+def test_every_question_says_what_it_discloses():
+    assert all(len(kind.discloses) > 20 for kind in KINDS.values())
+    bearing = {"respond affine", "scores", "sums", "private", "parts"}
+    assert {name for name, kind in KINDS.items() if kind.labels == "in the vectors"} == bearing
+    assert {name for name, kind in KINDS.items() if kind.labels == "in the scalars"} == {"sizes", "summary"}
+    assert len(KINDS) == sum(len(objective.questions) for objective in OBJECTIVES.values()), (
+        "a kind is of one objective"
+    )
+
+
+def test_a_line_counts_the_words_of_a_stage_without_a_sum(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.record(answer(), of_stage("summary"))
+    ledger.record(answer(step=1), of_stage("sums", added=2))
+    ledger.close()
+    lines = [entry for entry in read_ledger(tmp_path / "l") if entry["kind"] == "Answer"]
+    assert [(e["question"], e["numbers"]) for e in lines] == [("summary", 3), ("sums", 2)]
+    assert ledger.label_bearing.messages == 1
+
+
+# --- rows and instances of a run --------------------------------------------------------------------------------------
+
+ALL = ("a", "b", "c", "d")
+PLAN = Plan("r", "clinics", Membership(ALL, 3))
+PLAIN = ids_digest(["p1", "p2", "p3"])
+SALT = b"this site's own"
+SECRETS = ("a first secret of the sites", "another secret of the sites")
+
+
+def against_memory(plan, memory, digest):
+    return refusal(objections(plan, None, None, memory, digest)) or ""
+
+
+def session(path, secret, sites=ALL, *, run="r", salt=SALT, plain=PLAIN):
+    """An agent that is started with that secret: what it knows before it is summed with these sites, and then it is."""
+    digest = plain if secret is None else keyed(plain, secret)
+    ledger = Ledger(path)
+    ledger.memory.know_as(digest, own_name(plain, salt))
+    fewer = replace(PLAN, run="fewer", membership=Membership(("a", "b", "c"), 3))
+    known = ledger.memory.recall(PLAN, digest).answered, against_memory(fewer, ledger.memory, digest)
+    ledger.record(offer(run, PLAN.digest, digest))
+    ledger.record(answer(run), told(sites))
+    ledger.close()
+    return known
+
+
+def test_another_secret_or_none_is_no_other_data_set(tmp_path):
+    session(tmp_path / "l", SECRETS[0])
+    for number, secret in enumerate((SECRETS[1], None, SECRETS[0])):
+        answered, before = session(tmp_path / "l", secret, run=f"r{number}")
+        assert answered == number + 1, "questions of the plan, over all secrets"
+        assert "The difference of the two sums reveals the answers of d alone" in before
+    accepted = [entry for entry in read_ledger(tmp_path / "l") if entry["kind"] == "Offer"]
+    assert (len({e["instances"] for e in accepted}), len({e["ids_digest"] for e in accepted})) == (1, 3)
+
+
+def test_other_instances_are_others(tmp_path):
+    session(tmp_path / "l", SECRETS[0])
+    assert session(tmp_path / "l", None, plain="0" * 64) == (0, "")
+
+
+def test_a_run_has_the_rows_that_its_answers_came_from(tmp_path):
+    """Not those of an offer that was never answered."""
+    known = []
+    for rows, words in (("one", None), ("two", (1, 2, 3)), ("three", None)):
+        ledger = Ledger(tmp_path / "l")
+        known.append(ledger.memory.recall(PLAN, PLAIN).rows)
+        ledger.record(offer("r", PLAN.digest, PLAIN, rows))
+        ledger.record(answer("r", words=words), None if words is None else told(ALL))
+        ledger.close()
+    ledger = Ledger(tmp_path / "l")
+    assert [*known, ledger.memory.recall(PLAN, PLAIN).rows] == ["", "", "two", "two"]
+    assert ledger.memory.recall(replace(PLAN, run="another"), PLAIN).rows == ""
+    ledger.close()
