@@ -11,8 +11,7 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.additive.check import Correction, Verdict
 from coreg_core.additive.features import LocalModel, SiteFeatures
-from coreg_core.additive.models import Own, ScoreWeights
-from coreg_core.additive.moments import Fit
+from coreg_core.additive.moments import Fit, Own, ScoreWeights
 from coreg_core.numerics.arrays import Arr, Ints
 
 
@@ -23,41 +22,23 @@ def without_labels(local: LocalModel) -> LocalModel:
 
 @dataclass(frozen=True, eq=False)
 class SiteModel:
-    """The models of one site.
-
-    Parameters
-    ----------
-    features
-        W of the site's columns.
-    local
-        the local model; None below three labels.
-    joined, intercept
-        weights of W (k,) and the constant of the joined model.
-    variance, least_variance
-        Q (k + 1, k + 1) and q of the deviation of a new label given the site's own columns.
-    weights, block, score_intercept
-        weights of the score; where the site's own are in them; what the sum of all parts lacks for the labels of this site.
-    correct_joined, correct_score
-        by the site's own left-out labels.
-    spread
-        factor of the stated deviations.
-    deviation_of_labels
-        the common deviation, the unit of the noise on a score.
-    """
+    """The models of one site."""
 
     features: SiteFeatures
-    local: LocalModel | None
-    joined: Float64[Arr, " k"]
-    intercept: float
-    variance: Float64[Arr, "j j"]
-    least_variance: float
+    local: LocalModel | None  # None below three labels
+    joined: Float64[Arr, " k"]  # w
+    intercept: float  # c
+    variance: Float64[Arr, "j j"]  # Q
+    least_variance: float  # q
     weights: ScoreWeights
-    block: Int64[Ints, "2"]
-    score_intercept: float
-    correct_joined: Correction
+    block: Int64[Ints, "2"]  # where the site's own are in the weights
+    score_intercept: float  # what the sum of all parts lacks for the labels of this site
+    correct_joined: Correction  # by own left-out labels, as is the next
     correct_score: Correction
-    spread: float
-    deviation_of_labels: float
+    spread: float  # factor of the stated deviations
+    deviation_of_labels: float  # the unit of the noise on a score
+    covariance: Float64[Arr, "d d"]  # of the own weights, in the labels' units
+    noise: float  # deviation of a label from the score of all sites, in the labels' units
 
     @classmethod
     def of(
@@ -97,7 +78,21 @@ class SiteModel:
             found.score,
             found.spread,
             m.deviation,
+            m.deviation**2 * fit.S[block, block],
+            m.deviation * float(np.sqrt(fit.noise[0])),
         )
+
+    def slopes(self) -> tuple[Float64[Arr, " p"], Float64[Arr, " p"]] | None:
+        """Slopes of the score in each own column and their posterior deviations (kernel = "linear"); None for another kernel.
+
+        φ(x) = V (x − mean)/deviation − shift, so ∂score/∂x = Vᵀβ/deviation, within the clipping of x.
+        """
+        basis = self.features.basis
+        if basis.width or self.features.directions is not None:
+            return None
+        start, stop = self.block.tolist()
+        A = self.features.components[:, : stop - start] / basis.deviation[:, None]
+        return A @ self.weights.coef[start:stop], np.sqrt(np.einsum("ij,jk,ik->i", A, self.covariance, A))
 
     def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
         """The joined model, corrected by the site's own labels."""

@@ -5,18 +5,21 @@ All errors are from labels that neither the model nor a choice about it had seen
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import floor, isfinite, log10
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from coreg_core.additive.check import gain
-from coreg_core.agreement.views.left_out import PathChoice
+from coreg_core.additive.site_model import SiteModel
+from coreg_core.agreement.views import PathChoice
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation import LEAST_TO_CALIBRATE, auc, can_calibrate, estimate, paired
 from coreg_core.numerics.arrays import Arr
+from site_agent.data.preprocessing import Preprocessing
 from site_agent.machine.job import Judged, SiteResult
-from site_agent.models.file import load_model
+from site_agent.models.file import ModelFile, load_model
 
 Found: TypeAlias = dict[str, Any]
 ROWS = {
@@ -51,17 +54,24 @@ def of_training(judged: Judged, *, classes: bool = False) -> Found:
     return found
 
 
+def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
+    """With kernel = "linear": this site's coefficients in the units of its columns, with standard errors; the noise and R²."""
+    if (found := model.slopes()) is None:
+        return {}
+    scales = [scale for column in preprocessing.columns for scale in column.scales]
+    slopes, errors = (np.asarray(each) / scales for each in found)
+    names = preprocessing.feature_names
+    each = [
+        {"column": n, "coefficient": b, "se": se}
+        for n, b, se in zip(names, slopes.tolist(), errors.tolist(), strict=True)
+    ]
+    return {"coefficients": each, "noise": model.noise, "r2": 1.0 - (model.noise / model.deviation_of_labels) ** 2}
+
+
 def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) -> Found:
     """Findings of a path of λ that contains 0: the site's own choice beside the site alone.
 
     The joined model is kept unless its nested loss exceeds the local one's by more than a standard error of the difference.
-
-    Parameters
-    ----------
-    couplings
-        λ of each member of the path.
-    divisor
-        from the run's units to those of the target.
     """
     local = choice.left_out[couplings.index(0.0)]
     found: Found = {"labels": len(local), "local": _errors(local * divisor), "chosen": couplings[choice.chosen]}
@@ -91,18 +101,6 @@ def chose_local(found: Mapping[str, Any]) -> bool:
     return found.get("chosen") == 0.0
 
 
-def table(found: Mapping[str, Any]) -> list[tuple[str, float, float, float | None]]:
-    """(name, error, standard error, relative change against the local model) of each error in the findings.
-
-    Where the labels chose λ = 0, "agreement" is left out: it is the error of the choice, and the kept model is the local one.
-    """
-    return [
-        (name, found[key]["rmse"], found[key]["se"], found[key].get("change"))
-        for key, name in ROWS.items()
-        if key in found and not (key == "agreement" and chose_local(found))
-    ]
-
-
 def decimals(largest: float) -> str:
     """The format of a column of errors: as many decimals for each as give the largest four digits."""
     return f"{max(0, 3 - floor(log10(largest)))}f" if 1e-3 <= largest < 1e7 else "4g"
@@ -110,7 +108,12 @@ def decimals(largest: float) -> str:
 
 def lines(found: Mapping[str, Any], target: str) -> list[str]:
     """The errors as text under a header: a bar for each error, its light end for one standard error; none without errors."""
-    rows = table(found)
+    rows = [
+        (name, found[key]["rmse"], found[key]["se"], found[key].get("change"))
+        for key, name in ROWS.items()
+        # Where the labels chose λ = 0, the kept model is the local one, and "agreement" is the error of the choice.
+        if key in found and not (key == "agreement" and chose_local(found))
+    ]
     if not rows:
         return []
     of = f"the score for {target}, which is 0 or 1," if found.get("auc") else f"{target}, in units of {target},"
@@ -133,7 +136,6 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
 
 
 def aligned(result: SiteResult) -> list[str]:
-    """What this site learnt of an alignment."""
     if result.aligned is None:
         return []
     found = result.aligned
@@ -143,9 +145,24 @@ def aligned(result: SiteResult) -> list[str]:
     return [*told, f"the shared set: {len(found.ids)} ids that every site knows."]
 
 
+def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
+    """A linear regression's own coefficients, with intervals of 95 %; none for another kernel."""
+    if not (rows := found.get("coefficients")):
+        return []
+    wide = max(len(row["column"]) for row in rows)
+    out = [
+        f"{target} for one unit of each column, all other columns of all sites held (± standard error, 95 % interval)"
+    ]
+    for row in rows:
+        low, high = (row["coefficient"] + sign * 1.96 * row["se"] for sign in (-1.0, 1.0))
+        out.append(
+            f"{row['column']:<{wide}} {row['coefficient']:>11.4g} ± {row['se']:<9.3g} {low:>11.4g} to {high:<11.4g}"
+        )
+    return [*out, f"of all sites: R² {found['r2']:.2f}, deviation of a label from its score {found['noise']:.4g}"]
+
+
 def told(found: Mapping[str, Any], target: str) -> list[str]:
-    """What the report prints: the recommendation, and the errors on left-out labels."""
-    return [*recommended(found), *lines(found, target)]
+    return [*recommended(found), *lines(found, target), *coefficients(found, target)]
 
 
 def recommended(found: Mapping[str, Any]) -> list[str]:
@@ -166,7 +183,6 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
 
 
 def _advice(found: Mapping[str, Any]) -> str:
-    """Which model to use, and why."""
     choice, labels = found["recommended"], found["labels"]
     key = "agreement" if "agreement" in found else "joined" if choice == "local" else choice
     if key not in found:
@@ -200,41 +216,22 @@ def _warnings(found: Mapping[str, Any]) -> list[str]:
     return out
 
 
-@dataclass(frozen=True)
-class RunFindings:
-    """The findings of one run, and one of its model files."""
-
-    run: str
-    model: Path
-    target: str
-    found: Found
-
-    @property
-    def lines(self) -> list[str]:
-        """A heading, the recommendation, and the errors beside this run's own "alone"."""
-        return [f"run {self.run} ({self.model})", *told(self.found, self.target)]
+def told_of(path: Path, model: ModelFile) -> str:
+    return "\n".join([f"run {model.run} ({path})", *told(model.found or {}, model.target)])
 
 
-def report(models: Sequence[Path]) -> list[RunFindings]:
-    """The findings of each run, in the order of the arguments; a run with several model files counts once.
-
-    Raises
-    ------
-    BadData
-        no model has findings: it is a local model, or its run had a single λ.
-    UsageError
-        the models are of different sites.
-    """
-    loaded = [(path, load_model(path)) for path in models]
-    if len(sites := sorted({model.site for _, model in loaded})) > 1:
+def report(models: Sequence[Path]) -> dict[Path, ModelFile]:
+    """One model file with findings of each run, in the order of the arguments."""
+    loaded = {path: load_model(path) for path in models}
+    if len(sites := sorted({model.site for model in loaded.values()})) > 1:
         raise UsageError(f"these models are of {len(sites)} sites ({', '.join(sites)}). A report is about one site.")
-    runs: dict[str, RunFindings] = {}
-    for path, model in loaded:
+    runs: dict[str, Path] = {}
+    for path, model in loaded.items():
         if model.found:
-            runs.setdefault(model.run, RunFindings(model.run, path, model.target, model.found))
+            runs.setdefault(model.run, path)
     if not runs:
         raise BadData(
             f"{', '.join(map(str, models))}: no report is in there. A local model has none: give the joined model of the "
             "same run (model.coreg). It has a report if the run had the additive objective or a path of couplings."
         )
-    return list(runs.values())
+    return {path: loaded[path] for path in runs.values()}

@@ -1,19 +1,23 @@
-"""Write a run's models: one file for each coupling, and the site's local model. No file is overwritten.
+"""Write a run's models: one file for each coupling, and the site's local model. And tables of predictions.
 
-If a model of an earlier run has the same file name, it is renamed with the name of its run.
+No model is overwritten. If a model of an earlier run has the same file name, it is renamed with the name of its run.
 """
 
-import os
+import io
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.agreement.views import Solution
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation import estimate
+from coreg_core.numerics.arrays import Arr
+from coreg_wire.files.disk import write_whole
+from site_agent.data.notation import guarded
 from site_agent.data.prepare import Prepared
 from site_agent.machine.job import SiteResult
 from site_agent.models import findings
@@ -38,13 +42,6 @@ class Models:
         return self.local_model or self.output.with_name(f"{self.output.stem}-local{self.output.suffix}")
 
     def write(self, result: SiteResult, note: Callable[[str], None]) -> tuple[Path, ...]:
-        """Write all models of the run, and return their files.
-
-        Raises
-        ------
-        StorageError
-            a model cannot be written.
-        """
         try:
             return self._write(result, note)
         except StorageError as error:
@@ -65,22 +62,16 @@ class Models:
         found = _of_path(result)
         for text in [*_choice(result, labels), *([] if found is None else findings.told(found, self.target))]:
             note(text)
-        paths = []
-        if own is not None:  # the choice of this site's own labels
-            paths.append(self._agreeing(self.output, result, result.solutions[own], couplings[own], note))
-        for coupling, label, solution in zip(couplings, labels, result.solutions, strict=True):
-            path = self.output
-            if len(couplings) > 1:  # a path of λ has one model for each λ
-                path = path.with_name(f"{path.stem}-coupling-{label}{path.suffix}")
-            paths.append(self._agreeing(path, result, solution, coupling, note))
-        if result.alone is not None:
-            paths.append(self._agreeing(self.local_path, result, result.alone, 0.0, note))
-        return tuple(paths)
-
-    def _agreeing(
-        self, path: Path, result: SiteResult, solution: Solution, coupling: float, note: Callable[[str], None]
-    ) -> Path:
-        return self._save(path, result, solution.function, note, coupling=coupling, found=_of_path(result))
+        # The choice of this site's own labels, every member of the path, and the local model.
+        path = self.output
+        chosen = [] if own is None else [(path, result.solutions[own], couplings[own])]
+        many = len(couplings) > 1  # a path of λ has one model for each λ
+        each = [path.with_name(f"{path.stem}-coupling-{label}{path.suffix}") if many else path for label in labels]
+        alone = [] if result.alone is None else [(self.local_path, result.alone, 0.0)]
+        return tuple(
+            self._save(path, result, solution.function, note, coupling=coupling, found=found)
+            for path, solution, coupling in (*chosen, *zip(each, result.solutions, couplings, strict=True), *alone)
+        )
 
     def _write_additive(self, result: SiteResult, model: SiteModel, note: Callable[[str], None]) -> tuple[Path, ...]:
         for finding in result.findings:
@@ -88,6 +79,7 @@ class Models:
         found = None
         if result.judged is not None:
             found = findings.of_training(result.judged, classes=bool(result.probabilities))
+            found |= findings.of_linear(model, self.prepared.preprocessing)
             for text in findings.told(found, self.target):
                 note(text)
         joined, score, local = result.probabilities or (None, None, None)
@@ -168,7 +160,6 @@ def set_aside(path: Path, run: str) -> Path | None:
 
 
 def free_name(path: Path, run: str) -> Path:
-    """A free file name beside that path, with the name of the run."""
     found, number = path.with_name(f"{path.stem}-run-{run}{path.suffix}"), 2
     while found.exists():
         found = path.with_name(f"{path.stem}-run-{run}-{number}{path.suffix}")
@@ -176,37 +167,75 @@ def free_name(path: Path, run: str) -> Path:
     return found
 
 
-def check_output(path: Path | None, read: Callable[[Path], object] = load_model, what: str = "model") -> None:
-    """Check that a model can be written to this path, or something else that ``read`` reads; a file of the kind is replaced.
-
-    Raises
-    ------
-    UsageError
-        a model cannot be written.
-    """
+def check_output(path: Path | None) -> None:
+    """Check before a run that a model can be written to this path; a model there is replaced."""
     if path is None:
         return
     folder = path.resolve().parent
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder for the {what}. Create it, or choose another --output.")
+        raise UsageError(f"{folder}: no such folder for the model. Create it, or choose another --output.")
     if path.is_dir():
-        raise UsageError(f"{path}: this is a folder. Name a file for the {what}.")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"{folder}: no permission to write the {what}. Change the permissions, or choose another --output."
-        )
-    try:  # a full disk, and a folder that only looks writable
+        raise UsageError(f"{path}: this is a folder. Name a file for the model.")
+    try:  # no permission, a full disk, and a folder that only looks writable
         with tempfile.TemporaryFile(dir=folder) as trial:
             trial.write(bytes(_TRIAL))
             trial.flush()
     except OSError as error:
         raise UsageError(
-            f"{folder}: the {what} cannot be written there ({error.strerror}). Free some space, or choose another --output."
+            f"{folder}: the model cannot be written there ({error.strerror}). Free some space, change the permissions, or choose "
+            "another --output."
         ) from None
     if path.exists():
         try:
-            read(path)
+            load_model(path)
         except BadData as error:
             raise UsageError(
-                f"{error} The {what} would overwrite it. Move it away, or choose another --output."
+                f"{error} The model would overwrite it. Move it away, or choose another --output."
             ) from None
+
+
+# --- tables of predictions --------------------------------------------------------------------------------------------
+
+TABLES = (".csv", ".parquet", ".pq")
+
+
+def check_predictions(
+    path: Path, id_column: str | None = None, column: str = "prediction", read: Sequence[Path] = ()
+) -> None:
+    """Check before the work that predictions can be written, and that the file is none of those that are ``read``."""
+    if path.exists() and any(each.exists() and path.samefile(each) for each in read):
+        raise UsageError(f"{path} is read by this command, and would be overwritten. Give another --output.")
+    if not path.resolve().parent.is_dir():
+        raise StorageError(f"{path.resolve().parent}: no such folder. Make it, or give another --output.")
+    if path.suffix.lower() not in TABLES:
+        raise UsageError(f"{path}: predictions are written as .csv or .parquet. Give --output such a name.")
+    if id_column == column:
+        raise UsageError(f"{path}: the id column has the name of the column of {column}s. Rename it in the table.")
+
+
+def write_predictions(
+    path: Path,
+    predictions: Arr,
+    *,
+    ids: Sequence[str] | None = None,
+    id_column: str | None = None,
+    column: str = "prediction",
+    beside: Mapping[str, Arr] | None = None,
+) -> None:
+    """Write a CSV or Parquet table: ids, if any, then predictions under ``column``, then the columns ``beside``.
+
+    In a CSV file an id that a spreadsheet would run gets an apostrophe; `Table.ids` removes it. Predictions are
+    personal data, so a new file has mode 0600. An existing file keeps its mode.
+    """
+    if ids is not None and id_column in (column, *(beside or {})):
+        raise UsageError(f"{path}: the id column has the name of the column of {column}s. Rename it in the table.")
+    texts = [] if ids is None else [guarded(text) for text in ids] if path.suffix.lower() == ".csv" else list(ids)
+    columns: dict[str, Any] = {} if ids is None else {id_column or "id": texts}
+    frame = pl.DataFrame({**columns, column: predictions, **(beside or {})}).fill_nan(None)
+    if path.suffix.lower() == ".csv":
+        data = frame.write_csv().encode()
+    else:
+        buffer = io.BytesIO()
+        frame.write_parquet(buffer)
+        data = buffer.getvalue()
+    write_whole(path, data, mode=path.stat().st_mode & 0o777 if path.is_file() else 0o600)

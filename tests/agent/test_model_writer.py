@@ -2,15 +2,15 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
 from agent_files import inputs, prepared, write
 from trained_sites import SITES, trained
 
-from coreg_core.additive.models import ScoreWeights
-from coreg_core.agreement.views import KernelExpansion, Solution
-from coreg_core.agreement.views.left_out import PathChoice
+from coreg_core.additive.moments import ScoreWeights
+from coreg_core.agreement.views import KernelExpansion, PathChoice, Solution
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels.functions import Linear
 from coreg_core.objectives.agreement import Agreement
@@ -217,3 +217,26 @@ def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_h
             assert batches[site].unknown(present) == pytest.approx(unknown)
         errors[len(present)] = np.std(y - total) / np.std(y)
     assert errors[3] < 0.3 < errors[2] < errors[1]
+
+
+def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(tmp_path):
+    """A change of the score by one unit of a column is its coefficient."""
+    made = trained(tmp_path, (60, 60, 60), kernel="linear")
+    (joined, *_), notes = made.write("a")
+    found = load_model(joined).found
+    table = read_table(made.folder / "a-judged.csv")
+    model, known = made.results["a"].additive, made.prepared["a"].preprocessing
+    for j, row in enumerate(found["coefficients"]):
+        assert row["column"] == "uv"[j]
+        moved = known.transform(table)
+        before = model.part(model.phi(moved), range(3))
+        moved[:, j] += 0.01 / known.columns[j].scale
+        change = (model.part(model.phi(moved), range(3)) - before) / 0.01
+        assert np.median(change) == pytest.approx(row["coefficient"], rel=1e-6)
+        assert 0 < row["se"] < 1
+    assert 0 < found["r2"] < 1
+    text = "\n".join(notes)
+    assert "y for one unit of each column" in text
+    assert re.search(r"^u +-?[\d.e-]+ ± [\d.e-]+ +-?[\d.e-]+ to -?[\d.e-]+", text, re.MULTILINE)
+    assert f"R² {found['r2']:.2f}" in text
+    assert "coefficients" not in load_model(trained(tmp_path).write("a")[0][0]).found

@@ -14,8 +14,8 @@ from sklearn.linear_model import Ridge
 
 from coreg_core.additive.check import blend, gain, left_out_joined, left_out_score, rescaling, slope
 from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fit, sizes
-from coreg_core.additive.models import Own, ScoreWeights
-from coreg_core.additive.moments import Moments, Sums, fit, positive, steadied, sums
+from coreg_core.additive.moments import Moments, Own, ScoreWeights, Sums, fit, positive, steadied, sums
+from coreg_core.additive.site_model import SiteModel
 from coreg_core.errors import BadData
 from coreg_core.estimators import AdditiveRegressor
 from coreg_core.estimators.additive_training import train
@@ -358,6 +358,54 @@ def test_the_linear_kernel_is_pooled_ridge():
     at = np.concatenate([s.features(x) for s, x in zip(run.sites, new, strict=True)], axis=1)
     expected = pooled.predict(np.c_[at, np.tile(np.eye(3)[1], (500, 1))] * scale)
     assert_allclose(run.score(prepared(run, new), 1), expected, atol=1e-8)
+
+
+def slopes(run, fitted):
+    """Of all sites: estimates and standard errors in the columns' own units."""
+    made = [
+        SiteModel.of(fitted, site.own, site.features, site.local, site.verdict, site.private_noise).slopes()
+        for site in run.sites
+    ]
+    return np.concatenate([each[0] for each in made]), np.concatenate([each[1] for each in made])
+
+
+def test_the_coefficients_of_a_linear_training_are_the_posterior_of_the_pooled_columns():
+    """Components are a rotation: the prior is the same in standardised columns."""
+    sites, n_common, _, _ = federation()
+    run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
+    f, basis = run.fit, [site.features.basis for site in run.sites]
+    own = np.concatenate([rows.own for rows in sites])
+    Z = np.concatenate([b.standardised(rows.X) for b, rows in zip(basis, sites, strict=True)], axis=1)[own]
+    design = np.c_[Z, np.eye(3)[np.repeat(np.arange(3), 40)], np.ones(120)]
+    precision = np.concatenate([np.repeat(1.0 / f.prior[:-1], 2), np.repeat(1.0 / f.prior[-1], 3), [0.0]])
+    unit, y = f.moments.deviation, np.concatenate([rows.y for rows in sites])
+    S = np.linalg.inv(design.T @ design / f.noise[0] + np.diag(precision))
+    mean = S @ design.T @ (y - y.mean()) / f.noise[0]
+    deviations = np.concatenate([b.deviation for b in basis])
+    estimate, error = slopes(run, f)
+    assert_allclose(estimate, mean[:6] / deviations, atol=1e-8)
+    assert_allclose(error, unit * np.sqrt(np.diag(S)[:6]) / deviations, rtol=1e-8)
+
+
+def test_with_large_variances_the_coefficients_are_least_squares():
+    """Of one regression with one intercept, with its textbook standard errors at the given deviation of a label."""
+    sites, n_common, _, _ = federation()
+    run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
+    m, noise = run.fit.moments, 0.2
+    G, b, _ = m.standard(m.parts[0])
+    tau = np.array([1e9] * 3 + [1e-12])
+    S = np.linalg.inv(G / noise + np.diag(np.concatenate([np.repeat(1.0 / tau, [2, 2, 2, 3]), [0.0]])))
+    given = replace(run.fit, prior=tau, noise=np.array([noise]), beta=S @ b / noise, S=S)
+    own, y = np.concatenate([rows.own for rows in sites]), np.concatenate([rows.y for rows in sites])
+    clipped = [
+        s.features.basis.mean + s.features.basis.deviation * s.features.basis.standardised(rows.X)
+        for s, rows in zip(run.sites, sites, strict=True)
+    ]
+    design = np.c_[np.concatenate(clipped, axis=1)[own], np.ones(len(y))]
+    estimate, error = slopes(run, given)
+    assert_allclose(estimate, np.linalg.lstsq(design, y, rcond=None)[0][:6], rtol=1e-6)
+    textbook = noise * m.deviation**2 * np.linalg.inv(design.T @ design)
+    assert_allclose(error, np.sqrt(np.diag(textbook)[:6]), rtol=1e-6)
 
 
 # --- the estimator ------------------------------------------------------------------------------------------------

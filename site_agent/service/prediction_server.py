@@ -1,0 +1,139 @@
+"""`coreg-agent predict --listen`: a model over HTTP on this machine. The same encoder and faults as for files.
+
+POST /predict {"rows": [{column: value, …}, …]}  →  {"model", "target", "predictions", "low", "high", "notes"}
+"""
+
+import json
+import threading
+from typing import Any
+
+import polars as pl
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from coreg_core.errors import BadData, UsageError
+from coreg_wire.identity.credentials import is_loopback
+from coreg_wire.transport.service import release
+from site_agent.data.drift import look
+from site_agent.data.errors import BadTable
+from site_agent.data.tables import read_table
+from site_agent.models.file import ModelFile
+
+MOST_BYTES, MOST_ROWS = 16 << 20, 100_000  # of a request
+
+
+def application(model: ModelFile, interval: float | None) -> Starlette:
+    """The application of one model; ``interval``: a share of new labels, for low and high ends."""
+    one_at_a_time = threading.Lock()
+
+    def predicted(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        columns = model.preprocessing.sources
+        given = {name: _column([row.get(name) for row in rows]) for name in columns if any(name in row for row in rows)}
+        with one_at_a_time:
+            table = read_table(pl.DataFrame(given), na_values=model.preprocessing.na_values)
+            answer: dict[str, Any] = {"run": model.run, "target": model.target}
+            answer["predictions"] = model.predict(table).tolist()
+            if interval is not None:
+                low, high = model.interval(table, interval)
+                answer |= {"low": low.tolist(), "high": high.tolist()}
+            return answer | {"notes": [*table.doubts(columns), *look(model.preprocessing, table).values]}
+
+    async def predict(request: Request) -> JSONResponse:
+        if int(request.headers.get("content-length") or MOST_BYTES + 1) > MOST_BYTES:
+            return _refused(413, f"a request has a Content-Length of at most {MOST_BYTES} bytes")
+        try:
+            rows = json.loads(await request.body())["rows"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return _refused(400, 'expected {"rows": [{column: value, …}, …]}')
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            return _refused(400, "rows is a list of objects, one for each record")
+        if not 1 <= len(rows) <= MOST_ROWS:
+            return _refused(413, f"{len(rows)} rows; 1 to {MOST_ROWS} fit a request")
+        try:
+            return JSONResponse(await run_in_threadpool(predicted, rows))
+        except BadTable as error:
+            return _refused(422, [_fault(fault.fields()) for fault in error.faults])
+        except (BadData, UsageError) as error:
+            return _refused(422, str(error))
+
+    def health(_request: Request) -> JSONResponse:
+        about = {"site": model.site, "run": model.run, "target": model.target, "release": release()}
+        return JSONResponse({"status": "ok", **about, "columns": list(model.preprocessing.sources)})
+
+    return Starlette(
+        routes=[
+            Route("/predict", predict, methods=["POST"]),
+            Route("/health", health),
+            Route("/openapi.json", lambda _request: JSONResponse(described(model))),
+        ]
+    )
+
+
+def _column(cells: list[Any]) -> pl.Series:
+    """Numbers if all cells are, else texts as in a file."""
+    if all(
+        cell is None or (isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) < 2**63) for cell in cells
+    ):
+        return pl.Series(cells, dtype=pl.Int64)
+    if all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells):
+        return pl.Series([None if cell is None else float(cell) for cell in cells], dtype=pl.Float64)
+    texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
+    return pl.Series(texts, dtype=pl.String)
+
+
+def _fault(fields: dict[str, Any]) -> dict[str, Any]:
+    """A fault with its rows counted from 0, as in the request."""
+    return {
+        key: value - 1 if key == "row" and value is not None else value
+        for key, value in fields.items()
+        if key != "file"
+    }
+
+
+def _refused(status: int, why: Any) -> JSONResponse:
+    return JSONResponse({"error": why}, status)
+
+
+def described(model: ModelFile) -> dict[str, Any]:
+    """The interface in OpenAPI 3.1."""
+    cell, numbers = {"type": ["number", "string", "null"]}, {"type": "array", "items": {"type": "number"}}
+    row = {"type": "object", "properties": dict.fromkeys(model.preprocessing.sources, cell)}
+    asked = {"type": "object", "required": ["rows"], "properties": {"rows": {"type": "array", "items": row}}}
+    names = {
+        "predictions": numbers,
+        "low": numbers,
+        "high": numbers,
+        "notes": {"type": "array", "items": {"type": "string"}},
+    }
+    answer = {"type": "object", "properties": {"run": {"type": "string"}, "target": {"type": "string"}, **names}}
+    responses = {
+        "200": {"description": f"predictions of {model.target}", "content": {"application/json": {"schema": answer}}},
+        "422": {"description": "a cell or a column that cannot be read: row, column and what to do"},
+    }
+    body = {"required": True, "content": {"application/json": {"schema": asked}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": f"coreg model of {model.site}", "version": release() or "0"},
+        "paths": {
+            "/predict": {"post": {"summary": "Predict records", "requestBody": body, "responses": responses}},
+            "/health": {"get": {"summary": "The model", "responses": {"200": {"description": "ok"}}}},
+        },
+    }
+
+
+def serve(model: ModelFile, address: str, interval: float | None) -> None:
+    """Answer until a signal ends the process."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"--listen {address}: expected HOST:PORT, as in 127.0.0.1:8080.")
+    if not is_loopback(address):
+        raise UsageError(
+            f"--listen {address}: a loopback address only. For other machines put a proxy with TLS before it."
+        )
+    uvicorn.run(
+        application(model, interval), host=host.strip("[]"), port=int(port), log_config=None, server_header=False
+    )
