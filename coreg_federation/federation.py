@@ -11,6 +11,7 @@ from coordinator.service import one_study
 from coordinator.service.create import PORT, create
 from coordinator.service.daemon import ServiceOptions
 from coreg_core.protocol.outcomes import Notice
+from coreg_federation.event_loop import outside
 
 SCORING = '[study]\nname = "scoring"\n\n[model]\nobjective = "scoring"\n'
 
@@ -75,7 +76,7 @@ class Federation:
             if notice.text:
                 progress(notice.text)
 
-        return one_study.run(file, configuration, plan, ServiceOptions(), observe, new=False)
+        return outside(one_study.run, file, configuration, plan, ServiceOptions(), observe, new=False)
 
     def score(self, *, progress: Callable[[str], None] = lambda _text: None) -> Finish:
         """Score with the models of the latest training: `run` of a study with objective = "scoring"."""

@@ -1,18 +1,17 @@
 """A site of a federation from Python: join it, train with it, score with it."""
 
-import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 
 from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.protocol.outcomes import Notice, Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_federation.event_loop import outside
 from coreg_federation.model import Model, load_model
 from coreg_wire.identity.invitation import parse_invitation
 from site_agent.config.settings import AgentSettings, read_settings, start
@@ -22,7 +21,6 @@ from site_agent.service import app
 from site_agent.service.state_dir import Decision
 
 Consent = bool | Callable[[Mapping[str, str], str], bool]
-T = TypeVar("T")
 
 
 def join(invitation: str, folder: str | Path = ".") -> "Site":
@@ -124,26 +122,28 @@ class Trained:
         Raises
         ------
         UsageError
-            the run ended without a model.
+            the run ended without a model, or a later run has replaced it.
         """
-        if not self.files:
-            raise UsageError(f"the run ended without a model ({self.outcome.name.lower()}).")
-        return self._loaded(self.files[0])
-
-    def _loaded(self, path: Path) -> Model:
-        if (model := load_model(path)).run != self.run:
-            raise UsageError(f"{path}: the model of run {self.run} is no longer there: run {model.run} replaced it.")
-        return model
+        return self._of_this_run(0)[1]
 
     @property
     def local(self) -> Model:
         """The local model, which this site trained alone; errors as of `model`."""
-        return self._loaded(self.files[-1]) if self.files else self.model
+        return self._of_this_run(-1)[1]
 
     @property
     def report(self) -> str:
-        """Did joining help? The recommendation, and the errors on this site's own left-out labels."""
-        return told_of(*next(iter(report(self.files[:1]).items()))) if self.files else self.model.target
+        """Did joining help? The recommendation, and the errors on this site's own left-out labels; errors as of `model`."""
+        path, _ = self._of_this_run(0)
+        return told_of(*next(iter(report([path]).items())))
+
+    def _of_this_run(self, place: int) -> tuple[Path, Model]:
+        if not self.files:
+            raise UsageError(f"the run ended without a model ({self.outcome.name.lower()}).")
+        path = self.files[place]
+        if (model := load_model(path)).run != self.run:
+            raise UsageError(f"{path}: the model of run {self.run} is no longer there: run {model.run} replaced it.")
+        return path, model
 
     def score(self, data: Any, *, id: str | None = None, progress: Callable[[str], None] = lambda _text: None) -> Any:  # noqa: A002
         """Take part in a scoring with this run's model: a polars frame with id and score, empty if this site receives none.
@@ -158,21 +158,11 @@ class Trained:
         settings = self.site._settings(
             {"data": data, "id": id, "words": self._words, "accept_words": self._accept or None, "yes": True}
         )
-        self.model.predict  # noqa: B018 - it is still there
+        path, _ = self._of_this_run(0)
         with TemporaryDirectory(dir=self.site.folder) as scratch:
             output = Path(scratch) / "scores.parquet"
-            joined = outside(app.score, settings, self.files[0], output, _sentences(progress), _asked(consent=True))
+            joined = outside(app.score, settings, path, output, _sentences(progress), _asked(consent=True))
             return pl.read_parquet(joined.written[0]) if joined.written else pl.DataFrame()
-
-
-def outside(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function that runs an event loop; in a thread where one is running already, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return function(*arguments)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(function, *arguments).result()
 
 
 def _sentences(progress: Callable[[str], None]) -> Callable[[Notice], None]:

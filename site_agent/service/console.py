@@ -112,7 +112,7 @@ class Terminal:
         self._consents, self._before = consents, before
 
     async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError:
-        """The operator's decision; an error that ends the agent if nobody can be asked."""
+        """The operator's decision. If nobody can be asked, an error: it ends the agent."""
         if words and not isatty():
             return Refused(
                 f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. Then give them: "

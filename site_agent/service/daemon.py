@@ -176,7 +176,7 @@ class AgentDaemon:
     def notify(self, notice: Notice) -> None:
         if notice.name in ("run_over", "refused") and self._state is not None:
             self._spawn(asyncio.to_thread(self._state.append_history, self.workers.history_of(notice)))
-        if notice.name in ("dismissed", "not_reloaded", "not_ready"):
+        if notice.name in ("dismissed", "not_reloaded"):
             self.unresolved[notice.run] = notice.text
         elif notice.name in ("plan", "run_over"):
             self.unresolved.pop(notice.run, None)

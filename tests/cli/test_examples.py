@@ -1,5 +1,6 @@
 """The scripts of examples/ in their quick form: each prints what its docstring claims, and draws its picture. The notebook."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from coreg_federation.event_loop import outside
 from examples.demo.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,3 +148,11 @@ def test_each_picture_has_its_example():
     pictures = {path.stem for path in (ROOT / "docs" / "examples").glob("*.svg")}
     assert pictures == {path.stem for path in EXAMPLES}
     assert len(pictures) == 8
+
+
+def test_what_runs_an_event_loop_works_in_a_notebook_which_runs_one():
+    async def cell():
+        return outside(asyncio.run, asyncio.sleep(0, result="done"))
+
+    assert asyncio.run(cell()) == "done"
+    assert outside(asyncio.run, asyncio.sleep(0, result="done")) == "done"

@@ -133,7 +133,7 @@ class Service:
                 self.events.append(e.HeadCountersigned(fetched.run, signed))
 
     def restarted(self, *unfinished: Plan) -> "Service":
-        """The coordinator in another process; the store has closed alignments, and agents are told so when they greet it."""
+        """The coordinator starts again in another process. Its store has closed the alignments, and agents hear it."""
         again = Service(unfinished=unfinished)
         again.agents, again.records = self.agents, self.records
         for run in [run for run in self.federation.runs if aligns_for(run)]:

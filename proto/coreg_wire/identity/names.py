@@ -98,7 +98,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
     """SHA-256 of the public key (SubjectPublicKeyInfo, DER) in hexadecimal. It stays while the key stays.
 
-    Two organisations compare it over the telephone, before signing and when pinning peers.
+    The eight words stand for the fingerprints of all sites of a study (`coreg_wire.identity.words`).
     """
     digest = Hash(SHA256())
     digest.update(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
