@@ -21,6 +21,7 @@ from site_agent.data.errors import BadTable
 from site_agent.data.prepare import DataSets, site_salt
 from site_agent.data.shared_set import UNSHARED, AlignedIds
 from site_agent.data.sources import files_of
+from site_agent.data.tables import read_table
 from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY, Identity, check_identity, install_renewed
 from site_agent.identity.run_keys import Members
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
@@ -119,7 +120,10 @@ def _announce(running: "_Running") -> None:
     """Read the table, so that a fault is reported before the agent connects. The study can name columns, a run aligns ids."""
     tables = running.daemon.workers.tables
     inputs = tables.data_sets.inputs(ONLY)
-    if inputs.id is None or inputs.target is None:
+    if inputs.id is None or inputs.target is None:  # a study can name the columns
+        for source in (inputs.table, inputs.unlabelled):
+            if source is not None:
+                read_table(source, na_values=inputs.na_values, notation=inputs.notation)
         return
     try:
         tables.shown(ONLY, tables.data_sets.get(ONLY)[0])

@@ -1,6 +1,6 @@
 """`coreg-agent predict --listen`: a model over HTTP on this machine. The same encoder and faults as for files.
 
-POST /predict {"rows": [{column: value, …}, …]}  →  {"model", "target", "predictions", "low", "high", "notes"}
+POST /predict {"rows": [{column: value, …}, …]}  →  {"run", "target", "predictions", "low", "high", "notes"}
 """
 
 import json
