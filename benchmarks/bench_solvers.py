@@ -9,9 +9,9 @@ import pytest
 from benchmarks.stacked_system import solve_stacked, textbook_view
 from coreg_core.estimators import CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
-from coreg_core.kernels.functions import Gaussian, paper_ridge
-from coreg_core.numerics.threads import pin_threads
-from coreg_sim.federation.problems import generated
+from coreg_core.kernels import Gaussian, paper_ridge
+from coreg_core.threads import pin_threads
+from coreg_sim.problems import generated
 
 M, N, UNLABELLED, COUPLING = 3, 50, 400, 0.1
 

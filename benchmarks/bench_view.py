@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from coreg_core.agreement.views import make_view
-from coreg_core.kernels.bases import LabelledPoints
-from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
-from coreg_core.numerics.threads import pin_threads
+from coreg_core.kernels import Gaussian, LabelledPoints, paper_bandwidth, paper_ridge
+from coreg_core.threads import pin_threads
 
 N, D = 100, 8
 

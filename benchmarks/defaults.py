@@ -1,4 +1,4 @@
-"""R² of every regressor with its defaults on scikit-learn's diabetes: 60 labels, 200 unlabelled rows, 182 test rows.
+"""R² of regressors with their defaults on scikit-learn's diabetes: 60 labels, 200 unlabelled rows, 182 test rows.
 
     python benchmarks/defaults.py [--draws 5]
 
@@ -14,6 +14,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import RidgeCV
 
 import coreg_core.estimators as estimators
+from benchmarks.papers import methods
 
 VIEWS = [slice(0, 5), slice(5, 10)]
 
@@ -21,10 +22,10 @@ VIEWS = [slice(0, 5), slice(5, 10)]
 def models():
     """Each regressor by its name, and the paper's setting of CoRLSR."""
     out = {"RidgeCV": RidgeCV(np.logspace(-3, 3, 13))}
-    for name in estimators.__all__:
-        cls = getattr(estimators, name)
+    for name in (*estimators.__all__, *methods.__all__):
+        cls = getattr(estimators, name, None) or getattr(methods, name)
         known = inspect.signature(cls).parameters
-        if name == "LabelledFolds" or not is_regressor(cls()):
+        if name in ("LabelledFolds", "OCA") or not is_regressor(cls()):  # OCA takes lists of tables
             continue
         given = {"views": VIEWS, "random_state": 0}
         out[name] = cls(**{key: value for key, value in given.items() if key in known})

@@ -17,14 +17,14 @@ import numpy as np
 from harness import arguments, keep
 from sklearn.datasets import load_diabetes
 
-from coreg_core.numerics.threads import pin_threads
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
+from coreg_core.threads import pin_threads
 from coreg_sim.benefit.partition import Partition
 from coreg_sim.benefit.trial import Federation
-from coreg_sim.federation.problems import Problem
-from coreg_sim.federation.simulate import plan_for, simulate
+from coreg_sim.problems import Problem
+from coreg_sim.simulate import plan_for, simulate
 from coreg_sim.tables import HELD_OUT, SITES, UNLABELLED
 from site_agent.site_data import PrivateData
 

@@ -20,7 +20,7 @@ from benchmarks.papers.corlsr_uci import SETS
 from benchmarks.papers.pool import Pool
 from benchmarks.papers.views import random_views, rough, standardised
 from coreg_core.estimators import CoRLSR
-from coreg_core.numerics.threads import pin_threads
+from coreg_core.threads import pin_threads
 
 ITERATIONS, LABELS, HELD_OUT = 20, 60, 400
 

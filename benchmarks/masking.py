@@ -10,14 +10,13 @@ import numpy as np
 from harness import arguments, least, show
 
 from coreg_core.agreement.views import make_view
-from coreg_core.kernels.bases import LabelledPoints
-from coreg_core.kernels.functions import Gaussian
+from coreg_core.kernels import Gaussian, LabelledPoints
+from coreg_core.messages import Offer
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Membership, Privacy
-from coreg_core.protocol.messages import Offer
-from coreg_core.protocol.plan import Plan
+from coreg_core.plan import Plan
 from coreg_core.secure.sums import Layout, exponent_for, opened, summand
-from coreg_sim.federation.simulate import simulated_keys
+from coreg_sim.simulate import simulated_keys
 from site_agent.machine.replica import transcript_of
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from harness import arguments, least
 from scipy import sparse
 
-from coreg_core.estimators import OCARegressor
-from coreg_core.numerics.threads import pin_threads
+from benchmarks.papers.methods import OCA
+from coreg_core.threads import pin_threads
 
 STEPS = 20_000
 
@@ -32,7 +32,7 @@ def language(rows: int, features: int = 201_740, non_zeros: int = 200) -> sparse
 
 def ours(X, steps: int) -> float:
     half = X.shape[0] // 2
-    model = OCARegressor(eta0=0.01, ridge=0.1, n_steps=steps, random_state=0)
+    model = OCA(eta0=0.01, ridge=0.1, n_steps=steps, random_state=0)
     y = np.random.default_rng(1).normal(size=half)
     return steps / least(lambda: model.fit([X[:half], X[:half]], y, [X[half:], X[half:]]), 1)[0]
 

@@ -32,9 +32,8 @@ from coreg_core.agreement.objective import (
 )
 from coreg_core.agreement.schedules import Terms, make_schedule, run_in_memory
 from coreg_core.agreement.views import View, make_view
-from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Span
-from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
-from coreg_core.numerics.threads import pin_threads
+from coreg_core.kernels import EveryPoint, Gaussian, LabelledPoints, Span, paper_bandwidth, paper_ridge
+from coreg_core.threads import pin_threads
 
 N, D = 100, 8
 

@@ -32,8 +32,8 @@ import grpc.aio
 import numpy as np
 import polars as pl
 
-from coordinator.authority.pki import create_authority, load_server, sign_request
-from coreg_core.numerics.threads import keep_freed_memory
+from coordinator.authority.pki import check_request, create_authority, issue, load_server
+from coreg_core.threads import keep_freed_memory
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import PIECE_BYTES
 from coreg_wire.transport.service import channel_options
@@ -63,9 +63,8 @@ class Clock:
 def identities(place: Path) -> None:
     create_authority(place / "co", ["localhost"])
     for v in range(SITES):
-        enrol(place / f"site-{v}", f"site-{v}")
-        signed = sign_request(place / "co", place / f"site-{v}" / "site.csr")
-        install(place / f"site-{v}", signed.certificate_path)
+        request = enrol(place / f"site-{v}", f"site-{v}")
+        install(place / f"site-{v}", issue(place / "co", *check_request(request.read_bytes())))
 
 
 def credentials_of(place: Path, v: int) -> grpc.ChannelCredentials:

@@ -19,11 +19,11 @@ from harness import arguments, keep, show
 from scipy.linalg import eigh, eigvals, eigvalsh, solve_triangular
 
 from benchmarks.stacked_system import textbook_view
-from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
+from coreg_core.kernels import Gaussian, paper_bandwidth, paper_ridge
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
-from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import plan_for, simulate
+from coreg_sim.problems import generated
+from coreg_sim.simulate import plan_for, simulate
 
 CASES = ((4, 0.1), (16, 0.1), (16, 1.0))
 LABELLED, EPSILON, SPAN = 50, 1e-6, 1e-10

@@ -3,7 +3,7 @@
     python benchmarks/scaling.py [--out benchmarks/results/scaling.json] [--only rounds columns exact closed stacked] [--small]
 
 Every round is a whole one through the driver, the machine and the sites, semi-parametric with 50 labelled rows a site unless
-stated otherwise. The algebra is the time of the sites' answers (over Ray: the slowest actor's sites). Medians over
+stated otherwise. In one process the algebra is the time of the sites' answers. Medians over
 rounds after the first two. Ray's processes run at the priority of this one, not at Ray's default of 15 below, so that load on the
 machine affects both alike. Seconds are this machine's; an existing result for the same case is replaced.
 """
@@ -18,15 +18,15 @@ import numpy as np
 from harness import ROOT, arguments, keep, least, machine, show
 
 from benchmarks.stacked_system import solve_stacked, textbook_view
-from coordinator.transports.in_process import InProcess
-from coreg_core.kernels.functions import make_kernel
-from coreg_core.numerics.threads import pin_threads
+from coordinator.transports import InProcess
+from coreg_core.kernels import make_kernel
+from coreg_core.messages import Step
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
-from coreg_core.protocol.messages import Step
-from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import Hosted, SharedFold, closed_form, plan_for, simulate
+from coreg_core.threads import pin_threads
 from coreg_sim.over_ray import OverRay, connected
+from coreg_sim.problems import generated
+from coreg_sim.simulate import Hosted, SharedFold, closed_form, plan_for, simulate
 from site_agent.consent.objections import Consent
 from site_agent.machine.site import Site
 
@@ -40,15 +40,14 @@ STACKED = ((4, 250), (4, 500), (4, 1000), (4, 2000))
 
 
 class Timed:
-    """Records the seconds of each round and of its algebra."""
+    """Records the seconds of each round and of its algebra (0 over Ray)."""
 
-    def __init__(self, algebra):
-        self.algebra_so_far, self.rounds = algebra, []
-        self._last = 0.0
+    def __init__(self):
+        self.rounds, self._last = [], 0.0
 
     def __call__(self, notice):
         if notice.name == "round":
-            now = self.algebra_so_far()
+            now = TimedSite.seconds
             self.rounds.append((notice.fields["seconds"], now - self._last))
             self._last = now
 
@@ -74,8 +73,8 @@ def here(data):
     yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
 
-def measured(problem, plan, hosting, algebra) -> dict:
-    timed = Timed(algebra)
+def measured(problem, plan, hosting) -> dict:
+    TimedSite.seconds, timed = 0.0, Timed()
     whole, run = least(lambda: simulate(problem, plan, timed, hosting), 1)
     rounds = timed.rounds[2:]
     seconds, inside = (statistics.median(column) for column in zip(*rounds, strict=True))
@@ -84,18 +83,8 @@ def measured(problem, plan, hosting, algebra) -> dict:
 
 
 def both(cluster, problem, plan) -> dict:
-    TimedSite.seconds = 0.0
-    out = {"process": measured(problem, plan, here, lambda: TimedSite.seconds)}
-    transports = []
-
-    @contextmanager
-    def hosting(data):
-        with OverRay(cluster)(data) as hosted:
-            transports.append(hosted.transport)
-            yield hosted
-
-    out["ray"] = measured(problem, plan, hosting, lambda: transports[-1].computing)
-    return out
+    ray = measured(problem, plan, OverRay(cluster))
+    return {"process": measured(problem, plan, here), "ray": {key: ray[key] for key in ("seconds", "whole", "stop")}}
 
 
 def fixed_rounds(problem, form="semi-parametric", couplings=(0.01,)):

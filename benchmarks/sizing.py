@@ -14,9 +14,9 @@ import time
 import numpy as np
 from harness import apart, arguments, keep, memory, show
 
-from coreg_core.names import TAG_WORDS
+from coreg_core.messages import Answer, Report, Step, Words
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.protocol.messages import Answer, Report, Step, Words
+from coreg_core.objectives.setting import TAG_WORDS
 from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
 from site_agent.machine.agreement import factor
 from site_agent.site_data import PrivateData

@@ -12,11 +12,11 @@ from pathlib import Path
 from harness import arguments, folder, keep, memory, show  # first: it finds the helpers of tests/e2e
 
 # isort: split
-from federation import SITES, federation, until, well
+from federation import SITES, federation, until
 
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import study_plan
-from coordinator.store.runs import Queue
+from coordinator.store.runs import RunStore
 from coreg_wire.clock import utc_now
 
 STUDIES = 10
@@ -37,7 +37,7 @@ def soak(place, runs, kills, minutes):
         for number in range(studies):
             fed.study(f"study-{number}", coupling=0.05 * (1 + number))
         configuration = read_configuration(place / "co" / "federation.toml")
-        queue, began, done = Queue(place / "runs.sqlite"), time.monotonic(), []
+        queue, began, done = RunStore(place / "runs.sqlite"), time.monotonic(), []
         for number in range(runs):
             time.sleep(max(0.0, began + 60.0 * minutes * number / runs - time.monotonic()))
             plan = study_plan(place / f"study-{number % studies}.toml", configuration)
@@ -58,16 +58,15 @@ def soak(place, runs, kills, minutes):
         until(lambda: fed.over(*done[-AHEAD:]), 300)
         queue.close()
         stops = [fed_run["stop"] for fed_run in fed.runs()]
-        copied = well("coreg-coordinator", "backup", "copy.sqlite", "--store", "runs.sqlite", cwd=place).strip()
     counted = {stop: stops.count(stop) for stop in sorted(set(stops))}
-    return {"runs": runs, "killed": killed, "stops": counted, "backup": copied, "samples": samples}
+    return {"runs": runs, "killed": killed, "stops": counted, "samples": samples}
 
 
 def main():
     options = arguments(__doc__, runs=1000, kills=0, minutes=0.0, write=False)
     with folder() as place:
         found = soak(place, options.runs, options.kills, options.minutes)
-    show({key: found[key] for key in ("runs", "killed", "stops", "backup")})
+    show({key: found[key] for key in ("runs", "killed", "stops")})
     if options.write:
         keep("benchmarks/results/soak.json", **found)
 

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
+from coreg_core.arrays import Arr
 from coreg_core.errors import SingularSystem
-from coreg_core.kernels.functions import Kernel
-from coreg_core.numerics.arrays import Arr
+from coreg_core.kernels import Kernel
 
 
 @dataclass(frozen=True)

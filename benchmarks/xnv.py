@@ -10,8 +10,8 @@ eigenfunctions, which is fairer to it. M = 200 features a view, n = 200 labels, 
 import numpy as np
 from harness import apart, arguments, least, memory
 
-from coreg_core.estimators import SSSL, XNV, NystromSSSL
-from coreg_core.numerics.threads import pin_threads
+from benchmarks.papers.methods import SSSL, XNV, NystromSSSL
+from coreg_core.threads import pin_threads
 
 
 def problem(rows: int) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.special import expit, log_expit, logit
 
-from coreg_core.numerics.arrays import Arr
+from coreg_core.arrays import Arr
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The public interface of coreg, used as ``import coreg_federation as coreg``.
 
-`CoRLSR`, `AdditiveRegressor`, their classifiers and the methods of the literature are estimators with scikit-learn's
-conventions (extra ``estimators``). `join` makes a `Site` of a federation, which trains and scores; `Federation` is the
+`CoRLSR`, `CoRLSRCV`, `AdditiveRegressor` and the classifiers are estimators with scikit-learn's conventions (extra
+``estimators``). `join` makes a `Site` of a federation, which trains and scores; `Federation` is the
 coordinator's side. `LabelledFolds` are their folds for scikit-learn's searches, `load_model` reads the model file of a site,
 `simulate` runs a `Problem` under the plan of `plan_for` in one process. Each is imported when it is used first.
 """
@@ -14,14 +14,12 @@ if TYPE_CHECKING:
     from coreg_federation.federation import Federation
     from coreg_federation.model import Model, load_model
     from coreg_federation.site import Site, join
-    from coreg_sim.federation.problems import Problem
-    from coreg_sim.federation.simulate import plan_for, simulate
+    from coreg_sim.problems import Problem
+    from coreg_sim.simulate import plan_for, simulate
 
 # Listed here, since importing the estimators takes a second and needs scikit-learn.
 ESTIMATORS = (
-    "RLSR", "SNF", "SSSL", "XKS", "XNV", "AdditiveClassifier", "AdditiveRegressor", "CoRLS", "CoRLSR", "CoRLSRCV",
-    "CoRLSRClassifier", "LabelledFolds", "LaplacianRLS", "NystromSSSL", "OCAClassifier", "OCARegressor", "XKSClassifier",
-    "XNVClassifier",
+    "AdditiveClassifier", "AdditiveRegressor", "CoRLSR", "CoRLSRCV", "CoRLSRClassifier", "LabelledFolds",
 )  # fmt: skip
 __all__ = [
     *ESTIMATORS, "Federation", "Model", "Problem", "Site", "__version__", "join", "load_model", "plan_for", "simulate",
@@ -33,9 +31,9 @@ _PLACES = {
     "Site": "coreg_federation.site",
     "join": "coreg_federation.site",
     "load_model": "coreg_federation.model",
-    "Problem": "coreg_sim.federation.problems",
-    "plan_for": "coreg_sim.federation.simulate",
-    "simulate": "coreg_sim.federation.simulate",
+    "Problem": "coreg_sim.problems",
+    "plan_for": "coreg_sim.simulate",
+    "simulate": "coreg_sim.simulate",
 }
 DISTRIBUTION = "coreg-federation"
 __version__: str

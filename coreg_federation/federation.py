@@ -7,10 +7,9 @@ from pathlib import Path
 from coordinator.cli.options import planned
 from coordinator.config.federation_toml import read_configuration
 from coordinator.machine.events import Finish
-from coordinator.service import one_study
 from coordinator.service.create import PORT, create
-from coordinator.service.daemon import ServiceOptions
-from coreg_core.protocol.outcomes import Notice
+from coordinator.service.daemon import ServiceOptions, run
+from coreg_core.outcomes import Notice
 from coreg_federation.event_loop import outside
 
 SCORING = '[study]\nname = "scoring"\n\n[model]\nobjective = "scoring"\n'
@@ -76,7 +75,7 @@ class Federation:
             if notice.text:
                 progress(notice.text)
 
-        return outside(one_study.run, file, configuration, plan, ServiceOptions(), observe, new=False)
+        return outside(run, file, configuration, plan, ServiceOptions(), observe, new=False)
 
     def score(self, *, progress: Callable[[str], None] = lambda _text: None) -> Finish:
         """Score with the models of the latest training: `run` of a study with objective = "scoring"."""

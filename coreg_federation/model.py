@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr
-from site_agent.data.drift import look
-from site_agent.data.errors import SHOWN, BadTable, Fault
+from site_agent.data.sources import SHOWN, BadTable, Fault
 from site_agent.data.tables import Table, read_table
 from site_agent.models.file import ModelFile
 from site_agent.models.file import load_model as _load
@@ -72,7 +71,7 @@ class Model:
         known = self._model.preprocessing
         table = read_table(frame, na_values=known.na_values)
         known.transform(table)  # names the faults of all columns
-        for note in (*table.doubts(known.sources), *look(known, table).values):
+        for note in (*table.doubts(known.sources), *known.moved(table)):
             warnings.warn(note, UserWarning, stacklevel=3)
         return table
 

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 
 from coreg_core.errors import CoregError, Refused, UsageError
-from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Notice, Outcome
+from coreg_core.plan import Plan
 from coreg_federation.event_loop import outside
 from coreg_federation.model import Model, load_model
 from coreg_wire.identity.invitation import parse_invitation
 from site_agent.config.settings import AgentSettings, read_settings, start
-from site_agent.identity.enrolment import join as redeem
+from site_agent.data.notation import unguarded
+from site_agent.identity.identity import join as redeem
 from site_agent.models.findings import report, told_of
 from site_agent.service import app
 from site_agent.service.state_dir import Decision
@@ -39,9 +39,7 @@ def join(invitation: str, folder: str | Path = ".") -> "Site":
         the line is incomplete; the invitation is used, expired or for another federation; no coordinator answers.
     """
     given = parse_invitation(invitation)
-    joined = redeem(given, Path(folder) / "identity")
-    if isinstance(joined, str):
-        raise Refused(f"{joined} Join again after that.")
+    redeem(given, Path(folder) / "identity")
     start(Path(folder), given.address)
     return Site(Path(folder))
 
@@ -122,31 +120,29 @@ class Trained:
         Raises
         ------
         UsageError
-            the run ended without a model, or a later run has replaced it.
+            the run ended without a model.
         """
-        return self._of_this_run(0)[1]
+        return load_model(self._file(0))
 
     @property
     def local(self) -> Model:
         """The local model, which this site trained alone; errors as of `model`."""
-        return self._of_this_run(-1)[1]
+        return load_model(self._file(-1))
 
     @property
     def report(self) -> str:
         """Did joining help? The recommendation, and the errors on this site's own left-out labels; errors as of `model`."""
-        path, _ = self._of_this_run(0)
-        return told_of(*next(iter(report([path]).items())))
+        return told_of(*next(iter(report([self._file(0)]).items())))
 
-    def _of_this_run(self, place: int) -> tuple[Path, Model]:
+    def _file(self, place: int) -> Path:
         if not self.files:
             raise UsageError(f"the run ended without a model ({self.outcome.name.lower()}).")
-        path = self.files[place]
-        if (model := load_model(path)).run != self.run:
-            raise UsageError(f"{path}: the model of run {self.run} is no longer there: run {model.run} replaced it.")
-        return path, model
+        return self.files[place]
 
     def score(self, data: Any, *, id: str | None = None, progress: Callable[[str], None] = lambda _text: None) -> Any:  # noqa: A002
-        """Take part in a scoring with this run's model: a polars frame with id and score, empty if this site receives none.
+        """Take part in a scoring: a polars frame with id and score, empty if this site receives none.
+
+        The federation's plan names the training whose models it uses; the scores are in the store of the site too.
 
         Parameters
         ----------
@@ -158,11 +154,13 @@ class Trained:
         settings = self.site._settings(
             {"data": data, "id": id, "words": self._words, "accept_words": self._accept or None, "yes": True}
         )
-        path, _ = self._of_this_run(0)
-        with TemporaryDirectory(dir=self.site.folder) as scratch:
-            output = Path(scratch) / "scores.parquet"
-            joined = outside(app.score, settings, path, output, _sentences(progress), _asked(consent=True))
-            return pl.read_parquet(joined.written[0]) if joined.written else pl.DataFrame()
+        joined = outside(app.join, settings, _sentences(progress), _asked(consent=True), "scoring")
+        if not joined.written:
+            return pl.DataFrame()
+        texts = pl.read_csv(joined.written[0], infer_schema=False)
+        column = texts.columns[0]
+        ids = pl.Series(column, map(unguarded, texts[column]), dtype=pl.String)
+        return texts.with_columns(pl.all().exclude(column, "sites").cast(pl.Float64), ids)
 
 
 def _sentences(progress: Callable[[str], None]) -> Callable[[Notice], None]:

@@ -23,8 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from coordinator.machine.events import Interrupted, Received, SiteJoined, SiteLost
-from coordinator.transports import Emit, Traffic, words_of
-from coordinator.transports.in_process import SiteFunction
+from coordinator.transports import Emit, SiteFunction, Traffic, words_of
 from coreg_core.agreement.closed_form import (
     Information,
     Kind,
@@ -40,13 +39,13 @@ from coreg_core.agreement.closed_form import (
 )
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.views import Solution, SpectralView, View
+from coreg_core.arrays import Arr
 from coreg_core.errors import Unreachable, UsageError
-from coreg_core.numerics.arrays import Arr
-from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.messages import Answer, FromSite, Hello, Leaving, Rejected, Step, ToSite
-from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.problems import Problem
-from coreg_sim.federation.simulate import ClosedForm, Hosted, SharedFold, factored, simulated_site, solved
+from coreg_core.messages import Answer, FromSite, Hello, Leaving, Rejected, ToSite
+from coreg_core.plan import Plan
+from coreg_core.threads import pin_threads
+from coreg_sim.problems import Problem
+from coreg_sim.simulate import ClosedForm, Hosted, SharedFold, factored, simulated_site, solved
 from site_agent.site_data import PrivateData
 
 HEALTH_SECONDS = 30.0  # timeout of the health check: Ray itself would retry for minutes
@@ -128,11 +127,10 @@ class Maker(Protocol):
 
 @dataclass(frozen=True)
 class BatchAnswers:
-    """Answers in the order of the messages, results of the sites that sent their last one, and the seconds of all together."""
+    """Answers in the order of the messages, and results of the sites that sent their last one."""
 
     answers: list[tuple[str, list[FromSite]]]
     results: dict[str, Any]
-    seconds: float
 
 
 class Host:
@@ -147,7 +145,6 @@ class Host:
 
     def handle(self, batch: Sequence[tuple[str, int]], *messages: ToSite) -> BatchAnswers:
         """Each site's answers to its message; ``batch`` has each site, and the number of its message."""
-        since = time.perf_counter()
         answers, results = [], {}
         for name, which in batch:
             message, site = messages[which], self._sites[name]
@@ -155,7 +152,7 @@ class Host:
             answers.append((name, answered))
             if any(isinstance(answer, Answer) and answer.report.outcome for answer in answered):
                 results[name] = getattr(site, "result", None)  # before the coordinator ends the run
-        return BatchAnswers(answers, results, time.perf_counter() - since)
+        return BatchAnswers(answers, results)
 
 
 def partition(sites: Sequence[str], cpus: int, sites_per_actor: int | None) -> list[tuple[str, ...]]:
@@ -189,15 +186,14 @@ class _Actor:
     sites: tuple[str, ...]
     data: Any  # a reference into the object store
     handle: Any = None
-    calls: asyncio.Queue[tuple[list[tuple[str, ToSite]], Any]] = field(default_factory=asyncio.Queue)
+    calls: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)  # references to answers
     restarts: int = 0
 
 
 class RayActors:
     """The transport; sites join in the given order when all actors run. By default there is an actor for each core.
 
-    ``results`` has each site's result after its run, copied out of the object store. ``computing`` are the seconds that the sites
-    took to answer questions; for each question the slowest actor counts.
+    ``results`` has each site's result after its run, copied out of the object store.
     """
 
     def __init__(
@@ -208,7 +204,7 @@ class RayActors:
         sites_per_actor: int | None = None,
         make: Maker = simulated_site,
     ):
-        self.traffic, self.results, self.computing = Traffic(), dict[str, Any](), 0.0
+        self.traffic, self.results = Traffic(), dict[str, Any]()
         self.failure: Exception | None = None
         self._cluster, self._ray, self._make = cluster, cluster.ray, make
         groups = partition(list(sites), cluster.cpus, sites_per_actor)
@@ -219,7 +215,6 @@ class RayActors:
         self._outbox: list[tuple[str, ToSite]] = []
         self._turn: asyncio.Handle | None = None
         self._listeners: list[asyncio.Task[None]] = []
-        self._slowest: tuple[tuple[int, int], float] = ((-1, -1), 0.0)
         self._emit: Emit = lambda _event, _handled=None: None
 
     async def start(self, emit: Emit) -> None:
@@ -305,15 +300,15 @@ class RayActors:
                     references[id(message)] = self._ray.put(message)
             batch = [(site, distinct[id(message)]) for site, message in mine]
             answers = actor.handle.handle.remote(batch, *(references[key] for key in distinct))
-            actor.calls.put_nowait((mine, answers))
+            actor.calls.put_nowait(answers)
 
     async def _listen(self, actor: _Actor) -> None:
         """Handle an actor's answers in the order of its calls; if it dies, replace it."""
         try:
             while True:
-                sent, answers = await actor.calls.get()
+                answers = await actor.calls.get()
                 try:
-                    self._received(sent, await _result(answers))
+                    self._received(await _result(answers))
                 except self._ray.exceptions.RayActorError as error:
                     await self._replace(actor, error)
                 finally:
@@ -345,10 +340,8 @@ class RayActors:
                 self._open.add(hello.site)
                 self._emit(SiteJoined(hello))
 
-    def _received(self, sent: Sequence[tuple[str, ToSite]], done: BatchAnswers) -> None:
+    def _received(self, done: BatchAnswers) -> None:
         self.results.update(copy.deepcopy(done.results))  # the object store ends with Ray
-        if steps := [message for _, message in sent if isinstance(message, Step)]:
-            self._took((steps[0].attempt, steps[0].step), done.seconds)
         for site, answers in done.answers:
             if site not in self._open:
                 continue
@@ -358,12 +351,6 @@ class RayActors:
                 self._emit(Received(site, answer))
                 if isinstance(answer, Leaving):
                     self._open.discard(site)
-
-    def _took(self, question: tuple[int, int], seconds: float) -> None:
-        number, slowest = self._slowest
-        slowest = slowest if number == question else 0.0
-        self.computing += max(0.0, seconds - slowest)
-        self._slowest = (question, max(slowest, seconds))
 
 
 async def _result(reference: Any) -> Any:

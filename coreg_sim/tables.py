@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from coreg_core.numerics.arrays import Arr
+from coreg_core.arrays import Arr
 
 SITES: dict[str, tuple[str, ...]] = {
     "clinic": ("age", "sex", "bmi", "bp"),

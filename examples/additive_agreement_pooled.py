@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from coreg_core.estimators import AdditiveRegressor, CoRLSR
-from coreg_wire.terminal.svg import Plot, Series, draw
+from examples.demo.svg import Plot, Series, draw
 
 if sys.argv[1:] not in ([], ["--quick"]):
     raise SystemExit(__doc__)

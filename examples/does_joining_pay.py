@@ -23,7 +23,7 @@ from sklearn.datasets import load_diabetes
 from threadpoolctl import threadpool_limits
 
 from coreg_federation import AdditiveRegressor
-from coreg_wire.terminal import svg
+from examples.demo import svg
 
 if sys.argv[1:] not in ([], ["--quick"]):
     raise SystemExit(__doc__)

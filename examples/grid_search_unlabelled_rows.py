@@ -21,7 +21,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from threadpoolctl import threadpool_limits
 
 from coreg_federation import CoRLSR, LabelledFolds
-from coreg_wire.terminal.svg import Plot, Series, draw
+from examples.demo.svg import Plot, Series, draw
 
 if sys.argv[1:] not in ([], ["--quick"]):
     raise SystemExit(__doc__)

@@ -18,10 +18,10 @@ import numpy as np
 
 from coreg_core.objectives.agreement import Agreement
 from coreg_federation import plan_for, simulate
-from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import held_out_errors
 from coreg_sim.over_ray import OverRay, connected
-from coreg_wire.terminal.svg import Plot, Series, draw
+from coreg_sim.problems import generated
+from coreg_sim.simulate import held_out_errors
+from examples.demo.svg import Plot, Series, draw
 
 if sys.argv[1:] not in ([], ["--quick"]):
     raise SystemExit(__doc__)

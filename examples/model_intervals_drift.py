@@ -21,10 +21,10 @@ from sklearn.datasets import load_diabetes
 
 from coreg_core.objectives.additive import Additive
 from coreg_federation import Problem, load_model, plan_for, simulate
-from coreg_wire.terminal.svg import Plot, Series, draw
+from examples.demo.svg import Plot, Series, draw
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
-from site_agent.models.writer import Models
+from site_agent.models.store import ModelStore
 
 if sys.argv[1:] not in ([], ["--quick"]):
     raise SystemExit(__doc__)
@@ -45,9 +45,10 @@ with tempfile.TemporaryDirectory() as name:
         prepared[site] = prepare(Inputs(**tables, target="progression", id="patient"))
     problem = Problem({site: p.data for site, p in prepared.items()}, (), np.empty(0))
     run = simulate(problem, plan_for(problem, Additive()))
-    Models("clinic", prepared["clinic"], "progression", folder / "clinic.model", None).write(run.results[0], print)
+    store = ModelStore("clinic", folder / "models")
+    joined, *_ = store.put_models(run.plan, run.results[0], prepared["clinic"], "progression", print)
 
-    model = load_model(folder / "clinic.model")  # everything below needs this file alone
+    model = load_model(joined)  # everything below needs this file alone
 
 prediction = model.predict(held_out)  # a pandas frame works too
 low, high = model.interval(held_out, 0.9)

@@ -1,11 +1,9 @@
 """The type checker that jaxtyping's import hook puts on every function of `coreg_core` (see conftest.py)."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Self
 
 from beartype import BeartypeConf, beartype
-from jaxtyping import config
 
 # An int serves where a float is asked for, as PEP 484 says and mypy holds.
 _typed = beartype(conf=BeartypeConf(is_pep484_tower=True))
@@ -19,13 +17,3 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
     if Self in hints.values():
         function.__annotations__ = {name: Any if hint is Self else hint for name, hint in hints.items()}
     return _typed(function)
-
-
-@contextmanager
-def unchecked() -> Iterator[None]:
-    """No checks, for a test of thousands of rounds: smaller problems execute the shapes of the same functions."""
-    config.update("jaxtyping_disable", True)
-    try:
-        yield
-    finally:
-        config.update("jaxtyping_disable", False)

@@ -17,7 +17,7 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from coreg_core.numerics.arrays import Arr
+from coreg_core.arrays import Arr
 
 WIDTHS = (0.1, 0.3, 1.0, 3.0)
 """Of γ in exp(−γ‖x−x'‖²), times the inverse median squared distance of the standardised labelled rows."""

@@ -22,11 +22,12 @@ from sklearn.model_selection import KFold
 
 from benchmarks.papers.baselines import PEERS
 from benchmarks.papers.jobs import JSON, Job
+from benchmarks.papers.methods import RLSR
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import level_numbers, paper_rules, random_views, rough
-from coreg_core.estimators import RLSR, CoRLSR
-from coreg_core.numerics.arrays import Arr
+from coreg_core.arrays import Arr
+from coreg_core.estimators import CoRLSR
 
 SETS = (
     "auto93", "autoHorse", "autoMpg", "autoPrice", "baskball", "bodyfat", "breastTumor", "cholesterol", "cleveland",

@@ -20,11 +20,12 @@ import numpy as np
 
 from benchmarks.papers.baselines import kernel_ridge
 from benchmarks.papers.jobs import JSON, Job
+from benchmarks.papers.methods import RLSR
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import paper_rules, random_views, standardised
-from coreg_core.estimators import RLSR, CoRLSR
-from coreg_core.numerics.arrays import Arr
+from coreg_core.arrays import Arr
+from coreg_core.estimators import CoRLSR
 
 SETS = ("ailerons", "cal_housing", "elevators", "house_16H", "house_8L", "pol")
 READINGS = ("literal", "standardised")

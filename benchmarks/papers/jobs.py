@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from joblib import Parallel, delayed
 
-from coreg_core.numerics.threads import pin_threads
+from coreg_core.threads import pin_threads
 
 JSON: TypeAlias = Any  # for json.dumps: numbers, texts, lists, dictionaries with text keys, None
 

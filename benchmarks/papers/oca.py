@@ -25,11 +25,11 @@ from sklearn.model_selection import KFold
 
 from benchmarks.papers.baselines import kernel_ridge
 from benchmarks.papers.jobs import JSON, Job
+from benchmarks.papers.methods.oca import Loss, slope
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import mean_of, random_views, scaled, with_deviation
-from coreg_core.estimators._online import Loss, slope
-from coreg_core.numerics.arrays import Arr
+from coreg_core.arrays import Arr
 
 PRINTED = {  # test performance: Pegasos, Pegasos MV, OCA-1-1, OCA-1-5
     "abalone": (19.46, 15.52, 14.23, 13.50), "cal_housing": (26.00, 27.26, 25.76, 25.80),
@@ -193,7 +193,7 @@ def descend(
     X: list[Arr], y: Arr, Z: list[Arr], loss: Loss, ridge: Arr, eta0: Arr, coupling: Arr, size: int, steps: int,
     rng: np.random.Generator,
 ) -> list[Arr]:  # fmt: skip
-    """`OCARegressor` or `OCAClassifier` with k = 1 and l = ``size`` for many parameters at once, on the same draws.
+    """`OCA` with k = 1 and l = ``size`` for many parameters at once, on the same draws.
 
     Returns
     -------

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, Unreachable, UsageError
-from coreg_core.numerics.arrays import Arr
 
 MISSING = ("", "?", "NA", "nan", "NaN")
 

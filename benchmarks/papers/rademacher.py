@@ -22,13 +22,13 @@ from sklearn.model_selection import KFold
 
 from benchmarks.papers.baselines import kernel_ridge
 from benchmarks.papers.jobs import JSON, Job
+from benchmarks.papers.methods.corls import CoRegularisedClass, kernel_blocks
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import paper_rules, random_views, rough
-from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.errors import UsageError
 from coreg_core.estimators import CoRLSR
-from coreg_core.kernels.functions import Gaussian
+from coreg_core.kernels import Gaussian
 
 SETS = (
     "auto93", "autoHorse", "autoMpg", "autoPrice", "bodyfat", "bolts", "breastTumor", "cholesterol", "cleveland", "cloud",

@@ -29,14 +29,13 @@ from sklearn.model_selection import KFold
 
 from benchmarks.papers.baselines import PEERS
 from benchmarks.papers.jobs import JSON, Job
+from benchmarks.papers.methods import LSSVM, SNF, HessianRLS, LaplacianRLS, LinearLatentReconstruction, ParallelFieldRLS
+from benchmarks.papers.methods.manifold import ManifoldRLS, nearest
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
-from benchmarks.papers.rivals import LSSVM, HessianRLS, LinearLatentReconstruction, ParallelFieldRLS
 from benchmarks.papers.views import level_numbers, mean_of, scaled, with_deviation, without_identifiers
-from coreg_core.estimators import SNF, LaplacianRLS
-from coreg_core.estimators.laplacian_rls import ManifoldRLS, nearest
-from coreg_core.kernels.functions import paper_bandwidth
-from coreg_core.numerics.arrays import Arr
+from coreg_core.arrays import Arr
+from coreg_core.kernels import paper_bandwidth
 
 BEST = {  # of the six methods in the paper's row, at 5 % and 10 %; SNF's own value if it is readable
     "autoPrice": (0.049, 0.049, 0.037), "baseball_hitter": (0.072, None, 0.068), "bears_48": (0.130, 0.130, 0.067),

@@ -22,14 +22,13 @@ from sklearn.model_selection import KFold
 
 from benchmarks.papers.baselines import kernel_ridge
 from benchmarks.papers.jobs import JSON, Job
+from benchmarks.papers.methods.sssl import ridge_regression
+from benchmarks.papers.methods.xnv import FourierBasis, canonical_basis, canonical_ridge, draw_fourier_basis, fold_rows
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import standardised, with_deviation
-from coreg_core.estimators._canonical_ridge import canonical_basis, canonical_ridge, fold_rows
-from coreg_core.estimators.sssl import ridge_regression
-from coreg_core.kernels.bases import Basis, FourierBasis, draw_fourier_basis, orthonormal_basis
-from coreg_core.kernels.functions import Gaussian, paper_bandwidth
-from coreg_core.numerics.arrays import Arr, block_rows
+from coreg_core.arrays import Arr, block_rows
+from coreg_core.kernels import Basis, Gaussian, orthonormal_basis, paper_bandwidth
 
 TASKS = {
     "abalone": "abalone", "adult": "adult", "ailerons": "ailerons", "bank8": "bank8FM", "bank32": "bank32nh",

@@ -20,14 +20,13 @@ import numpy as np
 from scipy.linalg import eigh
 
 from benchmarks.papers.jobs import JSON, Job
+from benchmarks.papers.methods.xnv import canonical_basis, canonical_ridge
 from benchmarks.papers.pool import Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import standardised
 from benchmarks.papers.xnv import RIDGES, TASKS, inputs
-from coreg_core.estimators._canonical_ridge import canonical_basis, canonical_ridge
-from coreg_core.kernels.bases import orthonormal_basis
-from coreg_core.kernels.functions import Gaussian, paper_bandwidth
-from coreg_core.numerics.arrays import Arr
+from coreg_core.arrays import Arr
+from coreg_core.kernels import Gaussian, orthonormal_basis, paper_bandwidth
 
 ROWS, COMPONENTS, DRAWS, SIZES, GAMMA = 2000, 200, 32, (100, 500), 0.01
 RANK = 1e-10

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.moments import Fit, Own
-from coreg_core.numerics.arrays import Arr
+from coreg_core.arrays import Arr
 
 Choice: TypeAlias = Literal["local", "joined", "score"]
 PULL = 200.0  # the blend is pulled to the joined model by PULL/n labels

@@ -38,8 +38,8 @@ from coreg_core.additive.moments import (
     steadied,
 )
 from coreg_core.additive.site_model import SiteModel
+from coreg_core.arrays import Arr
 from coreg_core.errors import Refused
-from coreg_core.numerics.arrays import Arr
 from coreg_core.objectives.additive import Additive
 from coreg_core.secure import cross_products as cross
 from coreg_core.secure.sums import HEADROOM, WORD

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.numerics.arrays import Arr, Ints, block_rows
+from coreg_core.arrays import Arr, Ints, block_rows
 from coreg_core.objectives.additive import Kernel
 
 RIDGES: Arr = np.logspace(-2.5, 3.0, 12)

@@ -28,8 +28,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr, Ints
 
 # Modes of the noise variances, of common and of private rows; the labels' variance is 1.
 NOISE, NOISE_PRIVATE = 0.3, 1.0

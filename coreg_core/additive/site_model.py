@@ -12,7 +12,7 @@ from jaxtyping import Float64, Int64
 from coreg_core.additive.check import Correction, Verdict
 from coreg_core.additive.features import LocalModel, SiteFeatures
 from coreg_core.additive.moments import Fit, Own, ScoreWeights
-from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.arrays import Arr, Ints
 
 
 def without_labels(local: LocalModel) -> LocalModel:

@@ -13,8 +13,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.views import Solution, SpectralView, View
+from coreg_core.arrays import Arr
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.numerics.arrays import Arr
 
 T = TypeVar("T")
 

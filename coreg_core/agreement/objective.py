@@ -14,8 +14,8 @@ import numpy as np
 from annotated_types import Ge
 from jaxtyping import Float64
 
+from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
-from coreg_core.numerics.arrays import Arr
 
 # The residual behind a certificate is itself rounded: a few eps of the subtracted vectors (measured: 2 to 6 on the golden cases).
 ROUNDING = 16 * float(np.finfo(np.float64).eps)

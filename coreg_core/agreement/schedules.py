@@ -24,15 +24,15 @@ from coreg_core.agreement.objective import (
     sweep_weight,
 )
 from coreg_core.agreement.views import Part, View
+from coreg_core.arrays import Arr, Ints, dot, norms
 from coreg_core.errors import UsageError
-from coreg_core.names import ScheduleName
-from coreg_core.numerics.arrays import Arr, Ints, dot, norms
+from coreg_core.objectives.setting import ScheduleName
 
 _FEW_COLUMNS, _PIECE = 4, 8192  # numbers of a column at a time
 
 
 class Stop(Enum):
-    """How a column of a schedule ended. How a run ended is `coreg_core.protocol.outcomes.Outcome`."""
+    """How a column of a schedule ended. How a run ended is `coreg_core.outcomes.Outcome`."""
 
     CONVERGED = "both certificates fell below the tolerances"
     STAGNATED = "the verified residual no longer falls"
@@ -129,11 +129,6 @@ class Terms:
         return code_of(Stop.STAGNATED) if stuck else code_of(Stop.MAX_ROUNDS) if last else 0
 
 
-def stops_of(codes: Int64[Ints, " k"]) -> tuple[Stop | None, ...]:
-    """The stops behind a state's integer codes."""
-    return tuple(_COLUMN_STOPS[code] for code in codes)
-
-
 def code_of(stop: Stop) -> int:
     """The integer code under which a state keeps a column's stop."""
     return _COLUMN_STOPS.index(stop)
@@ -150,7 +145,8 @@ def progress_of(state: Any, weights: Float64[Arr, " k"], *, verified: bool) -> P
     if np.isinf(state.residual).any():
         return None
     residual = np.where(weights == 0.0, 0.0, state.residual)
-    return Progress(state.round, verified, residual, state.gap, state.prediction_bound, stops_of(state.stops))
+    stops = tuple(_COLUMN_STOPS[code] for code in state.stops)
+    return Progress(state.round, verified, residual, state.gap, state.prediction_bound, stops)
 
 
 @dataclass(frozen=True)

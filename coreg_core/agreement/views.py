@@ -16,10 +16,19 @@ from jaxtyping import Float64, Int64
 from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 from scipy.linalg.blas import dtrsv
 
+from coreg_core.arrays import Arr, Ints, block_rows
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.kernels.bases import SPAN_TOLERANCE, Basis, EveryPoint, LinearFeatures, Span, make_basis
-from coreg_core.kernels.functions import Kernel, Linear, expand
-from coreg_core.numerics.arrays import Arr, Ints, block_rows
+from coreg_core.kernels import (
+    SPAN_TOLERANCE,
+    Basis,
+    EveryPoint,
+    Kernel,
+    Linear,
+    LinearFeatures,
+    Span,
+    expand,
+    make_basis,
+)
 
 Part: TypeAlias = Literal["affine", "linear"]
 

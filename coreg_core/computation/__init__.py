@@ -5,5 +5,5 @@
         asked = computation.round(state)                            # the question to the sites
         state = computation.step(state, asked, values, scalars)     # the sum of their answers
 
-All sites end on the same bits (`coreg_core.numerics.arrays`).
+All sites end on the same bits (`coreg_core.arrays`).
 """

@@ -12,12 +12,12 @@ from typing import Any
 
 from coreg_core.agreement.objective import Column, largest, typical_size, weight_of
 from coreg_core.agreement.schedules import FinalTargets, Progress, Query, Schedule, Terms, make_schedule, overall_stop
+from coreg_core.arrays import Arr, norms
 from coreg_core.computation.question import SOME_SITE, Question, norm_fault, scalar_fault
 from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr, norms
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.outcomes import Outcome
 from coreg_core.secure.sums import Layout, exponent_for
 
 SIZES = 3  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; then of each column Σ 1/(1 + μ b_v)

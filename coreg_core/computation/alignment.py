@@ -23,11 +23,11 @@ import numpy as np
 from jaxtyping import Float64, Int64, UInt64
 
 from coreg_core.agreement.schedules import Progress
+from coreg_core.arrays import Arr, Ints
 from coreg_core.computation.question import Question
 from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.objectives.alignment import Alignment
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.outcomes import Outcome
 from coreg_core.secure.sums import Layout
 
 ROWS, COLUMNS = 4, 4

@@ -9,9 +9,9 @@ from jaxtyping import Float64
 
 from coreg_core.agreement.objective import Column
 from coreg_core.agreement.views import Part
-from coreg_core.numerics.arrays import Arr, norms
+from coreg_core.arrays import Arr, norms
 from coreg_core.objectives.setting import Kind
-from coreg_core.protocol.plan import OBJECTIVES
+from coreg_core.plan import OBJECTIVES
 from coreg_core.secure.sums import Layout
 
 KINDS: Mapping[str, Kind] = {

@@ -8,13 +8,21 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.additive.features import SiteRows
+from coreg_core.additive.training import Trained, train
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
-from coreg_core.estimators._scores import Regressor, ViewsClassifier
-from coreg_core.estimators._tables import COUNT, VIEWS, fit_context, generator
-from coreg_core.estimators._views import MultiView, read_mask, warn_of_hidden
-from coreg_core.estimators.additive_training import Trained, train
+from coreg_core.estimators.inputs import (
+    COUNT,
+    VIEWS,
+    MultiView,
+    Regressor,
+    ViewsClassifier,
+    fit_context,
+    generator,
+    read_mask,
+    warn_of_hidden,
+)
 from coreg_core.evaluation import Probability, fit_probability
-from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.objectives.additive import IN_MEMORY
 
 
@@ -217,8 +225,8 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     (['no', 'yes'], (150, 2), (2, 150))
     """
 
-    def _targets(self, y: Any, n_rows: int, least: int = 1) -> Arr:
-        return 0.5 + 0.5 * super()._targets(y, n_rows, least)
+    def _targets(self, y: Any, n_rows: int) -> Arr:
+        return 0.5 + 0.5 * super()._targets(y, n_rows)
 
     @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:

@@ -2,7 +2,7 @@ r"""Co-regularised least squares regression over any number of views, by three s
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -18,27 +18,42 @@ from coreg_core.agreement.objective import (
     sweep_weight,
 )
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, Stop, Terms, make_schedule, overall_stop, run_in_memory
-from coreg_core.agreement.views import LabelledFit, Solution, View, make_view
+from coreg_core.agreement.views import KernelExpansion, LabelledFit, Solution, View, make_view
+from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
-from coreg_core.estimators._scores import ViewsClassifier
-from coreg_core.estimators._tables import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, VIEWS, by_preset, fit_context
-from coreg_core.estimators._views import Dealt, ExpansionViews
-from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints
-from coreg_core.numerics.arrays import Arr
+from coreg_core.estimators.inputs import (
+    COUNT,
+    KERNELS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    VIEWS,
+    Dealt,
+    MultiView,
+    Regressor,
+    ViewsClassifier,
+    fit_context,
+    one_a_view,
+)
+from coreg_core.evaluation import fit_probability
+from coreg_core.kernels import SPAN_TOLERANCE, EveryPoint, Kernel, LabelledPoints, kernel_rule, make_kernel
 
 SOLVERS = ("closed-form", *SCHEDULE_NAMES)
+_PRESETS = {"loo": ("loo", "loo", True), "paper": ("paper", "paper", False)}
 
 
-class Fitted(NamedTuple):
-    """The views' functions and how they were found."""
+def by_preset(estimator: Any) -> tuple[Any, Any, bool]:
+    """Bandwidth, ridge and whether there is an intercept: the given values, and the preset's where they are None."""
+    given = (estimator.bandwidth, estimator.ridge, estimator.fit_intercept)
+    bandwidth, ridge, intercept = (
+        default if value is None else value for value, default in zip(given, _PRESETS[estimator.preset], strict=True)
+    )
+    return bandwidth, ridge, bool(intercept)
 
-    solutions: list[Solution]
-    certificate: Certificate
-    n_rounds: int
-    stop: Stop
+
+Fitted: TypeAlias = tuple[list[Solution], Certificate, int, Stop]  # with the number of rounds
 
 
-class CoRLSR(ExpansionViews):
+class CoRLSR(MultiView, Regressor):
     r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) - f_v(Z)\|^2$.
 
     The targets are less their mean a, which predictions contain (``fit_intercept``). Columns are not standardised: use
@@ -52,7 +67,7 @@ class CoRLSR(ExpansionViews):
     form
         "exact" (f_v over kernels at X_v ∪ Z) or "semi-parametric" (over kernels at X_v).
     kernel
-        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+        "gaussian" (exp(−‖x−x'‖²/σ)) or "linear".
     views
         columns of each view (slices, positions, booleans or names) of one table; None for a list of tables. A column can
         be in several views. Columns in no view are not used, and with names not read.
@@ -77,8 +92,6 @@ class CoRLSR(ExpansionViews):
         None: 1e-9 · max|y|. A fit with 1e-4 · max|y| is many times faster where kernels are ill-conditioned.
     max_rounds
         most rounds; sweeps for Algorithm 1.
-    degree, offset
-        of the polynomial kernel.
     rank_tolerance
         τ: the semi-parametric span keeps the eigenvectors of K(X_v, X_v) with eigenvalues above τ times the largest.
 
@@ -109,13 +122,15 @@ class CoRLSR(ExpansionViews):
     (50,)
     """
 
+    functions_: list[KernelExpansion]
+    intercept_: float
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "views": VIEWS, "form": [StrOptions({"exact", "semi-parametric"})], "kernel": [KERNELS],
         "preset": [StrOptions({"loo", "paper"})],
         "bandwidth": [StrOptions({"paper", "median", "loo"}), POSITIVE, "array-like", None],
         "ridge": [StrOptions({"paper", "loo"}), POSITIVE, "array-like", None], "fit_intercept": ["boolean", None],
         "coupling": [NOT_NEGATIVE], "solver": [StrOptions({*SOLVERS})], "tol": [POSITIVE],
-        "prediction_tol": [POSITIVE, None], "max_rounds": [COUNT], "degree": [COUNT], "offset": [NOT_NEGATIVE],
+        "prediction_tol": [POSITIVE, None], "max_rounds": [COUNT],
         "rank_tolerance": [NOT_NEGATIVE],
     }  # fmt: skip
 
@@ -134,16 +149,13 @@ class CoRLSR(ExpansionViews):
         tol: float = 1e-10,
         prediction_tol: float | None = None,
         max_rounds: int = 10_000,
-        degree: int = 3,
-        offset: float = 1.0,
         rank_tolerance: float = SPAN_TOLERANCE,
     ):
         self.views = views
         self.form, self.kernel, self.preset = form, kernel, preset
         self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
         self.coupling, self.solver, self.tol, self.prediction_tol = coupling, solver, tol, prediction_tol
-        self.max_rounds, self.degree, self.offset = max_rounds, degree, offset
-        self.rank_tolerance = rank_tolerance
+        self.max_rounds, self.rank_tolerance = max_rounds, rank_tolerance
 
     @fit_context
     def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
@@ -183,6 +195,29 @@ class CoRLSR(ExpansionViews):
             warnings.warn(text, ConvergenceWarning, stacklevel=4)
         return self
 
+    def predict_views(self, X_views: Any) -> Any:
+        """Every view's prediction, (M, n)."""
+        tables = self._tables(X_views)
+        return self.intercept_ + np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
+
+    def predict_view(self, view: int, X: Any) -> Any:
+        """The view's own prediction, from the view's columns alone, (n,). ``X``: an array or a data frame."""
+        table = self._of_view(view, X)
+        return self.intercept_ + self.functions_[view].predict(table)
+
+    def predict(self, X_views: Any) -> Any:
+        """The mean of the views' predictions, (n,)."""
+        return self.predict_views(X_views).mean(axis=0)
+
+    def _rules(self, Xs: list[Arr], ys: list[Arr]) -> tuple[list[Kernel], list[float]]:
+        """Each view's kernel and ridge by the parameters; sets ``bandwidth_``."""
+        bandwidth, ridge, _ = by_preset(self)
+        given = one_a_view(bandwidth, len(Xs), "bandwidth"), one_a_view(ridge, len(Xs), "ridge")
+        rules = [kernel_rule(X, y, self.kernel, *each) for X, y, *each in zip(Xs, ys, *given, strict=True)]
+        self.bandwidth_ = np.array([sigma for sigma, _ in rules])
+        kernels = [make_kernel(self.kernel, bandwidth=sigma) for sigma, _ in rules]
+        return kernels, [nu for _, nu in rules]
+
     def _views(self, dealt: Dealt) -> tuple[list[View], list[Arr]]:
         """Each view's set-up in its span, factored once, and its labels less a."""
         if without := [v for v, y in enumerate(dealt.y) if not len(y)]:
@@ -218,7 +253,7 @@ class CoRLSR(ExpansionViews):
         residual, scale = float(np.linalg.norm(mean - z)), float(np.linalg.norm(z) + np.linalg.norm(mean))
         certificate = consensus_certificate(residual, scale, weight, np.array(terms.bounds))
         met = terms.met_by(certificate.gap, certificate.prediction_bound)
-        return Fitted(solutions, certificate, 0, Stop.CONVERGED if met else Stop.STAGNATED)
+        return solutions, certificate, 0, Stop.CONVERGED if met else Stop.STAGNATED
 
 
 def _by_rounds(solver: str, terms: Terms, views: list[View]) -> Fitted:
@@ -233,7 +268,7 @@ def _by_rounds(solver: str, terms: Terms, views: list[View]) -> Fitted:
     targets = [np.ascontiguousarray(models.of(v)[:, 0]) for v in range(len(views))]
     solutions = [view.solve(z, float(models.weights[0])) for view, z in zip(views, targets, strict=True)]
     certificate = Certificate(float(progress.gap[0]), float(progress.prediction_bound[0]))
-    return Fitted(solutions, certificate, progress.round, stop)
+    return solutions, certificate, progress.round, stop
 
 
 _HALF = 0.5  # without an intercept, labels of ∓½ make "as likely as not" the prediction without any label
@@ -250,7 +285,7 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
     Parameters
     ----------
     views, form, kernel, preset, bandwidth, ridge, fit_intercept, coupling, solver, tol, prediction_tol, max_rounds
-        those of `CoRLSR`, as are degree, offset, rank_tolerance.
+        those of `CoRLSR`, as is rank_tolerance.
 
     Attributes
     ----------
@@ -271,12 +306,12 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
     (['no', 'yes'], (150, 2), (2, 150))
     """
 
-    def _targets(self, y: Any, n_rows: int, least: int = 1) -> Arr:
-        return _HALF * super()._targets(y, n_rows, least)
+    def _targets(self, y: Any, n_rows: int) -> Arr:
+        return _HALF * super()._targets(y, n_rows)
 
     def _solve(self, views: list[View], ys: list[Arr]) -> Fitted:
         fit, M = super()._solve(views, ys), len(views)
-        predictions = np.array([s.prediction for s in fit.solutions])
+        predictions = np.array([s.prediction for s in fit[0]])
         pairs, middle = [], self.intercept_ + _HALF
         # The intercept is left out with the label where it is the mean of this view's own labels.
         centred = by_preset(self)[2] and all(np.array_equal(y, ys[0]) for y in ys)
@@ -285,7 +320,8 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
             residuals, G = view.on_labels(others, sweep_weight(self.coupling, M))
             errors = LabelledFit(residuals, G, y, centred=centred).left_out
             pairs.append((y - errors + middle, y + middle))
-        self._calibrate(pairs)
+        self.probabilities_ = [fit_probability(*pair) for pair in pairs]
+        self.probability_ = fit_probability(*map(np.concatenate, zip(*pairs, strict=True)))
         return fit
 
     def _joint(self, X: Any) -> Arr:

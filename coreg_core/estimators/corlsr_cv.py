@@ -8,12 +8,11 @@ import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 
 from coreg_core.agreement.closed_form import solved
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._tables import as_array, fit_context, missing_in
-from coreg_core.estimators._views import deal, read_mask
 from coreg_core.estimators.corlsr import CoRLSR
-from coreg_core.kernels.bases import SPAN_TOLERANCE
-from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.estimators.inputs import as_array, deal, fit_context, missing_in, read_mask
+from coreg_core.kernels import SPAN_TOLERANCE
 
 
 class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
@@ -78,7 +77,7 @@ class CoRLSRCV(CoRLSR):
     one_standard_error
         choose the smallest λ whose error is at most one standard error (over the folds) above the least one.
     views, form, kernel, preset, bandwidth, ridge, fit_intercept, solver, tol, prediction_tol, max_rounds
-        those of `CoRLSR`, as are degree, offset, rank_tolerance. The solver is for the last fit.
+        those of `CoRLSR`, as is rank_tolerance. The solver is for the last fit.
 
     Attributes
     ----------
@@ -121,15 +120,13 @@ class CoRLSRCV(CoRLSR):
         tol: float = 1e-10,
         prediction_tol: float | None = None,
         max_rounds: int = 10_000,
-        degree: int = 3,
-        offset: float = 1.0,
         rank_tolerance: float = SPAN_TOLERANCE,
     ):
         self.couplings, self.cv, self.one_standard_error = couplings, cv, one_standard_error
         self.views, self.form, self.kernel, self.preset = views, form, kernel, preset
         self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
         self.solver, self.tol, self.prediction_tol, self.max_rounds = solver, tol, prediction_tol, max_rounds
-        self.degree, self.offset, self.rank_tolerance = degree, offset, rank_tolerance
+        self.rank_tolerance = rank_tolerance
 
     @property
     def coupling(self) -> float:  # type: ignore[override]
@@ -149,7 +146,9 @@ class CoRLSRCV(CoRLSR):
         label_mask
             (N, M) booleans, whether view v sees the label of row i. None: all views see all labels.
         """
-        self.couplings_ = grid = _grid(self.couplings)
+        self.couplings_ = grid = np.unique(np.asarray(self.couplings, dtype=np.float64))
+        if not grid.size or not (np.isfinite(grid).all() and grid[0] >= 0.0):
+            raise UsageError(f"couplings={self.couplings!r}: give finite numbers of at least 0.")
         self.coupling_ = float(grid[0])
         tables = self._one_table(X, reset=True)
         targets = self._targets(y, len(tables[0]))
@@ -206,11 +205,3 @@ class CoRLSRCV(CoRLSR):
         spread = self.errors_[least].std(ddof=1) if n_folds > 1 else 0.0
         allowed = mean[least] + spread / np.sqrt(n_folds)
         return int(np.flatnonzero(mean <= allowed)[0])
-
-
-def _grid(couplings: Any) -> Arr:
-    """All λ, ascending."""
-    grid: Arr = np.unique(np.asarray(couplings, dtype=np.float64))
-    if not grid.size or not (np.isfinite(grid).all() and grid[0] >= 0.0):
-        raise UsageError(f"couplings={couplings!r}: give finite numbers of at least 0.")
-    return grid

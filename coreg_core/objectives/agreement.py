@@ -9,7 +9,7 @@ from annotated_types import Len
 from coreg_core.objectives.setting import Count, Kind, Natural, NotNegative, Positive, Setting, Statement
 
 Form: TypeAlias = Literal["exact", "semi-parametric", "linear"]
-PlanKernel: TypeAlias = Literal["gaussian", "laplacian", "linear"]
+PlanKernel: TypeAlias = Literal["gaussian", "linear"]
 LabelUnits: TypeAlias = Literal["centred", "standardised"]
 MOST_COLUMNS = 64
 

@@ -6,12 +6,13 @@ from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, runtime_ch
 
 from annotated_types import Ge, Gt, Le, Len
 
-from coreg_core.names import ScheduleName
-
+ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent"]
 Labels: TypeAlias = Literal["none", "in the scalars", "in the vectors"]
 Needs: TypeAlias = Literal["rows", "ids", "batch"]
 DropoutPolicy: TypeAlias = Literal["wait", "continue"]
 Aggregation: TypeAlias = Literal["secure", "plaintext"]
+SCALAR_WORDS = 68  # words of a scalar in a sum: 2176 bits hold every float64 exactly
+TAG_WORDS = 4  # of a sum's tag: 32 bits in each, as of a scalar
 RUNS = 100  # attempts at a plan on one data set, over all its runs
 _LARGEST = 2**31 - 1  # fits the wire's integers, with margin
 Positive: TypeAlias = Annotated[float, Gt(0)]

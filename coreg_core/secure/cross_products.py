@@ -23,8 +23,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from jaxtyping import Float64, Int64, UInt64
 
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.secure.sums import HEADROOM, WORD
 
 SECRET_ROWS, DEVIATION = 3328, 4096.0

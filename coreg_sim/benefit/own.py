@@ -1,6 +1,5 @@
 """A table of the user's own, read as an agent reads it: every notation of numbers, dates, texts and empty cells."""
 
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +8,14 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.errors import UsageError
-from coreg_core.numerics.arrays import Arr
+from coreg_core.arrays import Arr
+from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit.partition import AttributeTable, table_of
-from coreg_sim.federation.problems import TableSource, read_views
-from site_agent.data.errors import BadTable
-from site_agent.data.notation import dates_of
+from coreg_sim.problems import read_views
+from site_agent.data.notation import dates_of, notation_of
 from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.sources import NA_VALUES
+from site_agent.data.tables import Table, read_table
 
 MOST_COUNTS = 30  # different values of a target that looks like a count
 SUSPICIOUS = 0.98  # a rank correlation with the target above which a column probably contains it
@@ -38,17 +38,25 @@ def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
 
 
 @dataclass(frozen=True)
-class OwnTable(TableSource):
-    """A table of the user's own. ``sites``: each site's name and columns, if they are given."""
+class OwnTable:
+    """A file, its target column, the columns that are no features, those that hold dates, the target value that means 1, columns
+    that hold texts, and texts of missing values beside the usual ones. ``sites``: each site's name and columns, if given."""
 
+    path: str
+    target: str
+    drop: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()  # COLUMN=FORMAT
+    positive: str = ""
+    categorical: tuple[str, ...] = ()
+    na_values: tuple[str, ...] = ()
+    separator: str | None = None
+    decimal: str | None = None
     sites: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @classmethod
     def divided(cls, path: Path, positive: str = "", na_values: tuple[str, ...] = ()) -> "OwnTable":
-        """By a views.toml (`coreg_sim.federation.problems`)."""
+        """By a views.toml (`coreg_sim.problems`)."""
         views = read_views(path)
-        if views.labelled_at is not None:
-            raise UsageError(f"{path}: labelled_at is for `coreg-sim run`. Leave it out: draws choose the rows.")
         if len(views.sites) < 2:
             raise UsageError(f"{path}: one site has no other to join. Add a second section [sites.NAME].")
         named = sorted(views.sites.items())
@@ -57,6 +65,25 @@ class OwnTable(TableSource):
         sites = tuple((name, its.columns) for name, its in named)
         notation = views.separator, views.decimal
         return cls(str(views.data), views.target, (), dates, positive, categorical, na_values, *notation, sites)
+
+    def _labelled(self) -> tuple[Table, Arr, int]:
+        """Features and target of the rows that have a target, and how many have none; BadTable names a wrong column."""
+        notation = notation_of(self.separator, self.decimal)
+        table = read_table(Path(self.path), na_values=self.na_values or NA_VALUES, notation=notation)  # as the agent's
+        table.require([self.target], "the target")
+        if self.target in self.drop:
+            raise UsageError(f"{self.target!r} is both the target and a column to drop.")
+        table.require(self.drop, "to be dropped")
+        table.require(list(dates_of(self.dates)), "to be read as dates")
+        table.require(self.categorical, "to be read as texts")
+        y = table.with_classes(self.target, self.positive).numbers(self.target, target=True)
+        known = np.flatnonzero(~np.isnan(y))
+        if len(known) and np.ptp(y[known]) == 0.0:
+            raise BadData(
+                f"{self.path}: the target {self.target!r} has one value, {y[known[0]]:g}. There is nothing to predict."
+            )
+        features = table.rows(known).select([n for n in table.columns if n not in (self.target, *self.drop)])
+        return features, y[known], len(y) - len(known)
 
     def _leaks(self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]) -> tuple[str, ...]:
         """Sentences about a column, or all of them together, that predict the target almost exactly."""
@@ -79,31 +106,7 @@ class OwnTable(TableSource):
 
     def read(self) -> tuple[AttributeTable, tuple[str, ...], tuple[str, ...]]:
         """The table, sentences about columns that a user may not want, and those about columns that can be the target itself."""
-        try:
-            return self._read()
-        except BadTable as error:
-            raise error.advised(self._advice) from None
-
-    def _advice(self, todo: str) -> str:
-        """An agent's advice in options of `coreg-sim benefit`, or in keys of views.toml."""
-        todo = re.sub(r"If it is the id, .*? Otherwise: ", "", todo)
-        todo = re.sub(r", or \w+ in agent\.toml|\w+ in agent\.toml, or ", "", todo)
-        if not self.sites:
-            return re.sub(r"\w+ = (\[[^]]*\]|\{[^}]*\}|\"[^\"]*\")( in agent\.toml)?, or ", "", todo)
-        todo = re.sub(
-            r"((?:decimal|separator) = \"[^\"]*\")(?: in agent\.toml)?, or --\w+ '?.'?", r"\1 in views.toml", todo
-        )
-        todo = re.sub(
-            r"drop = \[([^]]*)\] in agent\.toml, or --drop (\w+|'[^']*')", r"remove \1 from `columns` of its site", todo
-        )
-        return re.sub(
-            r"(\w+ = (?:\[[^]]*\]|\{[^}]*\})) in agent\.toml, or --\w+ ([\w=%/.-]+\b|'[^']*')",
-            r"\1 in its [sites.NAME]",
-            todo,
-        )
-
-    def _read(self) -> tuple[AttributeTable, tuple[str, ...], tuple[str, ...]]:
-        features, y, without = self.labelled()
+        features, y, without = self._labelled()
         for site, columns in self.sites:
             if self.target in columns:
                 raise UsageError(f"{self.target!r} is the target. Remove it from the columns of {site}.")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
-from coreg_core.numerics.arrays import Arr, Ints
 
 MOST_TEST, LEAST_TEST = 2000, 45
 MOST_SHARED = 1000

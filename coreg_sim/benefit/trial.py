@@ -20,11 +20,11 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.features import LEAST_LABELS, SiteRows, fit_features
-from coreg_core.estimators.additive_training import Trained, train
+from coreg_core.additive.training import Trained, train
+from coreg_core.arrays import Arr, Ints
 from coreg_core.evaluation import auc
-from coreg_core.numerics.arrays import Arr, Ints
-from coreg_core.numerics.threads import pin_threads
 from coreg_core.objectives.additive import IN_MEMORY, Additive
+from coreg_core.threads import pin_threads
 from coreg_sim.benefit.partition import Partition
 
 _CUT = (-0.9, 2.0)  # of a relative change

@@ -5,7 +5,6 @@ r"""The report of `coreg-sim benefit`: for each regime the change of each method
 The rules of the verdict are in docs/tutorials/your-own-table.md.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,6 @@ HARM = 0.02
 WORTH, RISK = 0.05, 0.05  # the least gain, and the largest share of sites harmed
 SHOWN = 0.0005  # a change that is not printed as 0.0 %
 FEW = 30  # sites: with fewer, another draw changes the sentences
-OFTEN = 10  # so many of 100 resamples of the draws with another verdict are worth a sentence
 CLEAR, RARE = 0.05, 0.03  # a difference of AUC; a share of one class
 METHODS = {
     "joined": "joined model",
@@ -83,8 +81,7 @@ def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
         )
     if part[0].areas:
         out.append(f"{_ranking(part)} The verdict does not use the AUC.")
-    verdict = _verdict(regime, part)
-    return [*out, f"Verdict for {regime.name}: {verdict}{_unsure(regime, part, verdict)}"]
+    return [*out, f"Verdict for {regime.name}: {_verdict(regime, part)}"]
 
 
 def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) -> str:
@@ -98,8 +95,8 @@ def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) 
             for its in (figure(own, method) for method in _BY_SITE)
         )
         lines.append(f"{name:<{width}}{''.join(cells)}" + "  without labels" * (not own[0].labels))
-        verdict = _verdict(regime, own)
-        verdicts.append(f"Verdict for {name}: {_advice(verdict)}.{_unsure(regime, own, verdict)}")
+        advice = _verdict(regime, own).partition(".")[0].partition(" with this number")[0]
+        verdicts.append(f"Verdict for {name}: {advice}.")
     told = f"{_called(regime, found)}, by site (in brackets: the share of draws in which it is harmed). For a site its own "
     return "\n    ".join([f"{told}verdict counts:", *lines, *verdicts])
 
@@ -160,22 +157,6 @@ def _ranking(part: Sequence[SiteOutcome]) -> str:
         + f" Only {100 * rare:.1f} % of the test labels are of one class: events this rare were hardly studied."
         * (rare < RARE)
     )
-
-
-def _unsure(regime: Regime, part: Sequence[SiteOutcome], verdict: str) -> str:
-    """A sentence if resamples of the draws often give another advice; two reasons not to join are one advice."""
-    by_draw = _by_draw(part)
-    chosen = np.random.default_rng(0).integers(len(by_draw), size=(100, len(by_draw)))
-    counts = Counter(_advice(_verdict(regime, [site for i in each for site in by_draw[i]])) for each in chosen.tolist())
-    del counts[_advice(verdict)]
-    if not counts or (often := counts.most_common(1)[0])[1] < OFTEN:
-        return ""
-    other, times = often
-    return f" Near a limit: {times} of 100 resamples of the draws give: {other}. Raise --draws."
-
-
-def _advice(verdict: str) -> str:
-    return verdict.partition(".")[0].partition(" with this number")[0]
 
 
 def _verdict(regime: Regime, part: Sequence[SiteOutcome]) -> str:

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from coreg_sim.cli.benefit import benefit
-from coreg_sim.cli.compare import compare
-from coreg_sim.cli.run import run
+from coreg_sim.cli.run import compare, run
 from coreg_wire.terminal import command_line
 
 app = typer.Typer(

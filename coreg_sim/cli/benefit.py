@@ -10,16 +10,58 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coreg_core.errors import UsageError
-from coreg_sim.cli.options import Categorical, Dates, Decimal, Drop, JsonOption, NaValues, Positive, Separator, Target
 from coreg_wire.files.toml_file import unknown_key
-from coreg_wire.terminal import output
+from coreg_wire.terminal.command_line import print_json
 
 if TYPE_CHECKING:
     from coreg_sim.benefit.own import OwnTable
     from coreg_sim.benefit.partition import AttributeTable, Regime
     from coreg_sim.benefit.trial import SiteOutcome
 
+ADVICE = (
+    "Correct it, or use --drop, --dates, --categorical, --na-values, --separator or --decimal (or keys of views.toml)."
+)
 SENTENCES = 110  # columns of a finding in a file or a wide terminal
+
+
+def listed(values: list[str] | None) -> list[str]:
+    """The values of a repeatable option; one value can hold several, with commas."""
+    return [name for value in values or () for name in value.split(",") if name]
+
+
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop", callback=listed, help="A column of the table to leave out, such as an id; repeatable, or NAME,NAME."
+    ),
+]
+Dates = Annotated[
+    list[str] | None,
+    typer.Option("--dates", help="The format of a column of dates, such as 'when=%d/%m/%Y'; repeatable [found]."),
+]
+Separator = Annotated[
+    str | None, typer.Option("--separator", help="What separates the columns: ',', ';' or tab [found].")
+]
+Decimal = Annotated[str | None, typer.Option("--decimal", help="The decimal mark: . or , [found].")]
+Categorical = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--categorical", callback=listed, help="A column of texts, also if most look like numbers; repeatable."
+    ),
+]
+NaValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--na-values",
+        callback=listed,
+        help="A text that means a missing value, instead of NA and NULL; repeatable, or TEXT,TEXT.",
+    ),
+]
+Target = Annotated[str | None, typer.Option("--target", help="The target column of the table.")]
+Positive = Annotated[
+    str, typer.Option("--positive", help="The value of a yes/no target that means 1. A target of 0 and 1 needs none.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def benefit(
@@ -56,6 +98,7 @@ def benefit(
     from coreg_sim.benefit.own import OwnTable  # scikit-learn and polars take one second to import
     from coreg_sim.benefit.partition import REGIMES, fits, needs
     from coreg_sim.benefit.verdict import HEADING, by_site, figures, findings
+    from site_agent.data.sources import BadTable
 
     if views is not None:
         if data or target or drop or dates or categorical or separator or decimal:
@@ -72,7 +115,10 @@ def benefit(
         source = OwnTable(str(data), target, *columns, separator, decimal)
     names, chosen = [name for name, _ in source.sites], _chosen(regimes, divided=bool(source.sites))
     chosen = [regime.with_sites(len(names) or len(regime.labels)) for regime in chosen]
-    table, sentences, leaks = source.read()
+    try:
+        table, sentences, leaks = source.read()
+    except BadTable as error:  # its advice is for a site that has an agent.toml
+        raise error.advised(lambda todo: ADVICE if "--" in todo else todo) from None
     for sentence in (*sentences, *leaks):
         typer.echo(f"{source.path}: {sentence}", err=True)
     size = f"{len(table.y)} rows with a target, {len(table.attributes)} columns"
@@ -95,7 +141,7 @@ def benefit(
     told += [by_site(regime, found[regime.name], names) for regime in chosen if names]
     told += _doubts(source, leaks)
     if as_json:
-        output.print_json({"regimes": values, "findings": told})
+        print_json({"regimes": values, "findings": told})
         return
     for sentence in told:
         typer.echo(_wrapped(sentence))

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from problems import Problem, random_site
 
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import largest, powered, stays
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.computation.agreement import AgreementComputation
+from coreg_core.computation.alignment import COLUMNS, ROWS, read, tally, width_for
 from coreg_core.errors import BadData, UsageError
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
@@ -78,15 +80,11 @@ def small(seed=0):
     return Problem(tuple(random_site(rng, 5, 7) for _ in range(3)), 0.1)
 
 
-@given(st.lists(st.floats(1e-30, 1e37), min_size=1, max_size=100))
-def test_a_sum_of_powers_tells_the_largest(values):
+@given(st.lists(st.floats(0.0, 1e37), min_size=1, max_size=100))
+def test_a_sum_of_powers_tells_the_largest_and_tiny_bounds_are_not_lost(values):
     told = largest(sum(map(powered, values)))
-    assert max(values) <= told <= max(values) * len(values) ** (1 / 8) * (1 + 1e-11)
-
-
-@given(st.lists(st.floats(0.0, 1e-30), min_size=1, max_size=100))
-def test_the_largest_of_tiny_bounds_is_not_lost_to_underflow(values):
-    assert max(values) <= largest(sum(map(powered, values)))
+    assert max(values) <= told
+    assert told <= max(values) * len(values) ** (1 / 8) * (1 + 1e-11) or max(values) < 1e-30
 
 
 @pytest.mark.parametrize("value", [1.1e37, 1e60, float("inf"), float("nan")])
@@ -122,40 +120,25 @@ def test_other_targets_of_another_length_are_another_question():
 # --- sums that are none of honest sites ---------------------------------------------------------------------------
 
 
-def spoilt(stage, change):
-    """Change the sums of that stage."""
-
+@pytest.mark.parametrize(
+    ("stage", "change", "told"),
+    [
+        ("sizes", lambda v, s: (v, (-1.0, *s[1:])), "a size below zero"),
+        ("sizes", lambda v, s: (v, (s[0], float("inf"), *s[2:])), "not finite"),
+        ("respond", lambda v, s: (1e9 * v, s), "longer than the question allows"),
+    ],
+)
+def test_a_sum_of_no_honest_sites_ends_an_agreement_and_names_nobody(stage, change, told):
     def spoil(asked, values, scalars):
         meant = asked.kind.startswith(stage) and (not values.size or asked.part == "linear")
         return change(values, scalars) if meant else (values, scalars)
 
-    return spoil
-
-
-NO_SUMS = {
-    "a size below zero": ("sizes", lambda v, s: (v, (-1.0, *s[1:])), "a size below zero"),
-    "a size that overflows": ("sizes", lambda v, s: (v, (s[0], float("inf"), *s[2:])), "not finite"),
-    "too far": ("respond", lambda v, s: (1e9 * v, s), "longer than the question allows"),
-}
-
-
-@pytest.mark.parametrize("what", NO_SUMS)
-def test_a_sum_of_no_honest_sites_ends_an_agreement_and_names_nobody(what):
-    stage, change, words = NO_SUMS[what]
     computation, _, answer = agreement(small())
-    with pytest.raises(BadData, match=words):
-        carried_out(computation, answer, spoilt(stage, change))
+    with pytest.raises(BadData, match=told):
+        carried_out(computation, answer, spoil)
 
 
 # --- what is said of it -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [(0.0, 0.0), (2e-7, 1e-7), (5e-7, 1e-6), (1e300, 1e300), (float("inf"), -1.0), (float("nan"), -1.0)],
-)
-def test_a_figure_is_told_to_the_nearest_power_of_ten(value, told):
-    assert power_of_ten(value) == told
 
 
 def test_a_report_has_powers_of_ten_alone():
@@ -167,3 +150,38 @@ def test_a_report_has_powers_of_ten_alone():
     told = {x for report in reports for x in (*report.residual, *report.gap)}
     assert len(told) > 4
     assert all(x in (-1.0, 0.0) or f"{x:e}".startswith("1.000000e") for x in told)
+    assert [power_of_ten(value) for value in (2e-7, 5e-7, float("inf"))] == [1e-7, 1e-6, -1.0], "the nearest"
+
+
+# --- the tally of an alignment: a sum tells every count, and a sum of no tallies is noticed ------------------------
+
+MARKS = st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(st.frozensets(MARKS, max_size=40), min_size=1, max_size=6))
+def test_a_sum_tells_how_many_have_each_mark(sites):
+    everything = sorted(set().union(*sites))
+    width = width_for(len(everything))
+    found = read(sum(tally(np.array(sorted(site), dtype=np.uint64), width) for site in sites))
+    assert found.marks.tolist() == everything
+    assert found.sites.tolist() == [sum(mark in site for site in sites) for mark in everything]
+
+
+def test_a_large_table_is_read():
+    rng, n = np.random.default_rng(0), 50_000
+    marks = rng.integers(0, 2**64, size=n, dtype=np.uint64)
+    sites = [marks[rng.random(n) < 0.6] for _ in range(4)]
+    found = read(sum(tally(site, width_for(n)) for site in sites))
+    assert_array_equal(found.of(marks), sum(np.isin(marks, site).astype(int) for site in sites))
+    assert_array_equal(found.of(np.arange(5, dtype=np.uint64)), 0)
+
+
+def test_a_sum_that_is_none_is_noticed():
+    total = tally(np.arange(30, dtype=np.uint64), width_for(30))
+    changed = total.copy()
+    changed[np.flatnonzero(changed[:, 0])[0], 2] += 1.0
+    full = np.ones((ROWS * width_for(3), COLUMNS))
+    crowded = tally(np.arange(9_000, dtype=np.uint64), width_for(30))
+    for wrong in (changed, full, crowded):
+        with pytest.raises(BadData, match="a tally that cannot be read"):
+            read(wrong)

@@ -21,9 +21,3 @@ def test_module(name):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page(page):
     assert doctest.testfile(str(page), module_relative=False).failed == 0
-
-
-def test_the_estimators_show_an_example():
-    for name in ("rlsr", "corlsr"):
-        module = importlib.import_module(f"coreg_core.estimators.{name}")
-        assert doctest.testmod(module).attempted >= 2

@@ -39,11 +39,8 @@ def problem(n_sites, common, labelled, private, seed, rules, twice=15):
         own = np.concatenate([mine, common + np.arange(private[v])]).astype(np.int64)
         y = truth[rows[own]] + 20 * g.normal(size=len(own)) + 5 * v
         data = SiteRows(X[v][rows], own, y)
-        normals = g.normal(size=len(own))
-        made = SiteExchange(
-            v, n_sites, rules, data, common, seed=v, label_normals=normals, random_bytes=os.urandom
-        )  # fmt: skip
-        sites.append(made)
+        of_rows = {"seed": v, "label_normals": g.normal(size=len(own)), "random_bytes": os.urandom}
+        sites.append(SiteExchange(v, n_sites, rules, data, common, **of_rows))
     return sites, [x[-400:] for x in X], truth[-400:]
 
 
@@ -162,9 +159,6 @@ def test_rules_are_refused_with_the_number_that_was_found():
     assert Terms(Additive(), [summary(each) for each in flags]).d == (20, 20, 20)
     flags[2, 12:] = False  # fewer labels than features: it sends none
     assert Terms(Additive(), [summary(each) for each in flags]).n[2] == 0
-
-
-def test_from_thirty_nine_sites_on_there_are_too_few_features():
     flags = np.ones((39, 2000), dtype=bool)
     assert Terms(Additive(), [summary(each) for each in flags[:38]]).d == (5,) * 38
     with pytest.raises(Refused, match="39 sites allow 4 features"):

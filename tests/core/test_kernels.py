@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from problems import EPS, gram
 
+from coreg_core import arrays
 from coreg_core.errors import UsageError
-from coreg_core.kernels.functions import (
+from coreg_core.kernels import (
     Gaussian,
-    Laplacian,
     Linear,
-    Polynomial,
     expand,
     make_kernel,
     median_bandwidth,
@@ -20,11 +19,10 @@ from coreg_core.kernels.functions import (
     paper_ridge,
     resolve_bandwidth,
     resolve_ridge,
+    widths,
 )
-from coreg_core.kernels.leave_one_out import widths
-from coreg_core.numerics import arrays
 
-ALL = [Gaussian(1.7), Laplacian(1.3), Polynomial(3, 0.5, 2.0), Polynomial(1, 0.0, 1.0), Linear()]
+ALL = [Gaussian(1.7), Linear()]
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -41,14 +39,6 @@ def test_scikit_learn_agrees(kernel, seed, a, b, d):
     # Squared distances of order 10 carry some eps of ‖a‖² + ‖b‖²; a cube of order 100 three times as many.
     assert_allclose(K, gram(kernel, A, B), rtol=1e-12, atol=1e-12)
     assert_allclose(kernel.diagonal(A), np.diag(gram(kernel, A, A)), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("kernel", ALL, ids=repr)
-@given(seeds, st.integers(1, 10))
-def test_positive_semi_definite(kernel, seed, n):
-    A = rows(seed, n, 3)
-    s = np.linalg.eigvalsh(kernel(A, A))
-    assert s[0] >= -100 * EPS * n * max(s[-1], 1.0)
 
 
 @given(seeds, st.floats(-1e6, 1e6))
@@ -74,26 +64,23 @@ def test_expand_in_blocks(kernel, block_bytes, monkeypatch):
 def test_the_rules_are_sums_over_all_pairs(seed, n, d, offset):
     X = rows(seed, n, d, offset)
     differences = X[:, None] - X[None]
-    squared, absolute = (differences**2).sum(axis=2), np.abs(differences).sum(axis=2)
+    squared = (differences**2).sum(axis=2)
     upper = np.triu_indices(n, 1)
     # 1e-9: rows at up to 100 with differences of order 1 or (rarely) 1e-3.
     assert paper_bandwidth(X) == pytest.approx(squared.sum() / n**2, rel=1e-9)
-    assert paper_bandwidth(X, "laplacian") == pytest.approx(absolute.sum() / n**2, rel=1e-9)
     assert median_bandwidth(X) == pytest.approx(np.median(squared[upper]), rel=1e-9)
-    assert median_bandwidth(X, "laplacian") == pytest.approx(np.median(absolute[upper]), rel=1e-9)
     assert paper_ridge(X) == pytest.approx(n / np.linalg.norm(X, axis=1).sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("rule", ["paper", "median"])
-@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
 @pytest.mark.parametrize("X", [np.ones((1, 3)), np.ones((4, 3)), np.full((5, 2), 0.1), np.zeros((3, 1))])
-def test_no_bandwidth_for_one_row_or_identical_rows(rule, kernel, X):
+def test_no_bandwidth_for_one_row_or_identical_rows(rule, X):
     with pytest.raises(UsageError, match="bandwidth="):
-        resolve_bandwidth(rule, X, kernel)
+        resolve_bandwidth(rule, X, "gaussian")
     # Rounded means must not make a bandwidth out of nothing: 0.1 has no exact mean.
     with pytest.raises(UsageError, match="bandwidth="):
-        resolve_bandwidth(rule, X * 1e5 / 3, kernel)
-    assert resolve_bandwidth(0.7, X, kernel) == 0.7
+        resolve_bandwidth(rule, X * 1e5 / 3, "gaussian")
+    assert resolve_bandwidth(0.7, X, "gaussian") == 0.7
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
@@ -103,32 +90,27 @@ def test_the_rules_do_not_mind_units(scale):
     assert paper_bandwidth(X * scale) == pytest.approx(paper_bandwidth(X) * scale**2, rel=1e-12)
 
 
-@pytest.mark.parametrize("value", ["other", 0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("value", ["other", 0.0, np.nan, np.inf])
 def test_rules_that_are_none(value):
-    X = rows(0, 4, 2)
     with pytest.raises(UsageError, match="bandwidth="):
-        resolve_bandwidth(value, X, "gaussian")
+        resolve_bandwidth(value, rows(0, 4, 2), "gaussian")
     with pytest.raises(UsageError, match="ridge="):
-        resolve_ridge(value, X)
+        resolve_ridge(value, rows(0, 4, 2))
 
 
 def test_kernels_by_name():
     assert make_kernel("gaussian", bandwidth=2.0) == Gaussian(2.0)
-    assert make_kernel("laplacian", bandwidth=2.0) == Laplacian(2.0)
-    assert make_kernel("polynomial", degree=2, offset=0.5, bandwidth=3.0) == Polynomial(2, 0.5, 3.0)
     assert make_kernel("linear", bandwidth=2.0) == Linear()
     with pytest.raises(UsageError, match=r"'sigmoid'.*'gaussian'"):
         make_kernel("sigmoid")
-    for bad in ({"degree": 0}, {"offset": -1.0}, {"offset": np.inf}, {"bandwidth": 0.0}):
-        with pytest.raises(UsageError):
-            make_kernel("polynomial", **bad)
+    with pytest.raises(UsageError):
+        make_kernel("gaussian", bandwidth=0.0)
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
 @pytest.mark.parametrize("power", [-60, -20, 0, 40])
-def test_the_widths_to_try_follow_the_scale_of_the_columns(kernel, power):
+def test_the_widths_to_try_follow_the_scale_of_the_columns(power):
     """An absolute threshold dropped every distance of columns in small units."""
     points = np.random.default_rng(0).normal(size=(12, 3))
     points[6:] = points[:6]  # repeated rows have no part in the median
-    scale = 2.0 ** (power * (2 if kernel == "gaussian" else 1))
-    assert widths(points * 2.0**power, kernel) == tuple(width * scale for width in widths(points, kernel))
+    scale = 2.0 ** (2 * power)
+    assert widths(points * 2.0**power, "gaussian") == tuple(width * scale for width in widths(points, "gaussian"))

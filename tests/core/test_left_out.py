@@ -1,12 +1,23 @@
-"""Left-out labels in closed form against functions that were trained without them, and what a choice on a path is worth."""
+"""Left-out labels in closed form against functions that never saw them, and what is chosen by them: λ on a path, width, ridge."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from coreg_core.agreement.views import LabelledFit, best_of, choose_on, make_view
-from coreg_core.kernels.bases import EveryPoint, LabelledPoints, LinearFeatures
-from coreg_core.kernels.functions import make_kernel
+from coreg_core.errors import UsageError
+from coreg_core.estimators import CoRLSR
+from coreg_core.kernels import (
+    MANY,
+    EveryPoint,
+    LabelledPoints,
+    LinearFeatures,
+    kernel_rule,
+    left_out,
+    make_kernel,
+    some_rows,
+    widths,
+)
 
 N, M = 14, 30
 
@@ -56,16 +67,9 @@ def test_residuals_are_those_of_the_function_in_every_form(weight):
         assert_allclose(G, G.T, atol=1e-13)
         assert np.linalg.eigvalsh(G).min() >= -1e-12
         assert np.linalg.eigvalsh(G).max() <= 1.0 + 1e-12
-
-
-@pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()], ids=["exact", "semi-parametric"])
-def test_some_rows_are_a_block_of_all_rows(span):
-    X, y, Z, t = drawn(3)
-    view, _ = fitted(span, X, y, Z, t, 0.7)
-    (r, G), rows = view.on_labels(t, 0.7), np.array([1, 4, 6])
-    some, block = view.on_labels(t, 0.7, rows)
-    assert_allclose(some, r[rows], atol=1e-13)
-    assert_allclose(block, G[np.ix_(rows, rows)], atol=1e-13)
+        some, block = view.on_labels(t, weight, rows := np.array([1, 4, 6]))
+        assert_allclose(some, r[rows], atol=1e-13)
+        assert_allclose(block, G[np.ix_(rows, rows)], atol=1e-13)
 
 
 def path(seed, weights, y):
@@ -96,3 +100,46 @@ def test_the_least_left_out_error_is_chosen_and_the_weakest_coupling_where_they_
     view, _ = fitted(EveryPoint(), X, y, Z, t, 0.0)
     few = LabelledFit(*view.on_labels(t, 0.0), y)
     assert choose_on([LabelledFit(few.r[:6], few.G[:6, :6], y[:6])]).nested is None, "too few labels for five folds"
+
+
+# --- the rule "loo": the width and the ridge of a kernel -----------------------------------------------------------
+
+
+def test_rules_that_compare_rows_look_at_some_of_many():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2 * MANY + 1, 2))
+    y = np.sin(X[:, 0])
+    some = some_rows(len(X))
+    assert (len(some), some[0], some[-1]) == (MANY, 0, 2 * MANY)
+    assert kernel_rule(X, y, "gaussian", "median", 1.0) == kernel_rule(X[some], y[some], "gaussian", "median", 1.0)
+    assert kernel_rule(X, y, "gaussian", "paper", 1.0) != kernel_rule(X[some], y[some], "gaussian", "paper", 1.0)
+
+
+def test_leave_one_out_is_leaving_one_out():
+    rng = np.random.default_rng(0)
+    Phi, y = rng.normal(size=(9, 4)) + 1.0, rng.normal(size=9)
+    ridges = np.array([0.01, 1.0, 30.0])
+    squares, U = np.linalg.eigh(Phi @ Phi.T)
+    found = left_out(U, np.maximum(squares, 0.0), y, ridges)
+    for g, nu in enumerate(ridges):
+        for i in range(9):
+            A = Phi[np.arange(9) != i]
+            w = np.linalg.solve(A.T @ A + nu * np.eye(4), A.T @ y[np.arange(9) != i])
+            assert found[g, i] == pytest.approx(y[i] - Phi[i] @ w, rel=1e-8)
+
+
+def test_the_rule_for_kernels():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    y = np.sin(2 * X[:, 0])
+    sigma, nu = kernel_rule(X, y, "gaussian", "loo", "loo")
+    assert sigma in widths(X, "gaussian")
+    assert kernel_rule(X, y, "gaussian", 2.0, 0.5) == (2.0, 0.5)
+    assert kernel_rule(X, y, "gaussian", 2.0, "loo")[0] == 2.0
+    assert kernel_rule(X, y, "gaussian", "loo", 0.5)[1] == 0.5
+    assert kernel_rule(X, y, "linear", "loo", "loo")[0] == 1.0
+    assert widths(np.zeros((3, 2)), "gaussian") == (1.0, 6.0)
+    model = CoRLSR(bandwidth="loo", ridge="loo", coupling=0.0).fit([X], [y], [X[:3]])
+    assert (model.bandwidth_[0], model.ridge_[0]) == (sigma, nu)
+    with pytest.raises(UsageError, match="1 labelled row"):
+        kernel_rule(X[:1], y[:1], "gaussian", "loo", "loo")

@@ -16,12 +16,11 @@ import coreg_core.estimators as estimators
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
-from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import plan_for, simulate
+from coreg_sim.problems import generated
+from coreg_sim.simulate import plan_for, simulate
 
 FILE = Path(__file__).parent / "predictions.json"
 NAMES = [name for name in estimators.__all__ if name != "LabelledFolds"]
-FEWER = {"landmarks": 40, "n_epochs": 20, "n_steps": 300, "random_state": 0}
 OBJECTIVES = [f"agreement, {name}" for name in SCHEDULE_NAMES]
 
 
@@ -31,17 +30,10 @@ def of_estimator(name):
     X = rng.uniform(size=(80, 6))
     y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
     model = getattr(estimators, name)()
-    known = model.get_params()
-    model.set_params(**{key: value for key, value in FEWER.items() if key in known})
-    if "views" in known:
-        model.set_params(
-            views=[[0, 1], [2, 3], [4, 5]] if "CoRLS" in name or "Additive" in name else [[0, 1, 2], [3, 4, 5]]
-        )
+    model.set_params(views=[[0, 1], [2, 3], [4, 5]])
     labels = (y > np.median(y)).astype(float) if is_classifier(model) else y
     model.fit(X, np.where(np.arange(80) < 40, labels, np.nan))
-    if hasattr(model, "predict_proba"):
-        return model.predict_proba(X[-12:])[:, 1]
-    return model.decision_function(X[-12:]) if is_classifier(model) else model.predict(X[-12:])
+    return model.predict_proba(X[-12:])[:, 1] if is_classifier(model) else model.predict(X[-12:])
 
 
 def of_federation(name):

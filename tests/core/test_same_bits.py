@@ -1,4 +1,4 @@
-"""coreg_core/numerics/sums.py and both schedules: the same bits whatever BLAS, numpy's vector instructions and threads do.
+"""coreg_core/arrays.py and both schedules: the same bits whatever BLAS, numpy's vector instructions and threads do.
 
 As a script: the digest of every state of both schedules.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, Terms, make_schedule
-from coreg_core.numerics.arrays import dot, norms
+from coreg_core.arrays import dot, norms
 
 SHAPES = [(4999, 3, 4), (6, 2, 12), (1, 1, 12)]  # instances, columns, sites
 

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import EPS, Problem, problems, random_site, reference, terms, value
+from problems import EPS, Problem, problems, random_site, reference, terms
 
-from coreg_core.agreement.objective import consensus_weight, sweep_weight
 from coreg_core.agreement.schedules import (
     SCHEDULE_NAMES,
     Stop,
     Terms,
     make_schedule,
-    normalised,
     overall_stop,
     run_in_memory,
 )
@@ -50,6 +48,7 @@ def test_no_method_changes_the_state_that_it_is_given(name, problem):
     views = problem.views()
     schedule = make_schedule(name, terms(problem, views, coupling=(problem.coupling, 0.0), max_rounds=25))
     state = schedule.start(problem.n_unlabelled)
+    assert schedule.progress(state) is schedule.models(state) is None, "before the first round there is nothing to show"
     while not schedule.finished(state):
         before = {k: a.copy() for k, a in arrays_of(state).items()}
         for a in arrays_of(state).values():
@@ -101,20 +100,6 @@ def test_labels_leave_a_site_once_and_directions_have_size_one(problem):
     assert verifications >= 1
 
 
-@every_schedule
-def test_weights_and_sites(name):
-    problem = problem_of(3, 5, 6, 0.2)
-    views = problem.views()
-    schedule = make_schedule(name, terms(problem, views))
-    asked, _ = queries(schedule, views, schedule.start(6))
-    serial = name == "block-coordinate-descent"
-    weight = sweep_weight(0.2, 3) if serial else consensus_weight(0.2, 3)
-    assert weight == pytest.approx(2 * 0.2 * (2 if serial else 3))
-    for i, query in enumerate(asked):
-        assert_allclose(query.weights, [weight])
-        assert query.site == (i % 3 if serial else None)
-
-
 def test_algorithm_1_is_the_papers():
     """ŷ_v ← respond_v(mean of the others, 2λ(M−1)) in order, from 0: written out beside the schedule."""
     problem = problem_of(3, 5, 6, 0.2)
@@ -132,37 +117,11 @@ def test_algorithm_1_is_the_papers():
     assert_allclose(state.predictions[:, :, 0], yhat, rtol=0, atol=1e-13)
 
 
-@every_schedule
-@settings(max_examples=15)
-@given(problems(sites=(2, 4), couplings=(-3.0, 0.0)))
-def test_the_objective_never_rises(name, problem):
-    """Block minimisations cannot raise Q; conjugate gradients lower min_f Q at a fixed z. Seen at verified rounds."""
-    views = problem.views()
-    schedule = make_schedule(name, terms(problem, views, max_rounds=60))
-    values = []
-
-    def look(state):
-        models = schedule.models(state)
-        if models is None or not schedule.progress(state).verified:
-            return
-        solutions = [view.solve(models.of(v)[:, 0], models.weights[0]) for v, view in enumerate(views)]
-        if name == "block-coordinate-descent":
-            values.append(value(solutions, problem.coupling))
-        else:  # the function that is descended: Σ local + μ‖ŷ_v − z‖² at the z that was asked
-            z = models.targets[0][:, 0]
-            values.append(
-                sum(s.local_objective + models.weights[0] * np.sum((s.prediction - z) ** 2) for s in solutions)
-            )
-
-    run_in_memory(schedule, views, on_step=look)
-    assert (np.diff(values) <= 100 * EPS * (problem.scale + values[0])).all()
-
-
 # --- when it stops ----------------------------------------------------------------------------------------------------
 
 
 @every_schedule
-@pytest.mark.parametrize("max_rounds", [1, 2, 3, 4, 19, 20, 21, 22, 23, 24, 43, 44])
+@pytest.mark.parametrize("max_rounds", [1, 2, 3, 21, 22, 23, 44])
 def test_max_rounds_is_respected(name, max_rounds):
     problem = problem_of(3, 8, 20, 10.0)
     views = problem.views()
@@ -181,11 +140,11 @@ def test_max_rounds_is_respected(name, max_rounds):
         assert progress.round == max_rounds
 
 
-@pytest.mark.parametrize("coupling", [0.0, 1e-3, 1.0, 1e2, 1e4, 1e6])
+@pytest.mark.parametrize("coupling", [0.0, 1e-3, 1e2, 1e6])
 @pytest.mark.parametrize("span", ["exact", "semi-parametric"])
 def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
     """μb up to 1e9: the stop is STAGNATED, soon, and what was certified is as good as μb · eps allows."""
-    for seed in range(4):
+    for seed in range(3):
         problem = problem_of(4, 8, 30, coupling, span=span, seed=seed)
         views = problem.views()
         schedule = make_schedule("conjugate-gradients", terms(problem, views, tolerance=0.0, prediction_tolerance=0.0))
@@ -204,19 +163,6 @@ def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
         assert progress.prediction_bound[0] <= 1000 * EPS * (1 + mu_b) * (1 + np.sqrt(problem.scale))
         # It never diverges: no gap on the way is far above the first.
         assert max(gaps) <= 1e3 * (1 + mu_b) * (gaps[0] + 1e-300)
-
-
-@pytest.mark.parametrize("span", ["exact", "semi-parametric"])
-def test_sweeps_stagnate_too(span):
-    for coupling in (0.0, 1e-3, 0.3):
-        problem = problem_of(3, 6, 10, coupling, span=span)
-        views = problem.views()
-        schedule = make_schedule(
-            "block-coordinate-descent", terms(problem, views, tolerance=0.0, prediction_tolerance=0.0)
-        )
-        progress = schedule.progress(run_in_memory(schedule, views))
-        assert progress.stops == (Stop.STAGNATED if coupling else Stop.CONVERGED,)
-        assert progress.prediction_bound[0] <= 1e-11
 
 
 @every_schedule
@@ -254,15 +200,6 @@ def test_columns_stop_by_themselves_and_agree_with_closed_forms(name, problem):
     assert stopped[1] <= min(stopped.values()) + 1  # λ = 0 has nothing to agree on
 
 
-@every_schedule
-def test_before_the_first_round_there_is_nothing_to_show(name):
-    schedule = make_schedule(name, Terms((0.1,), (1.0, 1.0), 1.0, 0.0, 0.0, 5))
-    state = schedule.start(3)
-    assert schedule.progress(state) is None
-    assert schedule.models(state) is None
-    assert not schedule.finished(state)
-
-
 # --- the small parts --------------------------------------------------------------------------------------------------
 
 
@@ -280,10 +217,3 @@ def test_terms_refuse_nonsense():
     ):
         with pytest.raises(UsageError):
             replace(good, **change)
-
-
-def test_normalised_leaves_zeros_alone():
-    columns, scale = normalised(np.array([[0.0, -4.0], [0.0, 1.0]]))
-    assert_array_equal(columns, [[0.0, -1.0], [0.0, 0.25]])
-    assert_array_equal(scale, [1.0, 4.0])
-    assert normalised(np.zeros((0, 2)))[0].shape == (0, 2)

@@ -1,21 +1,21 @@
-"""Tables of views: lists without Z_views, and the column names of data frames."""
+"""One table of views: names of columns, presets, paths of couplings, wrong calls."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes
-from sklearn.linear_model import RidgeCV
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, KFold
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators import RLSR, AdditiveRegressor, CoRLS, CoRLSR, CoRLSRCV, LabelledFolds, OCARegressor
-from coreg_core.estimators._tables import SMALL, fit_context
+from coreg_core.estimators import AdditiveRegressor, CoRLSR, CoRLSRCV, LabelledFolds
+from coreg_core.estimators.inputs import SMALL, fit_context
 
 VIEWS = [slice(0, 2), slice(2, 4)]
-MODELS = [CoRLSR(views=VIEWS), CoRLS(views=VIEWS), OCARegressor(views=VIEWS, n_steps=50, random_state=0)]
 
 
 def rows(n=40, labelled=15):
@@ -32,20 +32,9 @@ def frames(X, kind):
     return [pd.DataFrame(X[:, v], columns=each) for v, each in zip(VIEWS, names, strict=True)]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_the_lists_of_the_paper_are_one_table(model):
-    X, y = rows()
-    lists = clone(model).set_params(views=None).fit([X[:15, v] for v in VIEWS], y[:15], [X[15:, v] for v in VIEWS])
-    assert_array_equal(lists.predict([X[:, v] for v in VIEWS]), clone(model).fit(X, y).predict(X))
-    if not isinstance(model, OCARegressor):
-        with pytest.raises(UsageError, match="row is shared"):
-            clone(model).fit(X, np.nan_to_num(y))
-
-
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_columns_of_a_view_keep_their_names_and_their_order(model, kind):
-    X, y = rows()
+def test_columns_of_a_view_keep_their_names_and_their_order(kind):
+    (X, y), model = rows(), CoRLSR(views=VIEWS)
     one, other = frames(X, kind)
     labelled, shared = [one[:15], other[:15]], [one[15:], other[15:]]
     fitted = clone(model).set_params(views=None).fit(labelled, y[:15], shared)
@@ -59,25 +48,6 @@ def test_columns_of_a_view_keep_their_names_and_their_order(model, kind):
         fitted.predict([other, one])
     with pytest.raises(BadData, match=r"Z_views\[0\]: the columns \['b', 'a'\]"):
         clone(fitted).fit(labelled, y[:15], [one[["b", "a"]], other])
-
-
-def test_the_default_is_a_good_start():
-    """The paper's setting loses to the mean of the labels on diabetes; the default is near a cross-validated ridge."""
-    X, y = load_diabetes(return_X_y=True)
-    scores = {name: [] for name in ("default", "paper", "ridge")}
-    for seed in range(5):
-        order = np.random.default_rng(seed).permutation(442)
-        fit, test, targets = order[:260], order[260:], y.copy()
-        targets[order[60:260]] = np.nan
-        for name, model in (("default", CoRLSR()), ("paper", CoRLSR(preset="paper"))):
-            model.set_params(views=[slice(0, 5), slice(5, 10)]).fit(X[fit], targets[fit])
-            scores[name].append(model.score(X[test], y[test]))
-        scores["ridge"].append(
-            RidgeCV(np.logspace(-3, 3, 13)).fit(X[order[:60]], y[order[:60]]).score(X[test], y[test])
-        )
-    mean = {name: np.mean(each) for name, each in scores.items()}
-    assert mean["paper"] < 0.0
-    assert mean["default"] > mean["ridge"] - 0.1
 
 
 def test_a_given_value_overrides_the_preset():
@@ -110,71 +80,23 @@ def test_the_path_of_couplings_is_a_search_of_each(form):
     assert careful.coupling_ == min(np.array(couplings)[path.errors_.mean(axis=1) <= allowed])
 
 
-def test_what_a_path_refuses():
-    X, y = rows()
-    for couplings in ([-1.0], [], ["big"], [np.nan]):
-        with pytest.raises(ValueError, match=r"at least 0|could not convert"):
-            CoRLSRCV(views=VIEWS, couplings=couplings).fit(X, y)
-    with pytest.raises(UsageError, match="Give one table"):
-        CoRLSRCV().fit([X[:, v] for v in VIEWS], y)
-    with pytest.raises(BadData, match="cross-validation needs two"):
-        CoRLSRCV(views=VIEWS).fit(X, np.where(np.arange(40) < 1, y, np.nan))
-
-
-def test_nothing_that_is_given_is_without_effect():
-    X, y = rows()
-    few, Z = [X[:15, v] for v in VIEWS], [X[15:, v] for v in VIEWS]
-    for given in ({"label_mask": np.ones((15, 2), bool)}, {}):
-        with pytest.raises(UsageError, match="views and label_mask are of one table"):
-            CoRLSR(views=None if given else VIEWS).fit(few, [y[:15]] * 2, Z, **given)
-    with pytest.raises(UsageError, match="Z_views needs X_views, a list"):
-        CoRLSR().fit(X[:15], y[:15], Z)
-    with pytest.raises(UsageError, match="Z_views is missing"):
-        CoRLSR().fit(few, y[:15])
-    one, several = CoRLSR(views=VIEWS).fit(X, y), CoRLSR().fit(few, y[:15], Z)
-    for fitted in (one, AdditiveRegressor(views=VIEWS).fit(X, y)):
-        with pytest.raises(UsageError, match=r"a list of tables\. Give one table"):
-            fitted.predict(few)
-    with pytest.raises(BadData, match="fitted with a list of 2 tables"):
-        several.predict(X)
-    with pytest.raises(BadData, match="view 1: no labelled row"):
-        CoRLSR(views=VIEWS).fit(X, y, label_mask=np.array([[True, False]] * 40))
-    with pytest.raises(UsageError, match="no row is shared: each target is known"):
-        CoRLSR(views=VIEWS).fit(X, np.zeros(len(y)), label_mask=np.ones((40, 2), dtype=bool))
-    with pytest.raises(UsageError, match=r"views\[0\]=\[0, 0\]: .*a column twice"):
-        CoRLSR(views=[[0, 0], [1]]).fit(X, y)
-    with pytest.raises(BadData, match="y: several target vectors"):
-        OCARegressor().fit(few, [y[:15], y[:10]], Z)
-
-
 def test_any_folds_serve_a_path_and_hidden_labels_do_not_choose():
     X, y = rows(60, 24)
-    few = rows(60, 24)[1]
-    for cv in (KFold(5, shuffle=True, random_state=0), None, np.int64(4)):
-        assert np.isfinite(CoRLSRCV(views=VIEWS, cv=cv).fit(X, y).errors_).all()
-    with pytest.raises(BadData, match="a test set without a labelled row"):
-        CoRLSRCV(views=VIEWS, cv=KFold(5)).fit(X, y)
     one = [(np.arange(0, 60, 2), np.arange(1, 60, 2))]
-    assert CoRLSRCV(views=VIEWS, cv=one, one_standard_error=True).fit(X, y).errors_.shape == (12, 1)
-    mask = np.zeros((60, 2), bool)
+    for cv, shape in ((KFold(5, shuffle=True, random_state=0), (12, 5)), (np.int64(4), (12, 4)), (one, (12, 1))):
+        assert CoRLSRCV(views=VIEWS, cv=cv, one_standard_error=True).fit(X, y).errors_.shape == shape
+    mask, other = np.zeros((60, 2), bool), y.copy()
     mask[:6, 0] = mask[6:20, 1] = True  # rows 20 to 23 are hidden from both views
-    few[20:24] += 100.0
+    other[20:24] += 100.0
     with pytest.warns(UserWarning, match="no view sees the label of 4 rows,"):
-        errors = [CoRLSRCV(views=VIEWS).fit(X, each, label_mask=mask).errors_ for each in (y, few)]
+        errors = [CoRLSRCV(views=VIEWS).fit(X, each, label_mask=mask).errors_ for each in (y, other)]
     assert_array_equal(*errors)
-
-
-def test_targets_whose_squares_overflow_are_refused():
-    X, y = rows()
-    for model in (RLSR(), CoRLSR(views=VIEWS), AdditiveRegressor(views=VIEWS)):
-        with pytest.raises(BadData, match="too large for their squares"):
-            model.fit(X, 1e200 * y)
 
 
 def test_a_small_fit_has_one_thread_and_a_large_one_keeps_what_the_process_has():
     seen = []
 
-    class Watched(RLSR):
+    class Watched(CoRLSR):
         @fit_context
         def fit(self, X, y):
             seen.append(max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
@@ -187,34 +109,89 @@ def test_a_small_fit_has_one_thread_and_a_large_one_keeps_what_the_process_has()
     assert seen == [1, 2, 2]
 
 
-def test_a_stream_that_diverges_keeps_its_weights():
-    X, y = rows()
-    with pytest.raises(BadData, match="other targets in another view"):
-        CoRLS().fit([X[:15, v] for v in VIEWS], [y[:15], y[:15] + 1.0], [X[15:, v] for v in VIEWS])
-    stream = OCARegressor(views=VIEWS, eta0=np.array([0.01, 0.01]), fit_intercept=False).partial_fit(X, y)
-    before = stream.predict(X)
-    with pytest.raises(UsageError, match="diverge"):
-        stream.partial_fit(1e120 * X, y)
-    assert_array_equal(stream.predict(X), before)
-
-
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
-def test_a_misspelt_name_is_told_before_texts_that_no_view_has(kind):
+def test_columns_are_found_by_name_and_texts_that_no_view_has_are_not_read(kind):
     X, y = rows()
     left, right = frames(X, kind)
     frame = left.assign(c=right["c"], d=right["d"]) if kind == "pandas" else left.hstack(right)
     texts = frame.assign(e="text") if kind == "pandas" else frame.with_columns(e=pl.lit("text"))
-    names = [["a", "b"], ["c", "d"]]
-    model = AdditiveRegressor(views=names).fit(texts, y)
-    for views in ([["a", "b"], ["c", "dd"]], {"x": ["a"], "y": ["b"]}, [slice(0, 2), slice(2, 9)]):
-        with pytest.raises(ValueError, match=r"'dd' is not in list|'views' parameter|beyond the last|not numeric: 'e'"):
+    for views in ([["a", "b"], ["c", "dd"]], [slice(0, 2), slice(2, 9)], VIEWS):
+        with pytest.raises(
+            ValueError, match=r"'dd' is not in list|beyond the last|not numeric: 'e'.*If `views` has names"
+        ):
             AdditiveRegressor(views=views).fit(texts, y)
-    with pytest.raises(BadData, match=r"not numeric: 'e'.*If `views` has names, columns in no view are not read"):
-        AdditiveRegressor(views=VIEWS).fit(texts, y)
-    arrays = AdditiveRegressor(views=[np.array(each) for each in names]).fit(texts, y)
-    assert_array_equal(arrays.predict(frame), model.predict(frame))
-    # Columns are found by name: another order is no other table.
+    model = AdditiveRegressor(views=[["a", "b"], np.array(["c", "d"])]).fit(texts, y)
     assert_array_equal(model.predict(frame[["d", "a", "c", "b"]]), model.predict(frame))
-    by_position = AdditiveRegressor(views=VIEWS).fit(frame, y)
-    with pytest.raises(ValueError, match="same order"):
-        by_position.predict(frame[["d", "a", "c", "b"]])
+
+
+MASK = np.ones((40, 2), dtype=bool)
+
+
+def lists(X):
+    """The labelled rows as a list of tables."""
+    return [X[:15, v] for v in VIEWS]
+
+
+# --- wrong calls --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda X, y: CoRLSR(views=VIEWS).fit(X, y).predict_view(2, X), r"view: needs a number from 0 to 1"),
+        (
+            lambda X, y: CoRLSR(views=[[0], slice(2, 5)]).fit(X, y),
+            r"slice\(2, 5, None\): .* of 4 \(the slice ends beyond",
+        ),
+        (lambda X, y: CoRLSR(views=[slice("a", "b"), [1]]).fit(X, y), r"views\[0\]=slice"),
+        (lambda X, y: AdditiveRegressor(views=VIEWS).fit(1e300 * X, y), r"X: values up to 2e\+300 are too large"),
+        (lambda X, y: AdditiveRegressor().fit(X, np.where(y > 0, "a", "b")), r"y: .*'[ab]'.* For .* use a classifier"),
+        (
+            lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y.astype("M8[s]")),
+            r"y: dates or durations\. Convert them",
+        ),
+        (lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, 1e200 * y), "too large for their squares"),
+        (lambda X, y: CoRLSR().fit(SimpleNamespace(columns=["a", "a"]), y), r"X: 2 columns have the name 'a'"),
+        (lambda X, y: AdditiveRegressor().fit(X, 1e-200 * y), r"y: values up to .* are too small .* Multiply"),
+        (
+            lambda X, y: CoRLSR(views=VIEWS).fit(lists(X), [y[:15]] * 2, lists(X)),
+            "views and label_mask are of one table",
+        ),
+        (lambda X, y: CoRLSR().fit(lists(X), [y[:15]] * 2, lists(X), label_mask=MASK), "label_mask are of one table"),
+        (lambda X, y: CoRLSR().fit(X[:15], y[:15], lists(X)), "Z_views needs X_views, a list"),
+        (lambda X, y: CoRLSR().fit(lists(X), y[:15]), "Z_views is missing"),
+        (lambda X, y: CoRLSR(views=VIEWS).fit(X, y).predict(lists(X)), r"a list of tables\. Give one table"),
+        (lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y).predict(lists(X)), r"a list of tables\. Give one table"),
+        (lambda X, y: CoRLSR().fit(lists(X), y[:15], lists(X)).predict(X), "fitted with a list of 2 tables"),
+        (lambda X, y: CoRLSR(views=VIEWS).fit(X, y, label_mask=MASK & [True, False]), "view 1: no labelled row"),
+        (
+            lambda X, y: CoRLSR(views=VIEWS).fit(X, 0 * X[:, 0], label_mask=MASK),
+            "no row is shared: each target is known",
+        ),
+        (lambda X, y: CoRLSR(views=[[0, 0], [1]]).fit(X, y), r"views\[0\]=\[0, 0\]: .*a column twice"),
+        (lambda X, y: CoRLSRCV(views=VIEWS, cv=KFold(5)).fit(X, y), "a test set without a labelled row"),
+        (lambda X, y: CoRLSRCV(views=VIEWS, couplings=[-1.0]).fit(X, y), "at least 0"),
+        (lambda X, y: CoRLSRCV(views=VIEWS, couplings=[]).fit(X, y), "at least 0"),
+        (lambda X, y: CoRLSRCV().fit([X[:, v] for v in VIEWS], y), "Give one table"),
+        (
+            lambda X, y: CoRLSRCV(views=VIEWS).fit(X, np.where(np.arange(40) < 1, y, np.nan)),
+            "cross-validation needs two",
+        ),
+    ],
+)
+def test_a_wrong_call_names_what_is_wrong(call, told):
+    with pytest.raises((BadData, UsageError), match=told) as error:
+        call(*rows())
+    assert len(str(error.value)) < 300
+
+
+def test_a_fit_that_ends_at_its_limit_of_rounds_warns():
+    with pytest.warns(ConvergenceWarning, match="ended at max_rounds=1 and has not converged"):
+        CoRLSR(views=VIEWS, solver="conjugate-gradients", max_rounds=1).fit(*rows())
+
+
+def test_two_views_of_the_same_columns_are_named():
+    X, y = rows()
+    with pytest.warns(UserWarning, match=r"views=\[3, 2, 2\]: two views have the same columns"):
+        model = CoRLSR(views=[3, 2, 2]).fit(X, y)
+    assert model.predict(X).shape == (40,), "a prediction does not warn again: warnings are errors"

@@ -1,15 +1,22 @@
-"""Changes to files are complete and on the disk when a method returns: names, folders, every byte."""
+"""Changes to files are on the disk when a method returns; locks of one process; bells that wake another; nested TOML."""
 
+import asyncio
 import errno
 import os
+import signal
+import socket
 import stat
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 import coreg_wire.files.disk as files
-from coreg_core.errors import StorageError
-from coreg_wire.files.disk import Disk
+from coreg_core.errors import StorageError, UsageError
+from coreg_wire.files.disk import LOOPBACK, Disk, WakeUp, exclusive, is_held, lock_path, ring
+from coreg_wire.files.toml_file import read_toml
 
 
 @pytest.fixture
@@ -72,23 +79,166 @@ def test_a_file_is_replaced_at_one_instant(tmp_path, monkeypatch):
     assert path.read_bytes() == b"new"
 
 
-def test_a_link_is_pointed_elsewhere_at_one_instant_and_a_left_over_is_no_harm(tmp_path):
-    disk, link = Disk(), tmp_path / "current"
-    (tmp_path / ".current.new").symlink_to("left by a kill")
-    for name in ("r1", "r2"):
-        disk.point(link, name)
-        assert str(link.readlink()) == name
-    assert [p.name for p in tmp_path.iterdir()] == ["current"]
-
-
 def test_moves_and_removals(tmp_path):
     disk, first = Disk(), tmp_path / "l"
     first.write_text("1")
     disk.replace(first, tmp_path / "m")
     assert (tmp_path / "m").read_text() == "1"
-    for name in ("l", "m"):
-        disk.remove(tmp_path / name)
     disk.make_folder(tmp_path / "tree" / "under")
     for _ in range(2):  # what is not there is no error
+        disk.remove(tmp_path / "m")
         disk.remove_tree(tmp_path / "tree")
     assert list(tmp_path.iterdir()) == []
+
+
+# --- locks: a second process is refused, and a killed one leaves nothing held -----------------------------------------
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from coreg_wire.files.disk import exclusive
+with exclusive(Path(sys.argv[1]), "x"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file"
+
+
+@pytest.fixture
+def holder(path):
+    """Another process that holds the lock."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=200)
+
+
+def test_a_second_process_is_refused_and_the_holder_is_named(path, holder):
+    assert is_held(path)
+    with (
+        pytest.raises(StorageError, match="file: in use by process 7"),
+        exclusive(path, "in use by process 7. End it."),
+    ):
+        raise AssertionError
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(200)
+    assert not is_held(path), "the system releases it, however its holder ends"
+    with exclusive(path, "nobody"):
+        assert is_held(path)
+    assert not is_held(path)
+
+
+def test_the_file_itself_is_neither_made_nor_opened(path):
+    assert not is_held(path)
+    assert not lock_path(path).exists(), "asking leaves nothing behind"
+    with exclusive(path, "nobody"):
+        assert not path.exists()
+        assert stat.S_IMODE(lock_path(path).stat().st_mode) == 0o600
+
+
+def test_a_process_that_starts_is_not_turned_away_by_those_who_ask(path):
+    """`is_held` takes the lock for an instant: `status` beside a coordinator that starts."""
+    with exclusive(path, "nobody"):
+        pass
+    done = threading.Event()
+
+    def ask():
+        while not done.is_set():
+            is_held(path)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(20):
+            with exclusive(path, "somebody who only asked"):
+                pass
+    finally:
+        done.set()
+        asking.join()
+
+
+def test_a_lock_that_cannot_be_made_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"), exclusive(tmp_path / "file" / "under", "x"):
+        raise AssertionError
+    assert not is_held(tmp_path / "file" / "under")
+
+
+# --- bells: a ring that is lost or stray does no harm ------------------------------------------------------------------
+
+
+@pytest.fixture
+def bells(tmp_path):
+    return [tmp_path / "a.bell", tmp_path / "b.bell"]
+
+
+def woken(bells, during):
+    """How often the process was woken, while it listened and after it ended."""
+    rings = []
+
+    async def listening():
+        wake_up = WakeUp(bells, lambda: rings.append(asyncio.get_running_loop().time()))
+        await wake_up.listen()
+        try:
+            await during(rings)
+        finally:
+            wake_up.close()
+
+    asyncio.run(asyncio.wait_for(listening(), 20))
+    return len(rings)
+
+
+def test_a_ring_of_any_of_its_files_wakes_the_process_within_a_second(bells):
+    async def during(rings):
+        for count, bell in enumerate([*bells, *bells], 1):
+            since = asyncio.get_running_loop().time()
+            ring(bell)
+            while len(rings) < count:
+                await asyncio.sleep(0.001)
+            assert rings[-1] - since < 1.0
+        assert {stat.S_IMODE(bell.stat().st_mode) for bell in bells} == {0o600}
+
+    assert woken(bells, during) == 4
+    assert not any(bell.exists() for bell in bells), "they are removed when the process ends"
+
+
+def test_a_ring_that_nobody_hears_is_no_error(bells, tmp_path):
+    ring(tmp_path / "no such folder" / "bell")
+    for text in ("", "no port", "0", "99999999", "-1"):
+        bells[0].write_text(text)
+        ring(bells[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
+        closed.bind((LOOPBACK, 0))
+        port = closed.getsockname()[1]
+    bells[0].write_text(f"{port}\n")  # left behind by a process that was killed
+    ring(bells[0])
+
+
+def test_a_stray_datagram_only_wakes_and_a_killed_processs_file_is_replaced(bells):
+    bells[0].write_text("1\n")
+
+    async def during(rings):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stray:
+            stray.sendto(b"\xff" * 1000, (LOOPBACK, int(bells[0].read_text())))
+        while not rings:
+            await asyncio.sleep(0.001)
+
+    assert woken(bells, during) == 1
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path):
+    path = tmp_path / "deep.toml"
+    deep = ("a = " + "[" * 100_000 + "]" * 100_000, "a" + ".b" * 5_000 + " = 1", "a = " + "{b = " * 40 + "1" + "}" * 40)
+    for text in deep:
+        path.write_text(text)
+        with pytest.raises(UsageError, match="nested too deeply"):
+            read_toml(path)
+    path.write_text("[a.b.c]\nd = [[{e = 1}]]\n")
+    assert read_toml(path) == {"a": {"b": {"c": {"d": [[{"e": 1}]]}}}}

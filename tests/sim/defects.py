@@ -36,7 +36,7 @@ AttemptSeal.mask = mask
     ),
     "a site stores its result after its last answer": (
         """
-from coreg_core.protocol.messages import Finished
+from coreg_core.messages import Finished
 from site_agent.service.workers import RunWorkers
 answered, deliver = RunWorkers._answered, RunWorkers._deliver
 def late(self, message, *, listening):
@@ -63,10 +63,10 @@ from coordinator.store.runs import RunStore
 def begin(self, plan, at):
     with self.transaction():
         self._begin(plan, at)
-    return plan
+    return plan, self.begun(plan.run)
 RunStore.begin = begin
 """,
-        195,
+        5,
     ),
     "a session leaves a task behind": (
         """

@@ -1,16 +1,30 @@
-"""`coreg-sim benefit`: partitions, one federation, the verdict, from outcomes that are made up too."""
+"""`coreg-sim benefit` and the study of benchmarks/benefit: partitions, one federation, the verdict, the report."""
 
-import re
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from benefit_table import table
 from numpy.testing import assert_array_equal
+from stand_in import stand_in
 
-from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, fits, partition, table_of
+from benchmarks.benefit import partition as of_study
+from benchmarks.benefit import report
+from benchmarks.benefit.__main__ import run
+from benchmarks.benefit.study import CHOSEN_ON, JUDGED_ON, BenefitStudy, table_named
+from benchmarks.benefit.trial import trial as trial_of_study
+from coreg_core.errors import UsageError
+from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, AttributeTable, fits, partition, table_of
 from coreg_sim.benefit.trial import Federation, SiteOutcome, trial
 from coreg_sim.benefit.verdict import METHODS, figure, figures, findings
+
+
+def table(rows=900, attributes=9):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, attributes))
+    y = np.sin(X[:, 0]) + X[:, 3] + 0.5 * X[:, 5] ** 2 + 0.1 * rng.normal(size=rows)
+    return AttributeTable(tuple(X[:, [j]] for j in range(attributes)), y)
+
 
 # --- partitions -------------------------------------------------------------------------------------------------------
 
@@ -85,11 +99,9 @@ def test_a_target_of_two_values_is_judged_by_its_ranking_also_if_a_class_is_rare
     assert f"by more than 0.05 at {100 * np.mean(np.array(moved) < -0.05):.0f} % of the sites" in told
     rare = [replace(site, positive=0.02) for site in found]
     assert any("Only 2.0 % of the test labels are of one class" in line for line in findings(REGIMES["n50"], rare))
-    for k in (2, 12):  # some of these federations have no positive label, some have no positive test row
-        few = replace(numbers, y=(numbers.y >= np.sort(numbers.y)[-k]).astype(np.float64))
-        drawn = partition(few, REGIMES["n10"], (k,))
-        assert drawn.yes_no == drawn.y_test.any()
-        assert all(bool(site.areas) == drawn.yes_no for site in trial(drawn, 0))
+    few = replace(numbers, y=(numbers.y >= np.sort(numbers.y)[-2]).astype(np.float64))
+    drawn = partition(few, REGIMES["n10"], (2,))  # no positive test row
+    assert all(bool(site.areas) == drawn.yes_no == drawn.y_test.any() for site in trial(drawn, 0))
 
 
 # --- the verdict ------------------------------------------------------------------------------------------------------
@@ -133,26 +145,59 @@ def test_the_verdict_follows_the_tutorial(joined, ridge, mean, score, said):
     assert f"beats joined: {100 * (ridge < joined):.0f} %" in lines[2]
 
 
-def test_a_verdict_that_other_draws_can_change_says_it():
-    better = {"joined": -0.2, "score": -0.2, "ridge": 0.1}
-    regime, sites = outcomes(**better)
-    assert verdict(regime, sites) == "Verdict for n20: join. Joined models pay."
-    # Two sites of thirty are harmed: 6.7 %, and in (1 - 2/10)^10 + 10 (2/10) (8/10)^9 of resamples below 5 %.
-    for at in (4, 20):
-        sites[at] = replace(sites[at], change=sites[at].change | dict.fromkeys(("joined", "score"), 0.1))
-    found = re.fullmatch(
-        r"Verdict for n20: do not join\. More than 5 % of the sites are harmed\. Near a limit: (\d+) of 100 resamples of the "
-        r"draws give: join\. Raise --draws\.",
-        verdict(regime, sites),
-    )
-    assert abs(int(found[1]) - 37.6) < 15  # three standard deviations of a binomial of 100
-    [joined] = [line for line in findings(regime, sites)[0].split("\n") if "joined model" in line]
-    assert joined.split()[:5] == ["joined", "model", "-18.0", "%", "±"]
-
-
 def test_figures_are_means_over_sites():
     _, sites = outcomes(4, joined=-0.1)
     sites[0] = replace(sites[0], change=sites[0].change | {"joined": 0.3})
     got = figure(sites, "joined")
     assert (got.mean, got.median, got.harmed) == (pytest.approx(0.0), -0.1, 0.25)
+    assert "-0.0 % ± 6.7" in findings(REGIMES["n20"], sites)[0], "the standard error over the draws"
     assert figures(sites)["joined"] == {"mean_change": 0.0, "median_change": -0.1, "harmed": 0.25}
+
+
+# --- the study of benchmarks/ ----------------------------------------------------------------------------------------
+
+
+def test_every_site_has_the_change_of_every_method():
+    sites = trial_of_study(of_study.partition(table(), of_study.REGIMES["n50"], (3,)), 3)
+    json.dumps(sites, allow_nan=False)
+    for site in sites:
+        assert {"score", "joined", "private score", "default score", "score, one missing"} <= set(site["change"])
+        assert 0.5 < site["inside"]["score"] <= 1.0
+        assert site["recommended"] == "score"
+        assert site["forecast"]["score"] == pytest.approx(site["change"]["score"], abs=0.35)
+    whole, missing = (np.mean([site["change"][name] for site in sites]) for name in ("score", "score, one missing"))
+    assert whole < missing < 0.0, "three parts are better than two"
+    few = trial_of_study(of_study.partition(table(500), of_study.REGIMES["n20"], (3,)), 3)
+    assert not any("default score" in site["change"] for site in few), "the rules want 150 labelled individuals"
+
+
+def test_a_study_writes_its_tables(tmp_path):
+    folder = stand_in(tmp_path / "data", ["mg", "sarcos_test"], rows=300)
+    run(BenefitStudy(folder, ("mg", "diabetes"), ("n10",), 1), tmp_path, 1)
+    page, text = json.loads((tmp_path / "benefit.json").read_text()), (tmp_path / "benefit.md").read_text()
+    heading, *rows = page["changes"]
+    assert [row[0] for row in rows] == ["n10"]
+    assert rows[0][heading.index("default score")] == "", "too few labels for a federation"
+    assert text.count("| n10 | 1 |") == 3, "judged, strong baselines, and the set that defaults were chosen on"
+    assert "" not in page["rivals"][1], "every baseline has a figure"
+    assert "2 federations" in text
+    plain = len(table_named(folder, "sarcos_test").attributes)
+    assert plain == 6, "two of its eight columns are other targets"
+    with pytest.raises(UsageError, match="no data sets nothing"):
+        BenefitStudy(folder, ("nothing",))
+    with pytest.raises(UsageError, match="unknown regimes n11"):
+        BenefitStudy(folder, ("mg",), ("n11",))
+
+
+def test_the_two_groups_share_no_set():
+    assert not set(CHOSEN_ON) & set(JUDGED_ON)
+
+
+def test_each_set_counts_once_and_sites_without_labels_or_with_shuffled_ones_do_not():
+    site = {"honest": True, "labels": 20, "change": {"score": -0.1}}
+    sets = {
+        "a": [site] * 8 + [site | {"labels": 0, "change": {"score": 9.0}}],
+        "b": [site | {"change": {"score": 0.3}}],
+    }
+    sets["b"].append(site | {"honest": False, "change": {"score": 9.0}})
+    assert report.figure(sets, lambda each: each["change"]["score"]) == pytest.approx(0.1)

@@ -12,7 +12,7 @@ from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit.own import OwnTable
 from coreg_sim.benefit.partition import REGIMES, partition
 from coreg_sim.cli.app import app
-from site_agent.data.errors import BadTable
+from site_agent.data.sources import BadTable
 
 
 def benefit(*arguments, **options):
@@ -70,9 +70,7 @@ def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
         ((*table, "--regimes", "n10", "n20"), "unexpected n20. Write several names with commas"),
         ((tmp_path / "own.csv", "--target", "y"), f"Give a table with --data {tmp_path / 'own.csv'}."),
         (("--data", tmp_path / "own.csv"), "Name your table and the column to predict"),
-        (("--drop", "y"), "Name your table and the column to predict"),
         ((*table, "--regimes", "n30"), "n30: unknown regime; did you mean n20? There are n10, n20, n50,"),
-        ((*table, "--regimes", "ritch"), "ritch: unknown regime; did you mean rich?"),
         (
             table,
             "too small: 2 rows with a target, 1 columns. n20 needs 3 columns and 190 rows with a target; n50 needs",
@@ -147,15 +145,11 @@ def test_what_a_division_refuses(divided):
     for text, options, why in (
         (VIEWS, ["--regimes", "n10,M5"], "--regimes M5: about the number of sites"),
         (VIEWS, ["--target", "y"], "names the table, its target and columns"),
-        ('labelled_at = "k"\n' + VIEWS, [], "labelled_at is for `coreg-sim run`"),
         (VIEWS.replace("columns", "columnz", 1), [], "sites.b.columnz: unknown key; did you mean columns?"),
         (VIEWS.replace('"c"', '"k"'), [], "all columns of a site are constant"),
         (VIEWS.replace('"c"', '"y"'), [], "'y' is the target. Remove it from the columns of b"),
         (VIEWS.partition("[sites.a]")[0], [], "one site has no other to join"),
         ('positive = "yes"\n' + VIEWS, [], "Give --positive or --na-values beside --views"),
-        (VIEWS.replace('["c"]', "[]"), [], "sites.b.columns = []: expected at least one entry"),
-        (VIEWS.replace('["c"]', '"c"'), [], "expected a list"),
-        (VIEWS.replace('"c"', '"nothing"'), [], "nothing"),
     ):
         views.write_text(text)
         (divided / "mine.csv").write_text((divided / "mine.csv").read_text().replace("unknown", ""))
@@ -164,26 +158,17 @@ def test_what_a_division_refuses(divided):
         assert why in str(result.exception)
 
 
-def own_table(folder, **changes):
+def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
     """Sixty rows as a spreadsheet of many countries writes them: semicolons, decimal commas, empty cells, dates, names."""
     lines = [f"p{i};2024-01-{i % 28 + 1:02};{i % 7},5;{'' if i == 3 else i % 5};{i},25;{i + 7}" for i in range(60)]
-    path = folder / "own.csv"
-    path.write_text("\n".join(["who;when;x;z;y;number", *lines]) + "\n")
-    return OwnTable(**{"path": str(path), "target": "y", "drop": ("who",), "dates": ("when=%Y-%m-%d",), **changes})
-
-
-def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
-    table, warnings, leaks = own_table(tmp_path).read()
+    (tmp_path / "own.csv").write_text("\n".join(["who;when;x;z;y;number", *lines]) + "\n")
+    table, warnings, leaks = OwnTable(str(tmp_path / "own.csv"), "y", ("who",), ("when=%Y-%m-%d",)).read()
     by_width = sorted(block.shape[1] for block in table.attributes)
     assert by_width == [1, 1, 1, 2], "x, number, the day; z and whether it is empty"
     assert_allclose(np.corrcoef(table.y, np.arange(60))[0, 1], 1.0, atol=1e-3)
     assert warnings[0] == (
         "60 rows with a target; features from the columns when, x, z, number; with an indicator of missing values: z"
     )
-    assert [sentence for sentence in warnings[1:] if "'number'" in sentence] == [
-        "column 'number' has a different whole number in every row. Add --drop number if it is an id."
-    ]
-    assert [sentence for sentence in leaks if "number" in sentence] == [
-        "column 'number' has nearly the order of the target (rank correlation +1.00). Is it known only after the target, or "
-        "computed from it? Then add --drop number."
-    ]
+    told = "column 'number' has a different whole number in every row. Add --drop number if it is an id."
+    assert told in warnings[1:]
+    assert any(leak.startswith("column 'number' has nearly the order of the target") for leak in leaks)

@@ -5,25 +5,20 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from expected import lacking
+from hypothesis import given
+from hypothesis import strategies as st
 from ray_checks import CHECKS
 from typer.testing import CliRunner
 
-from coordinator.transports.in_process import InProcess
-from coreg_core.agreement.closed_form import closed_form_of, consensus_closed_form, pairwise_sum
-from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.closed_form import pairwise_sum
 from coreg_core.errors import Unreachable, UsageError
-from coreg_core.objectives.agreement import Agreement
 from coreg_sim.cli.app import app
-from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import Hosted, factored, plan_for, simulate, simulated_site
-from coreg_sim.over_ray import Factors, Host, aligned, partition, share
+from coreg_sim.over_ray import aligned, partition, share
 
 
 @contextmanager
@@ -60,15 +55,10 @@ def test_over_ray(one_node, check):
     run(check, one_node)
 
 
-@pytest.fixture
-def two_nodes():
-    with running("two-nodes") as process:
-        yield process
-
-
 @pytest.mark.e2e
-def test_a_cluster_of_two_nodes_is_joined_and_its_bits_are_the_same(two_nodes):
-    run(CHECKS["two-nodes"][0].__name__, two_nodes)
+def test_a_cluster_of_two_nodes_is_joined_and_its_bits_are_the_same():
+    with running("two-nodes") as process:
+        run(CHECKS["two-nodes"][0].__name__, process)
 
 
 # --- without Ray --------------------------------------------------------------------------------------------------
@@ -81,15 +71,13 @@ def test_sites_are_partitioned_in_order_and_every_core_has_some():
     assert partition([], 4, None) == []
 
 
-@pytest.mark.parametrize("nodes", [(2,), (2, 2), (1, 3), (16, 1)])
-@pytest.mark.parametrize("actors", [1, 2, 3, 5, 8, 33])
+@given(st.lists(st.integers(1, 16), min_size=1, max_size=4), st.integers(1, 40))
 def test_every_actor_finds_a_place_whatever_the_size_of_the_nodes(nodes, actors):
     each = share(actors, sum(nodes))
     assert sum(int(cpus / each + 1e-9) for cpus in nodes) >= actors
 
 
-@pytest.mark.parametrize("sites", range(1, 20))
-@pytest.mark.parametrize("cpus", [1, 2, 3, 8])
+@given(st.integers(1, 20), st.integers(1, 8))
 def test_sums_of_aligned_groups_are_nodes_of_one_tree(sites, cpus):
     """Written out as brackets, so that not only the sum but the tree is the same."""
     names = [str(i) for i in range(sites)]
@@ -100,58 +88,6 @@ def test_sums_of_aligned_groups_are_nodes_of_one_tree(sites, cpus):
     groups = partition(names, cpus, aligned(sites, cpus))
     assert pairwise_sum((pairwise_sum(group, add) for group in groups), add) == pairwise_sum(names, add)
     assert len(groups) >= min(sites, cpus)
-
-
-@pytest.mark.parametrize("form", ["exact", "semi-parametric"])
-@pytest.mark.parametrize("coupling", [0.0, 0.1])
-def test_one_processs_factors_are_the_closed_forms(form, coupling):
-    problem = generated(3, 8, 20, 2, seed=0)
-    plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)))
-    views, weight = factored(problem.sites, plan), consensus_weight(coupling, 3)
-    z = consensus_closed_form(views, coupling)
-    factors = Factors(plan, problem.sites, weight)
-    factors.factor()
-    for mine, view in zip(factors.solutions(z), views, strict=True):
-        assert mine.prediction.tobytes() == view.solve(z, weight).prediction.tobytes()
-    if form == "exact":
-        np.testing.assert_array_equal(np.mean(factors.alone(), axis=0) if coupling == 0.0 else z, z)
-    else:
-        np.testing.assert_array_equal(factors.coordinates(), [view.label_coordinates for view in views])
-
-
-class OneHost(InProcess):
-    """All sites in one host, whose results are known with their last answers."""
-
-    def __init__(self, data):
-        self.host, self.results = Host(simulated_site, data), {}
-        super().__init__({name: OneSite(name, self) for name in data})
-
-
-@dataclass
-class OneSite:
-    name: str
-    whole: OneHost
-
-    def hello(self):
-        return next(hello for hello in self.whole.host.hello() if hello.site == self.name)
-
-    def handle(self, message):
-        done = self.whole.host.handle([(self.name, 0)], message)
-        self.whole.results.update(done.results)
-        return done.answers[0][1]
-
-
-def test_a_host_has_the_bits_of_one_process_and_the_results_with_the_last_answers():
-    problem = generated(2, 8, 5, 2, seed=0)
-    plan = plan_for(problem, Agreement(coupling=(0.1,)), aggregation="secure")
-
-    @contextmanager
-    def hosting(data):
-        transport = OneHost(data)
-        yield Hosted(transport, transport.results.get)
-
-    over, here = simulate(problem, plan, hosting=hosting), simulate(problem, plan)
-    assert over.predictions.tobytes() == here.predictions.tobytes()
 
 
 def sim(*arguments):
@@ -174,33 +110,22 @@ def test_wrong_options_of_ray_are_usage_errors(command, options, says):
     assert re.search(says, f"{result.exception} {result.output}")
 
 
-RAY = pytest.mark.parametrize("command", [["run"], ["compare"]], ids=lambda words: words[0])
+def refuse(**_):
+    raise RuntimeError("no raylet")
 
 
-@RAY
-def test_ray_that_is_not_installed_is_reported(command, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("ray", "kind", "told"),
+    [
+        (None, UsageError, r"'\.\[sim\]'"),
+        (SimpleNamespace(init=refuse), Unreachable, r"no raylet.*\. Leave --on ray out"),
+    ],
+    ids=["not installed", "does not start"],
+)
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_without_ray_a_command_says_what_to_do(command, ray, kind, told, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "ray", None)
-    result = sim(*command, "--on", "ray")
-    assert isinstance(result.exception, UsageError)
-    assert "'.[sim]'" in str(result.exception)
-
-
-@RAY
-def test_ray_that_does_not_start_is_reported(command, tmp_path, monkeypatch):
-    def refuse(**_):
-        raise RuntimeError("no raylet")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse))
-    result = sim(*command, "--on", "ray")
-    assert isinstance(result.exception, Unreachable)
-    assert "no raylet" in str(result.exception)
-    assert "leave --on ray out" in str(result.exception).lower()
-
-
-def test_kinds_of_views_have_one_closed_form_or_none():
-    assert closed_form_of(["finite", "exact on a finite span"]) == "finite"
-    assert closed_form_of(["exact", "exact on a finite span"]) == "exact"
-    with pytest.raises(UsageError, match="all views exact or all on finite spans"):
-        closed_form_of(["exact", "finite"])
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    error = sim(command, "--on", "ray").exception
+    assert isinstance(error, kind)
+    assert re.search(told, str(error))

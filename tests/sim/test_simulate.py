@@ -1,22 +1,31 @@
-"""Whole simulated runs: masks and shared work change no bit."""
+"""Whole simulated runs: masks and shared work change no bit, additive models are those of memory. views.toml divides tables."""
 
 import cProfile
+import json
 import pstats
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from coordinator.transports.in_process import InProcess
+from coordinator.transports import InProcess
+from coreg_core.additive.exchange import _two_digits
+from coreg_core.additive.features import SiteRows
+from coreg_core.additive.training import train
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
-from coreg_core.errors import Refused
+from coreg_core.errors import BadData, Refused, UsageError
+from coreg_core.messages import Step
+from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
-from coreg_core.protocol.messages import Step
-from coreg_core.protocol.outcomes import Outcome
-from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import Hosted, SharedFold, plan_for, simulate, simulated_site, typical_size
+from coreg_core.outcomes import Outcome
+from coreg_core.secure import cross_products
+from coreg_sim.cli.app import app
+from coreg_sim.problems import generated, partitioned, read_views
+from coreg_sim.simulate import Hosted, SharedFold, plan_for, simulate, simulated_site, typical_size
 
 PROBLEM = generated(4, 8, 20, 2, seed=1)
 PLANS = {
@@ -116,3 +125,154 @@ def test_a_run_with_default_tolerances_ends_well_and_soon_in_any_unit(sites, unl
     run = simulate(replace(problem, sites=scaled), plan_for(problem, Agreement(form=form), Iteration()))
     assert (run.outcome, run.rounds <= most) == (Outcome.CONVERGED, True)
     assert run.certified_prediction_bound <= 1e-6 * typical_size(replace(problem, sites=scaled), Agreement())
+
+
+# --- views.toml ---------------------------------------------------------------------------------------------------
+
+
+def views_of(folder, text):
+    rows = np.random.default_rng(0).normal(size=(90, 3))
+    lines = [f"{a:.4f},{b:.4f},{'red' if c > 0 else 'blue'},{a + b:.4f}" for a, b, c in rows]
+    (folder / "t.csv").write_text("\n".join(["a,b,kind,y", *lines]) + "\n")
+    (folder / "views.toml").write_text(f'data = "t.csv"\ntarget = "y"\n{text}')
+    return folder / "views.toml"
+
+
+SITES = '[sites.two]\ncolumns = ["b", "kind"]\ncategorical = ["kind"]\n[sites.one]\ncolumns = ["a"]\n'
+
+
+def test_columns_are_the_sites_that_the_file_says_and_rows_are_drawn(tmp_path):
+    views = read_views(views_of(tmp_path, SITES))
+    problem = partitioned(views, 10, 30, seed=1)
+    assert list(problem.sites) == ["one", "two"]
+    assert [data.X.shape for data in problem.sites.values()] == [(10, 1), (10, 3)]
+    assert [data.Z.shape for data in problem.sites.values()] == [(30, 1), (30, 3)]
+    assert [X.shape for X in problem.held_out] == [(40, 1), (40, 3)]
+    assert len(problem.held_out_y) == 40
+    assert not np.array_equal(partitioned(views, 10, 30, seed=2).sites["one"].y, problem.sites["one"].y)
+    assert len({y for data in problem.sites.values() for y in data.y}) == 20, "each site has its own rows"
+    assert len(partitioned(views, 10, None, seed=1).sites["one"].Z) == 46
+    with pytest.raises(BadData, match="90 rows with a target are too few for 2 x 40"):
+        partitioned(views, 40, 30, seed=1)
+
+
+def test_labelled_rows_can_be_shared_too(tmp_path):
+    views = read_views(views_of(tmp_path, SITES))
+    apart, common = (partitioned(views, 10, 30, seed=1, common=each) for each in (False, True))
+    for name, data in common.sites.items():
+        assert (len(data.Z), len(set(data.positions.tolist()))) == (30 + 2 * 10, 10)
+        np.testing.assert_array_equal(data.Z[data.positions], data.X)
+        np.testing.assert_array_equal(data.y, apart.sites[name].y)
+        assert set(apart.sites[name].positions.tolist()) == {-1}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        ("", UsageError, "sites: this key is missing"),
+        ('colour = "red"\n' + SITES, UsageError, "colour: unknown key"),
+        ('[sites.one]\ncolumns = ["A"]\n', BadData, "Did you mean 'a'"),
+        ('[sites.one]\ncolumns = ["y"]\n', BadData, "columns of one contain the target"),
+    ],
+)
+def test_a_wrong_views_file_is_reported(tmp_path, text, error, says):
+    with pytest.raises(error, match=says):
+        partitioned(read_views(views_of(tmp_path, text)), 10, None, seed=0)
+
+
+@pytest.mark.parametrize("command", [["run", "--objective", "agreement"], ["compare"]], ids=lambda words: words[0])
+def test_the_commands_take_a_views_file(tmp_path, command):
+    views = views_of(tmp_path, SITES)
+    result = sim(*command, "--views", str(views), "--labelled", "10", "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout.splitlines()[-1])
+    assert told.get("rounds") or told["closed_form"]
+
+
+# --- additive trainings -------------------------------------------------------------------------------------------
+
+SMALL = ["--sites", "3", "--labelled", "50", "--unlabelled", "150", "--views", "2"]
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """A short secret gives the same sums."""
+    monkeypatch.setattr(cross_products, "SECRET_ROWS", 64)
+    monkeypatch.setattr(cross_products, "RANDOM_ROWS", 320)
+
+
+def as_told(y):
+    """Labels whose level and deviation have no more digits than a federation tells: what is left is its fixed point."""
+    deviation = y.std(ddof=1)
+    level, told = _two_digits(float(y.mean()), float(deviation))
+    return level + (y - y.mean()) * (told / deviation)
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("common", [True, False], ids=["common rows", "private rows"])
+def test_without_noise_a_federation_ends_with_the_models_of_memory(common):
+    problem, terms = generated(3, 50, 170, 4, seed=1, common=common), Additive("linear", noise=0.0, label_noise=0.0)
+    problem = replace(problem, sites={name: replace(data, y=as_told(data.y)) for name, data in problem.sites.items()})
+    run = simulate(problem, plan_for(problem, terms))
+    sites = []
+    for data in problem.sites.values():
+        own = data.positions if common else len(data.Z) + np.arange(len(data.y))
+        sites.append(SiteRows(data.Z if common else np.concatenate([data.Z, data.X]), own, data.y))
+    memory = train(sites, problem.n_unlabelled, rules=terms)
+    rows = [site.prepared(X) for site, X in zip(memory.sites, problem.held_out, strict=True)]
+    models = [result.additive for result in run.results]
+    present = range(len(models))
+    parts = [model.part(model.phi(X), present) for model, X in zip(models, problem.held_out, strict=True)]
+    total = np.sum(parts, axis=0)
+    for v, (model, X) in enumerate(zip(models, problem.held_out, strict=True)):
+        np.testing.assert_allclose(model.predict(X), memory.joined(v, rows[v]), atol=5e-4)
+        np.testing.assert_allclose(model.score(total, X), memory.checked_score(rows, v), atol=5e-4)
+
+
+def sim(*arguments):
+    return CliRunner().invoke(app, [*arguments])
+
+
+@pytest.mark.usefixtures("short")
+def test_a_run_prints_each_site_s_errors_and_forecasts():
+    done = sim("run", *SMALL)  # the default objective
+    assert done.exit_code == 0, done.output
+    heading, *rows = done.output.splitlines()[-4:]
+    assert heading.split() == [
+        "labels",
+        "local",
+        "joined",
+        "change",
+        "forecast",
+        "score",
+        "change",
+        "forecast",
+        "recommended",
+    ]
+    assert [row.split()[:2] for row in rows] == [[f"site-{v}", "50"] for v in range(3)]
+    exact, private = (
+        json.loads(sim("run", *SMALL, *more, "--json").output.splitlines()[-1])
+        for more in (("--noise", "0", "--label-noise", "0"), ("--private-rows",))
+    )
+    assert (exact["event"], exact["schedule"], exact["stop"]) == ("finished", "additive", "CONVERGED")
+    assert exact["bytes_sent"] > 0
+    for site in exact["sites"].values():
+        assert site["rmse"]["score"] < site["rmse"]["joined"] < site["rmse"]["local"]
+        assert set(site["forecast"]) == {"joined", "score"}
+    assert all(set(site["forecast"]) == {"joined"} for site in private["sites"].values())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--coupling", "0.1"], "--coupling needs --objective agreement"),
+        (["--aggregation", "plaintext"], "--aggregation needs --objective agreement"),
+        (["--objective", "agreement", "--label-noise", "0"], "--label-noise needs --objective additive"),
+        (["--sites", "39"], "39 sites: an additive training has at most 38"),
+        (["--sites", "3", "--labelled", "40"], "120 labelled common individuals, where least_rows is 150"),
+    ],
+)
+def test_options_that_do_not_go_together_and_too_few_labels_are_told(options, says):
+    error = sim("run", *options).exception
+    assert isinstance(error, UsageError | Refused)
+    assert says in str(error)

@@ -1,18 +1,14 @@
 """Federations in simulated time: seeds hold, a seed is repeatable, and defects that are put back are found."""
 
-import asyncio
 import os
-import random
 import re
 import subprocess
 import sys
-from contextlib import closing
 
 import pytest
 from defects import DEFECTS, broken_by
 
 from tests.storm.batches import ROOT, asked, storms
-from tests.storm.loop import Process, VirtualLoop
 from tests.storm.story import GOOD
 
 FOUND = (39, 78, 185, 518)  # seeds that found a defect; 185 has an older ledger
@@ -45,58 +41,3 @@ def test_a_defect_that_is_put_back_is_found(defect):
     assert broken
     assert not [told for told in broken if re.search("(Type|Attribute|Name)Error", told)], "the patch itself is wrong"
     assert defect != "a session leaves a task behind" or "at rest" in str(broken)
-
-
-# --- the loop ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def loop():
-    with closing(VirtualLoop(random.Random(0))) as made:
-        yield made
-
-
-def test_time_jumps_and_a_killed_process_does_nothing_any_more(loop):
-    did = []
-
-    async def works():
-        try:
-            while True:
-                await asyncio.sleep(1000)
-                did.append(loop.time())
-        finally:
-            did.append("cleaned up")
-
-    async def story():
-        process = Process("p")
-        task = process.start(loop, works())
-        await asyncio.sleep(2500)
-        process.kill()
-        await asyncio.sleep(5000)
-        return task
-
-    loop.run_until_complete(story())
-    assert did == [1000, 2000]
-
-
-def test_a_wait_that_nothing_ends_is_a_hang(loop):
-    async def waits():
-        await asyncio.get_running_loop().create_future()
-
-    waiting = waits()
-    with pytest.raises(RuntimeError, match="a wait without a deadline"):
-        loop.run_until_complete(waiting)
-
-
-def test_work_of_a_thread_takes_time_and_its_error_arrives(loop):
-    def fails():
-        raise ValueError("of the thread")
-
-    async def story():
-        before = loop.time()
-        assert await asyncio.to_thread(lambda: 7) == 7
-        assert loop.time() > before
-        with pytest.raises(ValueError, match="of the thread"):
-            await asyncio.to_thread(fails)
-
-    loop.run_until_complete(story())

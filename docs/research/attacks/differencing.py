@@ -9,8 +9,7 @@ from typing import Any
 from federation import COUPLING, SITES, member_operator, off, plan_of, site_of, truth, watched
 
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent
-from site_agent.consent.policy import Policy
+from site_agent.consent.objections import Consent, Policy
 
 
 def second_sum(*, consent: bool) -> dict[str, Any]:

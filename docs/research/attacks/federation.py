@@ -15,17 +15,17 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[3]), str(Path(__file__).res
 
 import numpy as np  # noqa: E402
 
-from coordinator.driver import NullSink, drive  # noqa: E402
+from coordinator.driver import drive  # noqa: E402
 from coordinator.machine.federation import begin  # noqa: E402
 from coordinator.machine.records import Timeouts  # noqa: E402
-from coordinator.transports.in_process import InProcess  # noqa: E402
+from coordinator.transports import InProcess  # noqa: E402
 from coreg_core.computation.question import Question  # noqa: E402
+from coreg_core.messages import Answer, FromSite, PlanRefused, ToSite  # noqa: E402
 from coreg_core.objectives.agreement import Agreement, Form  # noqa: E402
 from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy  # noqa: E402
-from coreg_core.protocol.messages import Answer, FromSite, PlanRefused, ToSite  # noqa: E402
-from coreg_core.protocol.plan import Plan  # noqa: E402
+from coreg_core.plan import Plan  # noqa: E402
 from coreg_core.secure.sums import opened  # noqa: E402
-from coreg_sim.federation.simulate import simulated_keys  # noqa: E402
+from coreg_sim.simulate import simulated_keys  # noqa: E402
 from site_agent.consent.objections import Consent  # noqa: E402
 from site_agent.machine.job import Heard, Job  # noqa: E402
 from site_agent.machine.replica import Keys  # noqa: E402
@@ -113,7 +113,7 @@ def watched(
 
     for name, site in held.items():
         site.handle = listening(name, site)  # type: ignore[method-assign]
-    ends = asyncio.run(drive(begin(plan, Timeouts()), InProcess(held), NullSink(), lambda _: None))
+    ends = asyncio.run(drive(begin(plan, Timeouts()), InProcess(held), None, lambda _: None))
     seen.reason = ends[plan.run].reason
     return seen
 
@@ -156,7 +156,7 @@ def member_operator(seen: Seen, column: int = 0) -> Any:
 
 def view_of(name: str, plan: Plan, data: PrivateData | None = None) -> Any:
     """The site's own view of its data under the plan: the truth for comparison with attacks."""
-    from coreg_core.protocol.messages import Proposal
+    from coreg_core.messages import Proposal
 
     site = site_of(name, data)
     site.handle(Proposal(plan.run, 0, plan))

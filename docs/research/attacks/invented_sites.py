@@ -8,7 +8,7 @@ from typing import Any
 
 from federation import SITES, VICTIM, member_operator, off, plan_of, site_of, truth, watched
 
-from coreg_sim.federation.simulate import fingerprint_of, identity_of
+from coreg_sim.simulate import fingerprint_of, identity_of
 from site_agent.identity.run_keys import RunKeys
 
 OWN = {name: f"the coordinator's own {name}" for name in SITES if name != VICTIM}

@@ -9,7 +9,7 @@ from typing import Any
 
 import federation  # noqa: F401 - puts the checkout on the path
 
-from site_agent.data.shared_set import ids_digest, keyed
+from site_agent.data.prepare import ids_digest, keyed
 
 CANDIDATES = [f"patient {number}" for number in range(9)]
 SHARED_IDS = [CANDIDATES[i] for i in (0, 2, 3, 5, 7)]

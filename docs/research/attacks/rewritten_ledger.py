@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.authority.pki import create_authority, load_server, sign_request
-from coordinator.service.access import Notary
+from coordinator.authority.pki import check_request, create_authority, issue
+from coordinator.service.access import AccessControl
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Answer, Fetched, Hello, LedgerHead, Report, Words
+from coreg_core.messages import Answer, Fetched, Hello, LedgerHead, Report, Words
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import private_key, said_by_site, sign, to_hex
 from site_agent.identity.identity import Identity, enrol, install
@@ -32,12 +32,11 @@ Entry = dict[str, Any]
 def enrolled(folder: Path, authority: str) -> Identity:
     """A site called north, under an authority."""
     create_authority(folder / authority, [])
-    enrol(folder / f"north of {authority}", "north")
-    signed = sign_request(folder / authority, folder / f"north of {authority}" / "site.csr")
-    return install(folder / f"north of {authority}", signed.certificate_path)
+    request = enrol(folder / f"north of {authority}", "north")
+    return install(folder / f"north of {authority}", issue(folder / authority, *check_request(request.read_bytes())))
 
 
-def two_runs(path: Path, identity: Identity, notary: Notary) -> list[SignedHead]:
+def two_runs(path: Path, identity: Identity, notary: AccessControl) -> list[SignedHead]:
     """An honest site's ledger of two runs, and the coordinator's record of it."""
     ledger, record = Ledger(path, HeadSigner(identity)), list[SignedHead]()
     ledger.record(Hello("north", 3, ""))
@@ -94,7 +93,7 @@ def attack() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         north, stranger = enrolled(folder, "ca"), enrolled(folder, "other-ca")
-        notary, authorities = Notary(load_server(folder / "ca")), load_certificates(north.ca_pem, "ca.pem")
+        notary, authorities = AccessControl(folder / "ca", insecure=False), load_certificates(north.ca_pem, "ca.pem")
         path = folder / "ledger.jsonl"
         record = two_runs(path, north, notary)
         whole = path.read_bytes()

@@ -24,11 +24,10 @@ from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
 from coreg_core.additive.moments import ScoreWeights, regression
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import Membership
-from coreg_core.protocol.plan import Plan
+from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent
-from site_agent.consent.policy import Policy
+from site_agent.consent.objections import Consent, Policy
 from site_agent.ledger import Ledger
 from site_agent.machine.scoring import NOISE, Batch
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from federation import SITES, VICTIM, plan_of, site_of, watched
 
-from coordinator.authority.pki import create_authority, sign_request
-from coreg_core.protocol.messages import Proposal
-from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.simulate import fingerprint_of, identity_of
+from coordinator.authority.pki import check_request, create_authority, issue
+from coreg_core.messages import Proposal
+from coreg_core.plan import Plan
+from coreg_sim.simulate import fingerprint_of, identity_of
 from site_agent.identity.identity import check_identity, enrol, install
 from site_agent.identity.run_keys import Members, RunKeys
 
@@ -27,9 +27,8 @@ def enrolled(folder: Path, **options: Any) -> dict[str, Members]:
     if not (folder / "ca").exists():
         create_authority(folder / "ca", [])
         for name in SITES:
-            install(
-                folder / name, sign_request(folder / "ca", enrol(folder / name, name).request_path).certificate_path
-            )
+            request = enrol(folder / name, name)
+            install(folder / name, issue(folder / "ca", *check_request(request.read_bytes())))
     return {name: Members(check_identity(folder / name), **options) for name in SITES}
 
 

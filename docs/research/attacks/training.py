@@ -13,7 +13,7 @@ from federation import Seen, site_of, watched
 from coreg_core.additive.exchange import SiteExchange
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
-from coreg_core.protocol.plan import Plan
+from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent

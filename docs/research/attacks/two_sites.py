@@ -11,8 +11,7 @@ from federation import SITES, off, plan_of, site_of, watched
 from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.objectives.setting import Iteration
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import objections, refusal
-from site_agent.consent.policy import Policy
+from site_agent.consent.objections import Policy, objections, refusal
 from site_agent.machine.job import Sums
 
 

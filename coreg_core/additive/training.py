@@ -1,0 +1,235 @@
+r"""A whole additive training with all sites' rows in memory: the estimators, and studies of what a federation would reach.
+
+    features → moments → completed private rows → fit → each site's models and verdict
+
+A federation computes the moments by sealed sums instead, and everything after them with the same functions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from coreg_core.additive.check import Verdict, site_verdict
+from coreg_core.additive.features import LocalModel, SiteFeatures, SiteRows, fit_features, sizes
+from coreg_core.additive.moments import (
+    NOISE_PRIVATE,
+    Fit,
+    Moments,
+    Own,
+    ScoreWeights,
+    Sums,
+    fit,
+    positive,
+    precision,
+    steadied,
+    sums,
+)
+from coreg_core.arrays import Arr, Ints
+from coreg_core.errors import BadData
+from coreg_core.objectives.additive import IN_MEMORY, Additive
+from coreg_core.threads import one_thread
+
+Flags = Bool[np.ndarray, "..."]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedSite:
+    """What a site has at the end; ``local`` is None with fewer than three labels."""
+
+    features: SiteFeatures
+    local: LocalModel | None
+    own: Own
+    verdict: Verdict
+    private_noise: float | None  # the inverse precision, where all labelled rows are private
+
+    def prepared(self, X: Float64[Arr, "n p"]) -> "Prepared":
+        """What the site's models need of new rows, once for all of them."""
+        W, functions = self.features.with_functions(X)
+        if self.local is None:
+            return Prepared(W, None)
+        shared = self.local is self.features.directions
+        return Prepared(W, self.local.mixed(functions) if shared else self.local.predict(X))
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """One site's features of some rows, and its local predictions of them (None without a local model)."""
+
+    W: Float64[Arr, "n k"]
+    local: Float64[Arr, " n"] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A federation's training: the fit, and each site's models. Rows come as each site's `TrainedSite.prepared`."""
+
+    fit: Fit
+    sites: tuple[TrainedSite, ...]
+
+    def score(self, rows: Sequence[Prepared | None], site: int | None = None) -> Float64[Arr, " n"]:
+        """The score from the rows of all sites, None for a missing one; for the label owner ``site``, or their mean."""
+        m, present = self.fit.moments, [v for v, each in enumerate(rows) if each is not None]
+        beta = ScoreWeights.of(self.fit).of_sites(present)
+        parts = [each.W[:, : m.d[v]] @ beta[m.blocks[v]] for v, each in enumerate(rows) if each is not None]
+        return np.asarray(self.fit.intercept(site) + np.sum(parts, axis=0))
+
+    def checked_score(self, rows: Sequence[Prepared | None], site: int) -> Float64[Arr, " n"]:
+        """The score for a site with its verdict: rescaled and blended with its local model."""
+        own = rows[site]
+        return self.sites[site].verdict.score(self.score(rows, site), None if own is None else own.local)
+
+    def joined(self, site: int, rows: Prepared) -> Float64[Arr, " n"]:
+        """The joined model of a site, with its verdict."""
+        predicted = self.sites[site].own.predict(self.fit, rows.W)
+        return self.sites[site].verdict.joined(predicted, rows.local)
+
+    def deviations(self, site: int, rows: Prepared) -> tuple[Float64[Arr, " n"], Float64[Arr, " n"]]:
+        """Of a new label given the features of all sites, and given the own ones, for the rows of a site."""
+        at = self.sites[site]
+        score, joined = at.own.deviations(self.fit, rows.W, at.private_noise)
+        return at.verdict.spread * score, at.verdict.spread * joined
+
+
+class _Training:
+    """Each site's labels and features, and what a federation opens of them, with noise by its rules."""
+
+    def __init__(self, sites: Sequence[SiteRows], n_common: int, seed: int, rules: Additive, one_owner: bool):
+        self.sites, self.n_common, self.rules = sites, n_common, rules
+        self.rng, M = np.random.default_rng([seed, 1]), len(sites)
+        self.inner: list[Flags] = [site.own < n_common for site in sites]
+        known = np.zeros((M, n_common), dtype=bool)
+        for v, (site, common) in enumerate(zip(sites, self.inner, strict=True)):
+            known[v, site.own[common]] = True
+        self.count = np.ones(n_common) if one_owner else known.sum(axis=0)  # labels of an individual
+        self.owners = range(1 if one_owner else M)
+        self.private = [] if one_owner else [v for v in range(M) if not self.inner[v].all()]
+        n_labelled = int(known.any(axis=0).sum()) + sum(int((~self.inner[v]).sum()) for v in self.private)
+        if n_labelled < 2:
+            raise BadData(
+                f"{n_labelled} labels in all sites together ({n_labelled} sample): an additive model needs at least two."
+            )
+        self.d, self.k = sizes(n_labelled, n_common, rules.rows_per_feature)
+        if rules.kernel == "linear":
+            self.d = self.k = max(site.X.shape[1] for site in sites)
+        self._seeds = np.random.default_rng(seed).integers(2**31, size=M).tolist()
+        made = self._features([site.y for site in sites])
+        self.locals = [local for _, local, _ in made]
+        self.errors = [self._label_noise(site.y, local) for site, local in zip(sites, self.locals, strict=True)]
+        self.told = [site.y + error for site, error in zip(sites, self.errors, strict=True)]
+        if rules.label_noise:  # features know only labels that are told
+            made = self._features(self.told)
+        self.features, self.W = [features for features, _, _ in made], [rows for _, _, rows in made]
+        self.left_out = [np.zeros(0) if local is None else local.left_out for _, local, _ in made]
+        norms = [float(np.linalg.norm(each[:n_common], axis=1).max(initial=0.0)) or 1.0 for each in self.W]
+        self.widths = tuple(min(self.d, each.shape[1]) for each in self.W)
+        self.scale = np.repeat(norms, self.widths)
+
+    def _features(self, labels: Sequence[Arr]) -> list[tuple[SiteFeatures, LocalModel | None, Arr]]:
+        return [
+            fit_features(site.X, self.n_common, site.own, y, k=self.k, seed=seed, kernel=self.rules.kernel)
+            for site, y, seed in zip(self.sites, labels, self._seeds, strict=True)
+        ]
+
+    def _label_noise(self, y: Arr, local: LocalModel | None) -> Arr:
+        """The noise that a site adds once to the labels that it tells."""
+        spread = float(np.sqrt(np.mean(local.left_out**2))) if local is not None else float(y.std()) if len(y) else 0.0
+        share = self.rules.label_noise
+        noise: Arr = share * spread * self.rng.normal(size=len(y)) if share else np.zeros(len(y))
+        return noise
+
+    def phi(self, rows: Ints | slice) -> Arr:
+        """All sites' features of common rows."""
+        return np.concatenate([each[rows, :width] for each, width in zip(self.W, self.widths, strict=True)], axis=1)
+
+    def moments(self) -> Moments:
+        """Those of the common rows."""
+        told, Phi = self.told, self.phi(slice(self.n_common))
+        n = np.array([float(len(y)) if v in self.owners else 0.0 for v, y in enumerate(told)])
+        levels = np.array([y.mean() if many else 0.0 for y, many in zip(told, n, strict=True)])
+        within = sum(float(np.sum((told[v] - levels[v]) ** 2)) for v in self.owners)
+        C = Phi.T @ Phi / self.n_common
+        if self.rules.noise:
+            C = positive(C + self._noise() / self.n_common)
+        m = Moments(self.widths, C, self.n_common, n, levels, within, (), self.rules.noise)
+        at = [self.sites[v].own[self.inner[v]] for v in self.owners]
+        if not sum(map(len, at)):
+            return m
+        rows, owner = np.concatenate(at), np.repeat(list(self.owners), list(map(len, at))).astype(np.int64)
+        y = np.concatenate([told[v][self.inner[v]] for v in self.owners])
+        return replace(m, parts=(self._noisy(sums(Phi[rows], owner, y, 1.0 / self.count[rows], levels)),))
+
+    def own(self, m: Moments, v: int) -> Own:
+        """The site's view of all features; the moments of its further features are opened to it alone, with noise."""
+        W, N, d = self.W[v][: self.n_common], self.n_common, m.d[v]
+        C_Wx = W.T @ self.phi(slice(N)) / N
+        if self.rules.noise:
+            size = self.rules.noise * self.scale[m.blocks[v]].max() * self.scale
+            C_Wx[d:] += size * self.rng.normal(size=C_Wx[d:].shape) / N
+            C_Wx[:d] = m.C[m.blocks[v]]
+            C_Wx[:, m.blocks[v]] = W.T @ W[:, :d] / N
+        return Own.of(m, v, W.T @ W / N, C_Wx)
+
+    def private_sums(self, m: Moments, owns: Sequence[Own], precisions: Sequence[float]) -> Sums:
+        """Sums over private rows, with the features that the owner's columns complete."""
+        at = [self.sites[v].own[~self.inner[v]] for v in self.private]
+        rows = [owns[v].complete(self.W[v][mine]) for v, mine in zip(self.private, at, strict=True)]
+        y, counts = np.concatenate([self.told[v][~self.inner[v]] for v in self.private]), list(map(len, rows))
+        owner = np.repeat(self.private, counts).astype(np.int64)
+        weight = np.repeat([precisions[v] for v in self.private], counts)
+        found = sums(np.concatenate(rows), owner, y, weight, m.levels, count=float(len(y)), mode=NOISE_PRIVATE)
+        return self._noisy(found)
+
+    def _noise(self) -> Arr:
+        """Each site's noise on the entries that have its features, (D, D)."""
+        E, ends = np.zeros((sum(self.widths), sum(self.widths))), np.cumsum([0, *self.widths]).tolist()
+        for a, b in pairwise(ends):
+            F = np.zeros_like(E)
+            F[a:b] = self.rules.noise * self.rng.normal(size=(b - a, len(E)))
+            F[a:b, a:b] = (np.triu(F[a:b, a:b]) + np.triu(F[a:b, a:b], 1).T) / 2
+            E += F + F.T
+        return np.asarray(E * np.outer(self.scale, self.scale))
+
+    def _noisy(self, part: Sums) -> Sums:
+        """A part as a federation with noise opens it, and takes it into the fit."""
+        if not self.rules.noise:
+            return part
+        P = part.P + self._noise()
+        o = part.o + self.rules.noise * self.scale * self.rng.normal(size=part.o.shape) * (part.n > 0.0)[:, None]
+        return steadied(replace(part, P=P, o=o), self.rules.noise, self.scale)
+
+
+@one_thread()
+def train(
+    sites: Sequence[SiteRows], n_common: int, *, seed: int = 0, rules: Additive = IN_MEMORY, one_owner: bool = False
+) -> Trained:
+    """Train on the rows of all sites. ``one_owner``: all have the same labels of the same common rows, and each counts once."""
+    t = _Training(sites, n_common, seed, rules, one_owner)
+    m = t.moments()
+    owns = [t.own(m, v) for v in range(len(sites))]
+    precisions = [precision(each, m.deviation) for each in t.left_out]
+    if t.private:
+        m = replace(m, parts=(*m.parts, t.private_sums(m, owns, precisions)))
+    fitted, owns = fit(m), [replace(own, moments=m) for own in owns]
+    alone = t.private and len(m.parts) == 1
+    done = []
+    for v, (site, own, local) in enumerate(zip(sites, owns, t.locals, strict=True)):
+        lone, c = 1.0 / precisions[v] if alone and v in t.private else None, int(t.inner[v].sum())
+        at = site.own[:c]
+        found = site_verdict(
+            fitted,
+            own,
+            site.y,
+            t.errors[v],
+            t.W[v][site.own],
+            c,
+            local=None if local is None else local.left_out,
+            score=fitted.intercept(v) + t.phi(at) @ fitted.coef if c else None,
+            share=1.0 / t.count[at] if c else 1.0,
+            precision=precisions[v],
+            lone=lone,
+        )
+        done.append(TrainedSite(t.features[v], local, own, found, lone))
+    return Trained(fitted, tuple(done))

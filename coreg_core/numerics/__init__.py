@@ -1,1 +1,0 @@
-"""Array types and numerical building blocks."""

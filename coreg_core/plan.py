@@ -1,0 +1,154 @@
+r"""The plan of a federation: nested values, each with its defaults and its limits.
+
+The configuration (federation.toml), the wire and the documentation derive from these classes, so a term is added in
+one place. Limits are annotations (`Ge`, `Gt`, `Le`, `Len`); code that reads a plan from outside enforces them. The
+agent's policy judges a plan, and both ends compare its `digest`.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import SCALAR_WORDS, TAG_WORDS, Iteration, Membership, Privacy
+
+MOST_SCALARS = 4096  # of one answer
+FEWEST_SEALED, MOST_SEALED = 2, 64  # sites of a plan with keys, which are exchanged in pairs
+# Add another objective here, and in the wire's oneof of the same name.
+Objective: TypeAlias = Agreement | Additive | Scoring | Alignment
+OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Agreement, Additive, Scoring, Alignment)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A computation of the federation and its terms. Each agent accepts or refuses it, before any other step.
+
+    Its digest covers every field but ``run``: the same plan started again has the same digest. ``study`` is the name of the
+    study, for a federation that runs several, and ``data`` the name of its data set at every site. A federation of one run
+    names neither. ``align``: how ids are aligned before it, None where they are equal by agreement. ``target`` and ``id`` are
+    columns, where a site says nothing else.
+    """
+
+    run: str
+    federation: str
+    membership: Membership
+    objective: Objective = field(default_factory=Agreement)
+    iteration: Iteration = field(default_factory=Iteration)
+    privacy: Privacy = field(default_factory=Privacy)
+    study: str = ""
+    data: str = ""
+    align: Alignment | None = None
+    target: str = ""
+    id: str = ""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Every site that can take part."""
+        return self.membership.sites
+
+    @property
+    def couplings(self) -> tuple[float, ...]:
+        """λ of each column as in the plan, in order; none under the other objectives."""
+        return self.objective.coupling if isinstance(self.objective, Agreement) else ()
+
+    @property
+    def masked(self) -> bool:
+        """Whether the coordinator adds masked words."""
+        return self.privacy.aggregation == "secure"
+
+    def most_words(self, n_unlabelled: int, *, of_all: bool = False) -> int:
+        """The most words of an answer in the run, or of a step made of all answers, for which a receiver allocates memory."""
+        joined = len(self.sites) if of_all and isinstance(self.objective, Additive) else 1
+        return joined * (self.objective.most_numbers(n_unlabelled) + SCALAR_WORDS * MOST_SCALARS + TAG_WORDS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = asdict(self)
+        plain["objective"] = {"name": self.objective.name, **plain["objective"]}
+        return plain
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON of every field but ``run``."""
+        fields = {name: value for name, value in self.to_dict().items() if name != "run"}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def plan_from_dict(plain: dict[str, Any]) -> Plan:
+    """The inverse of `Plan.to_dict`, through its JSON. ValueError: the value is not a plan of this release."""
+    kind: Callable[..., Objective] = OBJECTIVES[plain["objective"]["name"]]
+    said = {key: value for key, value in plain["objective"].items() if key != "name"}
+    objective = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
+    membership = {**plain["membership"], "sites": tuple(plain["membership"]["sites"])}
+    try:
+        return Plan(
+            run=plain["run"],
+            federation=plain["federation"],
+            membership=Membership(**membership),
+            objective=kind(**objective),
+            iteration=Iteration(**plain["iteration"]),
+            privacy=Privacy(**plain["privacy"]),
+            study=plain["study"],
+            data=plain["data"],
+            align=None if plain["align"] is None else Alignment(**plain["align"]),
+            target=plain["target"],
+            id=plain["id"],
+        )
+    except TypeError as error:
+        raise ValueError(f"no plan of this release ({error})") from None
+
+
+def plan_fault(plan: Plan) -> str | None:
+    """Errors across terms: duplicate sites, a minimum above the number of sites; None if the plan is valid."""
+    sites, least = plan.sites, plan.membership.min_sites
+    if len(set(sites)) != len(sites):
+        twice = sorted({site for site in sites if sites.count(site) > 1})
+        return f"sites={list(sites)} lists {', '.join(twice)} twice; every site counts once."
+    if list(sites) != sorted(sites):
+        return f"sites={list(sites)} are not in site order."
+    if least > len(sites):
+        return f"min_sites={least}, but {len(sites)} sites are listed."
+    if plan.masked and least < FEWEST_SEALED:
+        return f'min_sites={least}: sealed sums need {FEWEST_SEALED} sites at least. Say [privacy] aggregation = "plaintext".'
+    if plan.masked and len(sites) > MOST_SEALED:
+        return (
+            f"{len(sites)} sites: keys are exchanged in pairs, and sealed sums have at most {MOST_SEALED} sites. Say [privacy] "
+            'aggregation = "plaintext", where every site agrees to that.'
+        )
+    if (fault := plan.objective.fault(plan)) is None and plan.align is not None:
+        fault = plan.align.fault(alignment_of(plan, 0))
+        return fault and f"{fault} Or write align = false in [alignment], if the sites' ids are equal by agreement."
+    return fault
+
+
+_ALIGNS = "-ids-"  # in the name of a run that aligns the ids for another
+
+
+def alignment_of(plan: Plan, attempt: int) -> Plan:
+    """The plan of the run that aligns the ids of all sites for this attempt of a run."""
+    assert plan.align is not None
+    return replace(
+        plan,
+        run=f"{plan.run}{_ALIGNS}{attempt}",
+        membership=Membership(plan.sites, len(plan.sites)),
+        objective=plan.align,
+        iteration=Iteration(threads=plan.iteration.threads),
+        align=None,
+    )
+
+
+def next_alignment(plan: Plan) -> Plan:
+    """The same alignment under its next name."""
+    above, _, number = plan.run.rpartition(_ALIGNS)
+    return replace(plan, run=f"{above}{_ALIGNS}{int(number) + 1}")
+
+
+def aligns_for(run: str) -> str:
+    """The run for which this one aligns ids; "" of a run of its own."""
+    return run.rpartition(_ALIGNS)[0]

@@ -1,1 +1,0 @@
-"""Federations in one process: their data, and the simulation."""

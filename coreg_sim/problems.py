@@ -1,0 +1,173 @@
+r"""The data of a simulated federation: from a generator with a known answer, or from a table that a views.toml divides.
+
+views.toml: the columns of a table by site.
+
+    data = "study.csv"          # CSV or Parquet, relative to this file
+    target = "progression"
+    decimal = ","               # optional, as separator: where the table does not show them
+
+    [sites.clinic]
+    columns = ["age", "sex", "bmi"]
+    categorical = ["sex"]       # optional, as the agent's --categorical
+    dates = {admitted = "%d/%m/%Y"}  # optional, as the agent's --dates
+
+The labelled rows of each site are drawn. Columns are encoded as the agent encodes them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coreg_core.arrays import Arr, Ints
+from coreg_core.errors import BadData, UsageError
+from coreg_wire.files.toml_file import file_faults, read_toml
+from site_agent.data.notation import notation_of
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.tables import read_table
+from site_agent.site_data import PrivateData
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Each site's private data (`site_agent.site_data.PrivateData`) by name.
+
+    ``held_out`` has rows of every view, and ``held_out_y`` their targets.
+    """
+
+    sites: dict[str, PrivateData]
+    held_out: tuple[Arr, ...]
+    held_out_y: Arr
+
+    @property
+    def n_unlabelled(self) -> int:
+        return len(next(iter(self.sites.values())).Z)
+
+
+def generated(
+    n_sites: int,
+    n_labelled: int,
+    n_unlabelled: int,
+    n_features: int,
+    seed: int,
+    *,
+    common: bool = False,
+) -> Problem:
+    r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 + 0.1\,\varepsilon$, h ∈ R³ normal.
+
+    Every site has other features of the same instances, and its own labelled instances. ``common``: these are shared too.
+    """
+    counts = {"sites": n_sites, "labelled": n_labelled, "unlabelled": n_unlabelled, "views": n_features}
+    for name, value in counts.items():
+        if value < 1:
+            raise UsageError(f"--{name} {value}: needs at least 1.")
+    rng = np.random.default_rng(seed)
+    total = n_sites * n_labelled + n_unlabelled + 200  # held out
+    hidden = rng.normal(size=(total, 3))
+    y = np.sin(hidden[:, 0]) + hidden[:, 1] + 0.1 * rng.normal(size=total)
+    views = (
+        hidden @ rng.normal(size=(3, n_features)) + 0.3 * rng.normal(size=(total, n_features)) for _ in range(n_sites)
+    )
+    return _partition(views, n_sites, y, n_labelled, n_unlabelled, common)
+
+
+def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int, common: bool) -> Problem:
+    """Rows in order: m unlabelled, n labelled for each site, the rest held out. One view at a time, to save memory."""
+    sites, held_out = {}, []
+    known = m + n_sites * n
+    width = len(str(n_sites - 1))
+    for v, X in enumerate(views):
+        own = np.arange(m + v * n, m + (v + 1) * n)
+        shared = X[: known if common else m].copy()
+        at = own if common else None
+        sites[f"site-{v:0{width}d}"] = PrivateData(X[own], y[own], shared, "simulated", positions=at)
+        held_out.append(X[known:].copy())
+    return Problem(sites, tuple(held_out), y[known:])
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SiteViews(_Strict):
+    """One site's columns."""
+
+    columns: tuple[str, ...] = Field(min_length=1)
+    categorical: tuple[str, ...] = ()
+    dates: dict[str, str] = Field(default_factory=dict)
+
+
+class ViewsFile(_Strict):
+    """See the module's docstring."""
+
+    data: Path
+    target: str
+    separator: str | None = None
+    decimal: str | None = None
+    sites: dict[str, SiteViews] = Field(min_length=1)
+
+
+def read_views(path: Path) -> ViewsFile:
+    """The file, with the full path of its table."""
+    try:
+        read = ViewsFile.model_validate(read_toml(path))
+    except ValidationError as error:
+        fault = file_faults(
+            path, error, [*ViewsFile.model_fields, *(f"sites.NAME.{key}" for key in SiteViews.model_fields)]
+        )
+        if any(e["loc"][-1] in ("positive", "na_values") for e in error.errors()):
+            raise UsageError(f"{fault} Give --positive or --na-values beside --views instead.") from None
+        raise fault from None
+    return read.model_copy(update={"data": path.parent / read.data})
+
+
+def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: int, *, common: bool = False) -> Problem:
+    """Each site's data, and the held-out rows.
+
+    Each site has ``labelled`` rows of its own. ``unlabelled`` None shares two thirds of the rest. ``common``: all sites' labelled
+    rows are shared too.
+    """
+    table = read_table(views.data, notation=notation_of(views.separator, views.decimal))
+    table.require([views.target], "the target")
+    for site, its in views.sites.items():
+        table.require(its.columns, f"columns of {site}")
+        if views.target in its.columns:
+            raise BadData(f"{views.data}: the columns of {site} contain the target {views.target!r}.")
+    y = table.numbers(views.target, target=True)
+    names = sorted(views.sites)
+    own, shared, held_out = _drawn(views, y, labelled, unlabelled, np.random.default_rng(seed))
+    if common:
+        shared = np.concatenate([shared, *(own[name] for name in names)])
+    places, sites, judged = {row: place for place, row in enumerate(shared.tolist())}, {}, []
+    for name in names:
+        its = views.sites[name]
+        mine = table.select(its.columns)
+        encoding = Preprocessing.fit(
+            mine.rows(own[name]), mine.rows(shared), categorical=its.categorical, dates=its.dates
+        )
+        X, Z = encoding.transform(mine.rows(own[name])), encoding.transform(mine.rows(shared))
+        at = np.array([places.get(row, -1) for row in own[name].tolist()], dtype=np.int64)
+        sites[name] = PrivateData(X, y[own[name]], Z, "simulated", positions=at)
+        judged.append(encoding.transform(mine.rows(held_out)))
+    return Problem(sites, tuple(judged), y[held_out])
+
+
+_Rows = tuple[dict[str, Ints], Ints, Ints]  # labelled of each site, shared, held out
+
+
+def _drawn(views: ViewsFile, y: np.ndarray, labelled: int, unlabelled: int | None, rng: np.random.Generator) -> _Rows:
+    known, names = rng.permutation(np.flatnonzero(~np.isnan(y))), sorted(views.sites)
+    blank = np.flatnonzero(np.isnan(y))  # without a label they can only be shared
+    room = len(known) - len(names) * labelled
+    m = unlabelled if unlabelled is not None else max(len(blank), (len(blank) + room) * 2 // 3)
+    taken = max(0, m - len(blank))
+    if room - taken < 1:
+        raise BadData(
+            f"{views.data}: {len(known)} rows with a target are too few for {len(names)} x {labelled} labelled, "
+            f"{taken} unlabelled and 1 held out."
+        )
+    own = {name: known[v * labelled : (v + 1) * labelled] for v, name in enumerate(names)}
+    rest = known[len(names) * labelled :]
+    return own, np.concatenate([blank[:m], rest[:taken]]), rest[taken:]

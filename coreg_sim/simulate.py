@@ -1,0 +1,304 @@
+r"""A simulated federation through the service's state machines, and the closed form of the same problem.
+
+A `Hosting` runs the sites in this process or in Ray's processes (`coreg_sim.over_ray`). Both give the same bits.
+"""
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from coordinator.driver import Observer, drive
+from coordinator.machine.federation import begin
+from coordinator.machine.records import Timeouts
+from coordinator.transports import InProcess, Transport
+from coreg_core.agreement import objective as objectives
+from coreg_core.agreement.closed_form import solved as solutions_at
+from coreg_core.agreement.objective import disagreement, objective
+from coreg_core.agreement.schedules import Progress
+from coreg_core.agreement.views import Solution, View
+from coreg_core.arrays import Arr
+from coreg_core.errors import Refused
+from coreg_core.messages import PlanRefused, Proposal
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy
+from coreg_core.outcomes import Notice, Outcome, told
+from coreg_core.plan import Plan
+from coreg_core.threads import pin_threads
+from coreg_sim.problems import Problem
+from coreg_wire.identity.names import key_fingerprint
+from site_agent.consent.objections import Consent
+from site_agent.identity.run_keys import RunKeys
+from site_agent.machine.agreement import units
+from site_agent.machine.job import SiteResult
+from site_agent.machine.site import Site
+from site_agent.site_data import PrivateData
+
+_ORDER_BELOW = 1 << 255  # every number from 1 to this is a private key of P-256
+
+
+@cache
+def identity_of(name: str) -> ec.EllipticCurvePrivateKey:
+    """The certificate's key of a site of this name."""
+    number = int.from_bytes(hashlib.sha256(b"coreg simulated site " + name.encode()).digest(), "big") % _ORDER_BELOW
+    return ec.derive_private_key(number + 1, ec.SECP256R1())
+
+
+@cache
+def fingerprint_of(name: str) -> str:
+    return key_fingerprint(identity_of(name).public_key())
+
+
+def simulated_keys(name: str) -> RunKeys:
+    """The run keys of one site."""
+    return RunKeys(identity_of(name), fingerprint_of)
+
+
+Made = TypeVar("Made")
+# Effectively no timeout: a site that factors an exact view of 10⁴ instances is slow, not lost. The hosting detects a
+# process that dies.
+PATIENT = Timeouts(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """The sites of one run: a transport that is not started yet, and each site's `SiteResult` (or None) after the run.
+
+    ``failure`` is the error of the hosting that interrupted the run, or None.
+    """
+
+    transport: Transport
+    result: Callable[[str], Any]
+    failure: Callable[[], Exception | None] = lambda: None
+
+
+Hosting: TypeAlias = Callable[[Mapping[str, PrivateData]], AbstractContextManager[Hosted]]
+
+
+class SharedFold:
+    """A cache of work that is equal for all members; it keeps the latest value of each kind."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, tuple[tuple[Any, ...], Any]] = {}
+        self.token = os.urandom(16).hex()
+
+    def __call__(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+        """See `site_agent.machine.job.Fold`."""
+        *when, what = key
+        known = self._made.get(what)
+        if known is None or known[0] != tuple(when):
+            known = self._made[what] = (tuple(when), make())
+        made: Made = known[1]
+        return made
+
+
+def simulated_site(name: str, data: PrivateData, fold: SharedFold) -> Site:
+    """The agent's own site."""
+    keys, consent = simulated_keys(name), Consent.simulated()
+    return Site(name, data, consent, keys, pin_threads=pin_threads, token=fold.token, fold=fold)
+
+
+@contextmanager
+def in_process(data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
+    """All sites in this process, one after another."""
+    fold = SharedFold()
+    sites = {name: simulated_site(name, private, fold) for name, private in data.items()}
+    yield Hosted(InProcess(sites), lambda name: sites[name].result)
+
+
+def typical_size(problem: Problem, objective: Agreement) -> float:
+    """The unit of `Iteration.prediction_tolerance`: see `coreg_core.agreement.objective.typical_size`."""
+    rule = objective.label_units
+    labels = np.concatenate([(d.y - units(d.y, rule)[0]) / units(d.y, rule)[1] for d in problem.sites.values()])
+    return objectives.typical_size(float(labels @ labels), len(labels), problem.n_unlabelled)
+
+
+def plan_for(
+    problem: Problem,
+    objective: Agreement | Additive | None = None,
+    iteration: Iteration | None = None,
+    run: str = "simulation",
+    aggregation: Aggregation | None = None,
+) -> Plan:
+    """A plan for the sites of a problem. Defaults are the service's own, except for the number of rounds and the aggregation.
+
+    An agreement is aggregated in plaintext: masks change no bit. With "secure" the work of masking is simulated too. An additive
+    training is always "secure".
+    """
+    aggregation = aggregation or ("secure" if isinstance(objective, Additive) else "plaintext")
+    names = tuple(sorted(problem.sites))
+    rounds = iteration or Iteration(max_rounds=10_000)
+    members = Membership(names, len(names))
+    return Plan(run, "simulation", members, objective or Agreement(), rounds, Privacy(aggregation))
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A finished run: each site's result in site order, every step, and the traffic.
+
+    The properties are of the agreement: `objective`, `predictions` and `solutions` of its plan's first coupling.
+    """
+
+    plan: Plan
+    outcome: Outcome
+    reason: str
+    results: tuple[SiteResult, ...]
+    taken: tuple[Notice, ...]
+    numbers_sent: int
+    bytes_sent: int
+    seconds: float
+
+    @cached_property
+    def last(self) -> Progress:
+        """The exact figures of the last round, which are equal at all sites."""
+        assert self.results[0].progress is not None
+        return self.results[0].progress
+
+    @property
+    def rounds(self) -> int:
+        return self.last.round
+
+    @property
+    def certified_gap(self) -> float:
+        return float(self.last.gap.max())
+
+    @property
+    def certified_prediction_bound(self) -> float:
+        return float(self.last.prediction_bound.max())
+
+    @property
+    def solutions(self) -> tuple[Solution, ...]:
+        return tuple(result.solutions[0] for result in self.results)
+
+    @property
+    def alone(self) -> tuple[Solution, ...]:
+        return tuple(result.alone for result in self.results if result.alone is not None)
+
+    @cached_property
+    def predictions(self) -> Arr:
+        return np.array([solution.prediction for solution in self.solutions])
+
+    @property
+    def objective(self) -> float:
+        return objective([s.local_objective for s in self.solutions], self.predictions, self.plan.couplings[0])
+
+
+def simulate(
+    problem: Problem, plan: Plan, reporter: Observer | None = None, hosting: Hosting = in_process
+) -> Simulated:
+    """Run the federation to its end.
+
+    Parameters
+    ----------
+    problem
+        the sites' data: of `coreg_sim.problems.generated`, or of `partitioned` for a table.
+    plan
+        the plan of a run: `plan_for(problem, objective, iteration)`.
+    reporter
+        receives each notice of the coordinator.
+    hosting
+        where the sites live: `in_process`, or `coreg_sim.over_ray.OverRay`.
+
+    Returns
+    -------
+    Simulated
+        the outcome, each site's result, the steps, and what was sent.
+
+    >>> from coreg_federation import plan_for, simulate
+    >>> from coreg_sim.problems import generated
+    >>> problem = generated(3, 20, 50, 2, seed=0)  # sites, labelled, unlabelled, columns of a site
+    >>> simulate(problem, plan_for(problem)).outcome.name
+    'CONVERGED'
+
+    Raises
+    ------
+    Refused
+        A site refused the plan, or the sites have no label; the message says which.
+    Unreachable
+        The sites could not be hosted.
+    """
+    pin_threads(plan.iteration.threads)
+    taken: list[Notice] = []
+
+    def observe(notice: Notice) -> None:
+        if notice.name == "round":
+            taken.append(notice)
+        if reporter is not None:
+            reporter(notice)
+
+    started = time.perf_counter()
+    with hosting(problem.sites) as hosted:
+        traffic = hosted.transport.traffic
+        end = asyncio.run(drive(begin(plan, PATIENT), hosted.transport, None, observe))[plan.run]
+        if (failure := hosted.failure()) is not None:
+            raise failure
+        results: list[SiteResult | None] = [hosted.result(name) for name in plan.sites]
+    seconds = time.perf_counter() - started
+    trained = tuple(
+        r for r in results if r is not None and (r.additive is not None or (r.solutions and r.alone is not None))
+    )
+    if len(trained) < len(results):
+        raise Refused(told(end.outcome, end.reason))
+    sent = traffic.sent + traffic.received
+    return Simulated(plan, end.outcome, end.reason, trained, tuple(taken), traffic.numbers, sent, seconds)
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The centralised solution of the same problem."""
+
+    seconds: float
+    objective: float
+    disagreement: float
+    predictions: Arr
+
+
+def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
+    """Factor every site's data as the sites do, and solve for all of them at once; Refused if a site would refuse the plan."""
+    pin_threads(plan.iteration.threads)
+    started = time.perf_counter()
+    return solved(solutions_at(factored(problem.sites, plan), plan.couplings[0]), plan, started)
+
+
+def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:
+    """The sites' views under a plan, in site order, as the sites make them; Refused if a site would refuse the plan."""
+    views: list[View] = []
+    for name in sorted(data):
+        site = simulated_site(name, data[name], SharedFold())
+        [answer] = site.handle(Proposal(plan.run, 0, plan))
+        if isinstance(answer, PlanRefused) or site.view is None:
+            raise Refused(f"{name}: {answer}")
+        views.append(site.view)
+    return views
+
+
+def solved(solutions: Sequence[Solution], plan: Plan, started: float) -> ClosedForm:
+    """The closed form from the sites' solutions, in site order; ``started`` is the start time of its computation."""
+    predictions = np.array([s.prediction for s in solutions])
+    return ClosedForm(
+        time.perf_counter() - started,
+        objective([s.local_objective for s in solutions], predictions, plan.couplings[0]),
+        disagreement(predictions),
+        predictions,
+    )
+
+
+def rmse(prediction: Arr, y: Arr) -> float:
+    return float(np.sqrt(np.mean(np.square(prediction - y))))
+
+
+def held_out_errors(problem: Problem, solutions: Sequence[Solution]) -> tuple[list[float], float]:
+    """Each site's error on the held-out rows in its own units (targets centred by its own mean), and that of the mean."""
+    centres = [problem.sites[name].y.mean() for name in sorted(problem.sites)]
+    held_out = zip(solutions, problem.held_out, centres, strict=True)
+    predictions = np.array([s.predict(X) + centre for s, X, centre in held_out])
+    return [rmse(p, problem.held_out_y) for p in predictions], rmse(predictions.mean(axis=0), problem.held_out_y)
