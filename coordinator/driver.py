@@ -21,7 +21,6 @@ from coordinator.machine.events import (
     Expect,
     Finish,
     HeadCountersigned,
-    LoadRun,
     Notify,
     Persist,
     QueueRead,
@@ -36,9 +35,9 @@ from coordinator.machine.federation import Federation, handle
 from coordinator.machine.records import Begun, HeadSigned, Record, StepDone
 from coordinator.transports import Traffic, Transport, words_of
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Fetched, Proposal, Step
-from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.messages import Fetched, Proposal, Step
+from coreg_core.outcomes import Notice, Outcome
+from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
 
 # An answer of this many words can complete a sum that takes milliseconds, which would block the event loop.
@@ -55,13 +54,7 @@ class Timing:
 
 
 class RecordSink(Protocol):
-    """Stores records: `RunStore`, or nothing in a simulation."""
-
-    def write(self, run: str, record: Record, measured: Timing, at: str) -> None: ...
-
-
-class NullSink:
-    """Stores nothing: for simulations."""
+    """Stores records, as `RunStore` does."""
 
     def write(self, run: str, record: Record, measured: Timing, at: str) -> None: ...
 
@@ -71,9 +64,7 @@ class RunQueue(Protocol):
 
     def read(self) -> QueueRead: ...
 
-    def begin(self, plan: Plan, at: str) -> Plan: ...
-
-    def begun(self, run: str) -> Begun: ...
+    def begin(self, plan: Plan, at: str) -> tuple[Plan, Begun]: ...
 
     def close_run(self, plan: Plan, outcome: Outcome, reason: str, at: str) -> None: ...
 
@@ -85,26 +76,25 @@ Observer = Callable[[Notice], None]
 async def drive(
     begun: tuple[Federation, list[Action]],
     transport: Transport,
-    sink: RecordSink,
+    sink: RecordSink | None,
     observer: Observer,
     *,
     queue: RunQueue | None = None,
     countersign: Countersigner | None = None,
     keys: Callable[[Plan], tuple[str, ...]] = lambda _plan: (),
     report: str | None = None,
-    now: Callable[[], str] = timestamp,
     on_start: Callable[[Callable[[Event], None]], None] = lambda emit: None,  # noqa: ARG005
     on_change: Callable[[Federation], None] = lambda federation: None,  # noqa: ARG005
 ) -> Mapping[str, Finish]:
     """Drive a federation until all of its runs have ended and none will start; the ends of the runs by name.
 
     ``transport`` is not started, and is closed when this returns. ``sink`` receives a record before the next action. A
-    simulation has no ``queue`` and returns every end; a service returns that of the run ``report``. ``keys``: the fingerprints
-    of the keys of a plan's sites. ``on_start`` is called when the transport listens, with the function that queues an event;
-    ``on_change`` after each event and its actions.
+    simulation has neither ``sink`` nor ``queue``, and returns every end; a service returns that of the run ``report``.
+    ``keys``: the fingerprints of the keys of a plan's sites. ``on_start`` is called when the transport listens, with the
+    function that queues an event; ``on_change`` after each event and its actions.
     """
     federation, actions = begun
-    driver = _Driver(federation, transport, sink, observer, queue, countersign, keys, report, now)
+    driver = _Driver(federation, transport, sink, observer, queue, countersign, keys, report)
     return await driver.drive(actions, on_start, on_change)
 
 
@@ -112,13 +102,12 @@ async def drive(
 class _Driver:
     _federation: Federation
     _transport: Transport
-    _sink: RecordSink
+    _sink: RecordSink | None
     _observer: Observer
     _queue: RunQueue | None
     _countersign: Countersigner | None
     _keys: Callable[[Plan], tuple[str, ...]]
     _report: str | None
-    _now: Callable[[], str]
     _events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = field(default_factory=asyncio.Queue)
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
     _stopwatches: dict[str, "_Stopwatch"] = field(default_factory=dict)
@@ -182,8 +171,8 @@ class _Driver:
             case Persist(run, record):
                 stopwatch = self._stopwatch(run)
                 timing = stopwatch.stop() if isinstance(record, StepDone) else stopwatch.last
-                if not isinstance(self._sink, NullSink):
-                    await self._write(run, record, timing)
+                if self._sink is not None:
+                    await self._write(self._sink, run, record, timing)
             case SetDeadline(run, token, seconds):
                 self._stop_timer(run)
                 if isfinite(seconds):
@@ -200,7 +189,7 @@ class _Driver:
                 self._stop_timer(run)
                 self._stopwatches.pop(run, None)
                 self._transport.forget(run)
-            case ReadQueue() | BeginRun() | LoadRun() | CloseRun():
+            case ReadQueue() | BeginRun() | CloseRun():
                 await self._written()
                 if (event := await asyncio.to_thread(self._stored, action)) is not None:
                     self._emit(event)
@@ -212,25 +201,23 @@ class _Driver:
             case _:
                 assert_never(action)
 
-    def _stored(self, action: ReadQueue | BeginRun | LoadRun | CloseRun) -> Event | None:
+    def _stored(self, action: ReadQueue | BeginRun | CloseRun) -> Event | None:
         assert self._queue is not None, "a simulation has no queue"
         match action:
             case ReadQueue():
                 return self._queue.read()
             case BeginRun(plan):
-                return Submitted(self._queue.begin(plan, self._now()))
-            case LoadRun(plan):
-                return Submitted(plan, self._queue.begun(plan.run))
+                return Submitted(*self._queue.begin(plan, timestamp()))
             case CloseRun(plan, outcome, reason):
-                self._queue.close_run(plan, outcome, reason, self._now())
+                self._queue.close_run(plan, outcome, reason, timestamp())
                 return None
 
     # --- records, timers ------------------------------------------------------------------------------------------
 
-    async def _write(self, run: str, record: Record, timing: Timing) -> None:
+    async def _write(self, sink: RecordSink, run: str, record: Record, timing: Timing) -> None:
         """Write in order; a step is not awaited here."""
         await self._written()
-        write = asyncio.to_thread(self._sink.write, run, record, timing, self._now())
+        write = asyncio.to_thread(sink.write, run, record, timing, timestamp())
         self._writing = asyncio.ensure_future(write)
         self._writing.add_done_callback(self._has_written)
         if not isinstance(record, StepDone):

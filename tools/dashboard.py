@@ -20,15 +20,10 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         "none",
         (('sum by (stop) (increase(coreg_runs_finished_total{study=~"$study"}[1d]))', "{{stop}}"),),
     ),
-    ("Gap", "sci", (('coreg_gap{study=~"$study"}', "{{study}}"),)),
-    ("Residual", "sci", (('coreg_residual{study=~"$study"}', "{{study}}"),)),
     (
         "Rounds a second",
         "none",
-        (
-            ('sum by (study) (rate(coreg_rounds_total{study=~"$study"}[5m]))', "{{study}}, rounds"),
-            ('sum by (study) (rate(coreg_steps_total{study=~"$study"}[5m]))', "{{study}}, steps"),
-        ),
+        (('sum by (study) (rate(coreg_rounds_total{study=~"$study"}[5m]))', "{{study}}, rounds"),),
     ),
     (
         "Seconds a step",
@@ -45,52 +40,24 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
             ),
         ),
     ),
-    (
-        "Writing a record to the store",
-        "s",
-        (("rate(coreg_store_seconds_sum[5m]) / rate(coreg_store_seconds_count[5m])", "mean"),),
-    ),
     ("On the wire", "Bps", (("sum by (direction) (rate(coreg_bytes_total[5m]))", "{{direction}}"),)),
-    ("Run store", "bytes", (("coreg_store_bytes", "size"),)),
+    ("Free disk of the run store", "bytes", (("coreg_store_free_bytes", "free"),)),
     (
-        "Rejected, stalled, sessions ended",
+        "Rejected, stalled",
         "none",
         (
             ("sum by (what) (increase(coreg_refused_total[1h]))", "{{what}} rejected"),
             ("sum(increase(coreg_stalls_total[1h]))", "stalls"),
-            ("sum by (site) (increase(coreg_sessions_ended_total[1h]))", "{{site}}: sessions ended"),
         ),
     ),
     (
         "Days to the ends of certificates",
         "d",
-        (
-            ("(coreg_site_certificate_not_after_seconds - time()) / 86400", "{{site}}"),
-            ("(coreg_agent_certificate_not_after_seconds - time()) / 86400", "{{instance}}, at the agent"),
-        ),
+        (("(coreg_site_certificate_not_after_seconds - time()) / 86400", "{{site}}"),),
     ),
-    (
-        "Agent: seconds a second, by part",
-        "s",
-        (("sum by (instance, part) (rate(coreg_agent_seconds_sum[5m]))", "{{instance}} {{part}}"),),
-    ),
-    (
-        "Agent: numbers that left, a second",
-        "none",
-        (("sum by (instance, kind) (rate(coreg_agent_numbers_total[5m]))", "{{instance}} {{kind}}"),),
-    ),
-    (
-        "Agent: waiting for consent, refused",
-        "none",
-        (
-            ("coreg_agent_approvals_waiting", "{{instance}}, waiting"),
-            ("increase(coreg_agent_refusals_total[1h])", "{{instance}}, refused"),
-        ),
-    ),
-    ("Agent: ledger", "bytes", (("coreg_agent_ledger_bytes", "{{instance}}"),)),
 )
 SOURCE = {"type": "prometheus", "uid": "${source}"}
-STUDIES = "label_values(coreg_steps_total, study)"
+STUDIES = "label_values(coreg_rounds_total, study)"
 
 
 def dashboard() -> dict[str, Any]:
@@ -122,14 +89,13 @@ def dashboard() -> dict[str, Any]:
 
 
 def panel(number: int, title: str, unit: str, queries: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    scale = {"type": "log", "log": 10} if unit == "sci" else {"type": "linear"}
     return {
         "id": number + 1,
         "type": "timeseries",
         "title": title,
         "datasource": SOURCE,
         "gridPos": {"x": WIDTH * (number % 3), "y": HEIGHT * (number // 3), "w": WIDTH, "h": HEIGHT},
-        "fieldConfig": {"defaults": {"unit": unit, "custom": {"scaleDistribution": scale}}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": unit, "custom": {}}, "overrides": []},
         "targets": [
             {"refId": chr(ord("A") + k), "datasource": SOURCE, "expr": expression, "legendFormat": legend}
             for k, (expression, legend) in enumerate(queries)

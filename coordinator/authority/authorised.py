@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import coreg_wire.files.disk as files
 from coreg_core.errors import Refused, StorageError, UsageError
-from coreg_wire.files.disk import exclusive
+from coreg_wire.files.disk import exclusive, write_whole
 from coreg_wire.identity.names import certificate_name, check_site_name, key_fingerprint, load_certificates
 
 ALLOW_LIST = "authorised-sites"
@@ -67,12 +66,9 @@ class Authorised:
             )
 
 
-def authorise(directory: Path, name: str, mark: str, *, first: Callable[[], None] = lambda: None) -> bool:
-    """List `name` with the key of fingerprint `mark`; True if `name` was listed with another key before.
-
-    ``first`` is called while the list is locked, before it changes.
-    """
-    return _edit(directory / ALLOW_LIST, check_site_name(name), mark, first)
+def authorise(directory: Path, name: str, mark: str, first: Callable[[], None] = lambda: None) -> None:
+    """List `name` with the key of fingerprint `mark`. ``first`` is called while the list is locked, before it changes."""
+    _edit(directory / ALLOW_LIST, check_site_name(name), mark, first)
 
 
 def not_listed(directory: Path, sites: Sequence[str]) -> list[str]:
@@ -105,9 +101,9 @@ def revoke(directory: Path, name: str) -> bool:
     return _edit(path, check_site_name(name), None)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_public(path: Path, data: bytes) -> None:
     """Replace a public file (mode 0644) atomically: a reader or a crash leaves the old or the new one."""
-    files.write_whole(path.resolve(), data, mode=0o644)  # a link stays a link
+    write_whole(path.resolve(), data, mode=0o644)  # a link stays a link
 
 
 def _edit(path: Path, name: str, mark: str | None, first: Callable[[], None] = lambda: None) -> bool:
@@ -121,7 +117,7 @@ def _edit(path: Path, name: str, mark: str | None, first: Callable[[], None] = l
         if mark is not None:
             kept.insert(mine[0] if mine else len(kept), lines[mine[0]] if same else f"{name} {mark}")
         if kept != lines:
-            write_whole(path, "".join(f"{line}\n" for line in kept).encode())
+            write_public(path, "".join(f"{line}\n" for line in kept).encode())
         return bool(mine) and not same
 
 
@@ -130,7 +126,7 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
         raise StorageError(
-            f"{path} does not exist, so no site can join. Restore it from your backup, or sign each site again."
+            f"{path} does not exist, so no site can join. Restore it from your backup, or invite each site again."
         ) from error
     except UnicodeDecodeError as error:
         raise StorageError(f"{path} is no text, so no site can join. Restore it from your backup.") from error

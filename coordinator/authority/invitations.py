@@ -2,9 +2,6 @@
 
 FOLDER/invitations/SITE (mode 0600) has the line, then `valid until TIME`, and after its use `used TIME by KEY-FINGERPRINT`. The
 key that used it can ask again, since an answer can get lost; it gets the same certificate, unless the site was revoked.
-
-If ca.key is not in the folder, the authority is kept offline: the request is stored in FOLDER/requests/SITE.csr, and the site is
-listed when it asks again after the operator copied SITE.pem into the folder.
 """
 
 import hmac
@@ -14,13 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from coordinator.authority.authorised import Authorised, authorise, revoke
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
+from coordinator.authority.authorised import Authorised, revoke
 from coordinator.authority.pki import check_request, issue, load_certificate, server_names, signed_by
 from coreg_core.errors import CoregError, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import exclusive, write_whole
 from coreg_wire.identity.invitation import Invitation, parse_invitation, proof
-from coreg_wire.identity.names import fingerprint, key_fingerprint, request_name
+from coreg_wire.identity.names import fingerprint, key_fingerprint
 
 VALID = timedelta(days=7)
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -33,14 +32,6 @@ class Issued:
     """The certificates for a site: its own and the authority's (PEM). ``first``: it was not listed with this key before."""
 
     answer: bytes
-    first: bool
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """The authority is offline, and the operator has to sign the ``request``. ``first``: it was not stored before."""
-
-    request: Path
     first: bool
 
 
@@ -64,20 +55,18 @@ def invite(folder: Path, site: str, listen: str) -> Invitation:
     made = Invitation(host, port, site, authority, secrets.token_hex(16))
     with _locked(folder):
         _write(_path(folder, site), f"{made}\nvalid until {utc_now() + VALID:%Y-%m-%dT%H:%M:%SZ}\n".encode())
-        _request(folder, site).unlink(missing_ok=True)
     return made
 
 
 def withdraw(folder: Path, site: str) -> bool:
-    """Remove a site's invitation, its request and its line in the allow-list; False if there was none of them."""
+    """Remove a site's invitation and its line in the allow-list; False if there was neither."""
     with _locked(folder):
-        files = [path for path in (_path(folder, site), _request(folder, site)) if path.exists()]
-        for path in files:
-            path.unlink()
-        return revoke(folder, site) or bool(files)
+        invited = _path(folder, site).exists()
+        _path(folder, site).unlink(missing_ok=True)
+        return revoke(folder, site) or invited
 
 
-def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | Waiting | Denied:
+def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | Denied:
     """Give a site its certificate. ``given`` is the proof of the invitation for this request.
 
     An exception can be caused by anybody: `Refused` (for the site), or `StorageError` (for the coordinator's operator).
@@ -90,51 +79,41 @@ def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | 
                 f"This invitation for {site} is not valid: it was replaced or revoked, or is incomplete. {_NEW}"
             )
         try:
-            request, key = check_request(request_pem, "the request")
-            name, mark = request_name(request, "the request"), key_fingerprint(key)
-        except CoregError as error:
-            return Denied(str(error), str(error))
-        try:
+            name, key = check_request(request_pem)
             if name != site:
                 raise Refused(f"The invitation is for {site}, but the request for {name}.")
-            if used not in ("", mark):
-                raise Refused(
-                    f"This invitation for {site} was used by another key. If that was not your organisation, tell the "
-                    f"coordinator's operator at once. {_NEW}"
-                )
-            return _given(folder, site, request_pem, mark, until=until, used=bool(used))
+        except CoregError as error:
+            return Denied(str(error), str(error))
+        mark = key_fingerprint(key)
+        if used not in ("", mark):
+            return Denied(
+                f"This invitation for {site} was used by another key. If that was not your organisation, tell the "
+                f"coordinator's operator at once. {_NEW}",
+                f"two keys have used the invitation of {site}: {used[:16]}… has the certificate, and {mark[:16]}… asks for "
+                f"one. Ask {site}. If the first key is not its own: `coreg-coordinator revoke {folder} {site}`, then "
+                f"`coreg-coordinator invite {folder} {site}`",
+            )
+        try:
+            return _given(folder, site, key, until=until, used=bool(used))
         except Refused as error:
             return Denied(str(error), str(error))
         except (StorageError, ValueError, OSError) as error:
             return Denied(UNABLE, f"{site} has asked for a certificate, but it could not be issued: {error}")
 
 
-def _given(folder: Path, site: str, request_pem: bytes, mark: str, *, until: datetime, used: bool) -> Issued | Waiting:
-    answer, request = folder / f"{site}.pem", _request(folder, site)
-    listed = Authorised(folder).sites().get(site) == mark
-    ready = _is_answer(folder, answer, mark)
-    if used and listed and ready:
+def _given(folder: Path, site: str, key: EllipticCurvePublicKey, *, until: datetime, used: bool) -> Issued:
+    answer, mark = folder / f"{site}.pem", key_fingerprint(key)
+    if used and Authorised(folder).sites().get(site) == mark and _is_answer(folder, answer, mark):
         return Issued(answer.read_bytes(), first=False)
-    if used and request.exists():  # the authority is offline
-        if not ready:
-            return Waiting(request, first=False)
-        authorise(folder, site, mark)
-        request.unlink()
-        return Issued(answer.read_bytes(), first=True)
     if used:
         raise Refused(f"The certificate of {site} was revoked or has expired. {_NEW}")
     if until < utc_now():
         raise Refused(f"This invitation for {site} expired on {until:%Y-%m-%d %H:%M} UTC. {_NEW}")
-    if not (folder / "ca.key").exists():
-        _write(request, request_pem)
-        _bind(folder, site, mark)
-        return Waiting(request, first=True)
     # Bound before the site is listed: after a crash in between, no other key can use the invitation.
     try:
-        signed = issue(folder, request_pem, "the request", answer, first=lambda: _bind(folder, site, mark))
+        return Issued(issue(folder, site, key, first=lambda: _bind(folder, site, mark)), first=True)
     except Refused as error:  # of the authority's own files
         raise StorageError(str(error)) from error
-    return Issued(signed.certificate_path.read_bytes(), first=True)
 
 
 def _is_answer(folder: Path, path: Path, mark: str) -> bool:
@@ -173,7 +152,3 @@ def _locked(folder: Path) -> AbstractContextManager[None]:
 
 def _path(folder: Path, site: str) -> Path:
     return folder / "invitations" / site
-
-
-def _request(folder: Path, site: str) -> Path:
-    return folder / "requests" / f"{site}.csr"

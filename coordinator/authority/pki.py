@@ -2,54 +2,56 @@
 
 All files are in one directory: ca.key and coordinator.key (mode 0600, never copied to other machines), ca.pem,
 coordinator.pem, NAME.pem for each enrolled site (its certificate, then ca.pem: the answer to the site), the allow-list
-(coordinator.authority.authorised) and the invitations (coordinator.authority.invitations). An authority that is kept offline has
-ca.key and ca.pem in a folder of its own.
+(coordinator.authority.authorised) and the invitations (coordinator.authority.invitations).
 
-The authority lives 20 years. Certificates of sites and of the server live a year, and are renewed a month before their end with
-the same key, if ca.key is on the machine that serves.
+All keys are EC P-256, all signatures ECDSA with SHA-256. The authority lives 20 years. Certificates of sites and of the server
+live a year, and are renewed a month before their end with the same key, if ca.key is on the machine that serves.
 
 Must not know gRPC, the federation's plan, or any site's private key.
 """
 
 import os
+import re
+import secrets
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization as keys
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, write_whole
-from coordinator.authority.certificates import (
-    authority_certificate,
-    served_names,
-    server_certificate,
-    site_certificate,
-)
+from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, write_public
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import read as read_file
-from coreg_wire.identity.keys import check_private, key_pem, load_key
-from coreg_wire.identity.names import certificate_name, fingerprint, key_fingerprint, load_certificates, request_name
+from coreg_wire.files.disk import write_whole
+from coreg_wire.identity.names import (
+    certificate_name,
+    key_fingerprint,
+    load_certificates,
+    request_name,
+    site_uri,
+)
+from coreg_wire.identity.signatures import check_private, key_pem, load_key
 
-FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
+FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem", ALLOW_LIST)
+AUTHORITY_DAYS, DAYS = 7305, 365
+RENEWED_DAYS = 30  # before the end of a certificate
+# A certificate is valid from before its creation, since clocks at the sites may be slow.
+_BACKDATED = timedelta(hours=1)
+_ALWAYS_SERVED = ("localhost", "127.0.0.1", "::1")
+_LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOSTNAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 
 
-def load_private(path: Path) -> ec.EllipticCurvePrivateKey:
-    """A key of the authority's folder."""
-    data = read(path)
-    check_private(path)
-    try:
-        return load_key(data, path)
-    except BadData as error:
-        renew = f", or delete it and run `coreg-coordinator init {path.parent} --renew-server`" * (
-            path.name == "coordinator.key"
-        )
-        raise BadData(f"{error} `coreg-coordinator init` makes such keys: restore it from a backup{renew}.") from error
+# --- files of the authority
 
 
 def load_certificate(path: Path) -> x509.Certificate:
@@ -65,10 +67,6 @@ def signed_by(path: Path, ca: x509.Certificate) -> bool:
     return True
 
 
-def pem_of(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(keys.Encoding.PEM)
-
-
 def read(path: Path, next_step: str = "") -> bytes:
     """A file's bytes; ``next_step`` is the advice if the file is missing. See `coreg_wire.files.disk.read`."""
     return read_file(path, next_step or _advice(path))
@@ -80,14 +78,27 @@ def _advice(path: Path) -> str:
     if path.name in ("coordinator.key", "coordinator.pem") and (folder / "ca.key").exists():
         names = "" if (folder / "coordinator.pem").exists() else " --host NAME"
         return f"Make it again: `coreg-coordinator init {shlex.quote(str(folder))} --renew-server{names}`."
-    if path.name == "ca.key" and (folder / "ca.pem").exists():
-        return "If the authority is offline, copy ca.key here for this command, or name its folder. Or restore your backup."
     if any((folder / name).exists() for name in ("ca.key", "ca.pem", "coordinator.pem")):
         return "Restore it from your backup (docs/how-to/operate-a-coordinator.md)."
     return "Name the federation's folder. If there is none yet, make it: `coreg-coordinator init FOLDER`."
 
 
-def create_all(*files: tuple[Path, bytes, int]) -> None:
+def _load_private(path: Path) -> ec.EllipticCurvePrivateKey:
+    data = read(path)
+    check_private(path)
+    try:
+        return load_key(data, path)
+    except BadData as error:
+        again = f", or delete it and run `coreg-coordinator init {path.parent} --renew-server`"
+        renew = again if path.name == "coordinator.key" else ""
+        raise BadData(f"{error} `coreg-coordinator init` makes such keys: restore it from a backup{renew}.") from error
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _create_all(*files: tuple[Path, bytes, int]) -> None:
     """Create all files with their modes; none may exist. If one fails, remove the others."""
     made: list[Path] = []
     try:
@@ -105,19 +116,7 @@ def create_all(*files: tuple[Path, bytes, int]) -> None:
         raise StorageError(f"{error.filename or files[0][0].parent} cannot be created ({error.strerror}).") from error
 
 
-AUTHORITY_DAYS, DAYS = 7305, 365
-RENEWED_DAYS = 30  # before the end of a certificate
-
-
-@dataclass(frozen=True)
-class SignedSite:
-    """The result of `sign_request`. ``replaced``: the name was listed with another key before."""
-
-    name: str
-    certificate_path: Path
-    key_fingerprint: str
-    not_after: datetime
-    replaced: bool
+# --- the authority and the server
 
 
 @dataclass(frozen=True)
@@ -129,57 +128,40 @@ class ServerFiles:
     ca_pem: bytes
 
 
-def create_authority(
-    directory: Path,
-    hostnames: Sequence[str],
-    days: int = AUTHORITY_DAYS,
-    *,
-    server_days: int = DAYS,
-    offline: Path | None = None,
-    now: datetime | None = None,
-) -> str:
-    """Create the authority and the server's certificate, for names that sites dial; return the authority's fingerprint.
-
-    ``offline``: another folder for ca.key, with a copy of ca.pem.
-    """
-    now = now or utc_now()
-    served = served_names(hostnames)
+def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
+    """Create the authority and the server's certificate, for names that sites dial."""
+    served = _served_names(hostnames)
     key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca = authority_certificate(key, days, now)
-    server = server_certificate(ca, key, server_key.public_key(), served, server_days, now)
-    if present := [name for name in (*FILES, ALLOW_LIST) if (directory / name).exists()]:
+    ca = _authority_certificate(key)
+    server = _server_certificate((ca, key), server_key, served)
+    if present := [name for name in FILES if (directory / name).exists()]:
         raise UsageError(
             f"{directory} already holds {', '.join(present)}, and sites may trust it: nothing was changed. "
             "Choose another directory, or move these files away to begin a new federation."
         )
-    create_all(
-        ((offline or directory) / "ca.key", key_pem(key), 0o600),
-        *(() if offline is None else [(offline / "ca.pem", pem_of(ca), 0o644)]),
-        (directory / "ca.pem", pem_of(ca), 0o644),
+    _create_all(
+        (directory / "ca.key", key_pem(key), 0o600),
+        (directory / "ca.pem", _pem(ca), 0o644),
         (directory / "coordinator.key", key_pem(server_key), 0o600),
-        (directory / "coordinator.pem", pem_of(server), 0o644),
+        (directory / "coordinator.pem", _pem(server), 0o644),
         (directory / ALLOW_LIST, HEADER.encode(), 0o644),
     )
-    return fingerprint(ca)
 
 
-def reissue_server(
-    directory: Path, hostnames: Sequence[str] | None = None, days: int = DAYS, *, now: datetime | None = None
-) -> datetime:
+def reissue_server(directory: Path, hostnames: Sequence[str] | None = None) -> datetime:
     """Renew coordinator.pem, and return its new expiry. The key stays, or is made again if it is lost. Sites need no change.
 
     `hostnames` replace the names of the certificate; None keeps them.
     """
-    now = now or utc_now()
-    ca, ca_key = authority_pair(directory, now)
-    served = served_names(server_names(directory) if hostnames is None else hostnames)
+    pair = _authority_pair(directory)
+    served = _served_names(server_names(directory) if hostnames is None else hostnames)
     if (path := directory / "coordinator.key").exists():
-        server_key = load_private(path)
+        server_key = _load_private(path)
     else:
         server_key = ec.generate_private_key(ec.SECP256R1())
-        create_all((path, key_pem(server_key), 0o600))
-    server = server_certificate(ca, ca_key, server_key.public_key(), served, days, now)
-    write_whole(directory / "coordinator.pem", pem_of(server))
+        _create_all((path, key_pem(server_key), 0o600))
+    server = _server_certificate(pair, server_key, served)
+    write_public(directory / "coordinator.pem", _pem(server))
     return server.not_valid_after_utc
 
 
@@ -190,20 +172,6 @@ def renew_server(directory: Path) -> bool:
         return False
     reissue_server(directory)
     return True
-
-
-def renewed_site(directory: Path, certificate_pem: bytes, *, within_days: float = RENEWED_DAYS) -> bytes | None:
-    """The next certificate (PEM) of a listed site, for the same key, if this one ends soon and ca.key is here."""
-    if not (directory / "ca.key").exists() or days_left(certificate_pem) >= within_days:
-        return None
-    now = utc_now()
-    ca, ca_key = authority_pair(directory, now)
-    before = load_certificates(certificate_pem, "The site's certificate")[0]
-    site, key = certificate_name(before), before.public_key()
-    assert isinstance(key, ec.EllipticCurvePublicKey)
-    certificate = site_certificate(ca, ca_key, key, site, DAYS, now)
-    write_whole(directory / f"{site}.pem", pem_of(certificate) + pem_of(ca))
-    return pem_of(certificate)
 
 
 def server_names(directory: Path) -> list[str]:
@@ -218,10 +186,26 @@ def server_names(directory: Path) -> list[str]:
     return [str(name.value) for name in names]
 
 
-def load_server(directory: Path, *, now: datetime | None = None) -> ServerFiles:
+def _served_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
+    """The names and addresses of a server's certificate, each once; localhost, 127.0.0.1 and ::1 always."""
+    names: dict[x509.GeneralName, None] = {}
+    for text in (*hostnames, *_ALWAYS_SERVED):
+        host = text.strip().lower().removeprefix("[").removesuffix("]").removesuffix(".")
+        try:
+            names[x509.IPAddress(ip_address(host))] = None
+        except ValueError:
+            if _HOSTNAME.fullmatch(host) is None:
+                raise UsageError(
+                    f"{text!r} is not a host name or an address: give the name that sites dial, without port or scheme "
+                    "(a name with other letters in its xn-- form)."
+                ) from None
+            names[x509.DNSName(host)] = None
+    return list(names)
+
+
+def load_server(directory: Path) -> ServerFiles:
     """The key and certificates of the server, after checks that they match and are valid today."""
-    now = now or utc_now()
-    key = load_private(directory / "coordinator.key")
+    key = _load_private(directory / "coordinator.key")
     ca, server = load_certificate(directory / "ca.pem"), load_certificate(directory / "coordinator.pem")
     if server.public_key() != key.public_key():
         raise Refused(
@@ -229,115 +213,17 @@ def load_server(directory: Path, *, now: datetime | None = None) -> ServerFiles:
         )
     if not signed_by(directory / "coordinator.pem", ca):
         raise Refused(f"{directory}: coordinator.pem was not signed by ca.pem: {_renew(directory)}.")
-    for path, certificate in ((directory / "ca.pem", ca), (directory / "coordinator.pem", server)):
-        _check_period(certificate, path, now)
-    return ServerFiles(key_pem(key), pem_of(server), pem_of(ca))
+    _check_period(ca, directory / "ca.pem")
+    _check_period(server, directory / "coordinator.pem")
+    return ServerFiles(key_pem(key), _pem(server), _pem(ca))
 
 
-def sign_request(
-    directory: Path,
-    path: Path,
-    out: Path | None = None,
-    days: int = DAYS,
-    *,
-    now: datetime | None = None,
-) -> SignedSite:
-    """See `issue`. A request does not prove its sender: compare `key_fingerprint` with the site's operator."""
-    authority_pair(directory, now or utc_now())  # the first fault to report
-    data = read(path, "Name the request: requests/SITE.csr of the coordinator's folder.")
-    if out is not None and out.resolve() == path.resolve():
-        raise UsageError(f"{out} would be overwritten: give the certificate another path.")
-    return issue(directory, data, str(path), out, days, now=now)
+# --- sites
 
 
-def issue(
-    directory: Path,
-    request_pem: bytes,
-    where: str,
-    out_path: Path | None = None,
-    days: int = DAYS,
-    *,
-    now: datetime | None = None,
-    first: Callable[[], None] = lambda: None,
-) -> SignedSite:
-    """Issue a client certificate for a site's request, and add the site to `authorised-sites`.
-
-    The answer is by default NAME.pem in `directory`: the site's certificate, then the authority's. ``first`` is called before the
-    site is listed; ``where`` begins the messages about the request.
-    """
-    now = now or utc_now()
-    ca, ca_key = authority_pair(directory, now)
-    request, key = check_request(request_pem, where)
-    site = request_name(request, where)
-    certificate = site_certificate(ca, ca_key, key, site, days, now)
-    out_path = out_path or directory / f"{site}.pem"
-    if out_path.resolve() in {(directory / file).resolve() for file in (*FILES, ALLOW_LIST)}:
-        raise UsageError(f"{out_path} would be overwritten: give the certificate another path.")
-    if out_path.is_symlink():  # other users can create a link in a folder that they can write to
-        raise UsageError(
-            f"{out_path} is a link to {out_path.readlink()}, and nothing is written through a link. Remove it, or give the "
-            "certificate another path (--output)."
-        )
-    # The answer before the list, and under its lock: an answer that is not listed must not replace the listed one.
-    answer, mark = pem_of(certificate) + pem_of(ca), key_fingerprint(key)
-
-    def before_listing() -> None:
-        write_whole(out_path, answer)
-        first()
-
-    replaced = authorise(directory, site, mark, first=before_listing)
-    return SignedSite(site, out_path, mark, certificate.not_valid_after_utc, replaced)
-
-
-def days_left(certificate_pem: bytes, *, now: datetime | None = None) -> float:
-    """Days until the first certificate in the text expires; negative after that."""
-    end = load_certificates(certificate_pem, "The certificate")[0].not_valid_after_utc
-    return (end - (now or utc_now())) / timedelta(days=1)
-
-
-def expiry_warnings(directory: Path, *, within_days: int = 30, now: datetime | None = None) -> list[str]:
-    """A sentence for each certificate that expires soon: the authority's, the server's, the listed sites'."""
-    now = now or utc_now()
-    advice = {"ca.pem": "begin a new federation: every site joins again", "coordinator.pem": _renew(directory)}
-    advice |= {
-        f"{site}.pem": f"if {site} does not connect before, invite it again (`coreg-coordinator invite FOLDER {site}`)"
-        for site in Authorised(directory).sites()
-    }
-    warnings = []
-    for file, what_to_do in advice.items():
-        path = directory / file
-        if path.exists() and (days := days_left(read(path), now=now)) < within_days:
-            when = f"expires in {days:.0f} days" if days > 0 else f"EXPIRED on {now + timedelta(days=days):%Y-%m-%d}"
-            warnings.append(f"{path} {when}: {what_to_do}.")
-    return warnings
-
-
-def _renew(directory: Path) -> str:
-    return f"renew it with `coreg-coordinator init {shlex.quote(str(directory))} --renew-server`"
-
-
-def authority_pair(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """The authority's certificate and key, after checks that they match and are valid today."""
-    key, ca = load_private(directory / "ca.key"), load_certificate(directory / "ca.pem")
-    if ca.public_key() != key.public_key():
-        raise Refused(f"{directory}: ca.key and ca.pem do not match. Restore both from the same backup.")
-    _check_period(ca, directory / "ca.pem", now)
-    return ca, key
-
-
-def _check_period(certificate: x509.Certificate, path: Path, now: datetime) -> None:
-    if now < certificate.not_valid_before_utc:
-        raise Refused(
-            f"{path} is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, and this machine's "
-            f"clock says {now:%Y-%m-%d %H:%M}: check the clock."
-        )
-    if now > certificate.not_valid_after_utc:
-        next_step = "begin a new federation" if path.name == "ca.pem" else _renew(path.parent)
-        raise Refused(f"{path} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}.")
-
-
-def check_request(data: bytes, where: str) -> tuple[x509.CertificateSigningRequest, ec.EllipticCurvePublicKey]:
-    """A request (PEM) that is signed by its own key, an EC P-256 key."""
+def check_request(data: bytes) -> tuple[str, ec.EllipticCurvePublicKey]:
+    """The site's name and its EC P-256 key, of a request (PEM) that is signed by this key."""
+    where = "the request"
     if b"PRIVATE KEY" in data:
         raise Refused(
             f"{where} holds a private key, which must never leave its site and can no longer be trusted. Delete this copy. "
@@ -352,4 +238,172 @@ def check_request(data: bytes, where: str) -> tuple[x509.CertificateSigningReque
         raise Refused(f"{where} is not signed by its own key: damaged or forged.")
     if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
         raise Refused(f"{where} is not for an EC P-256 key. `coreg-agent join` makes the right one.")
-    return request, key
+    return request_name(request, where), key
+
+
+def issue(
+    directory: Path, site: str, key: ec.EllipticCurvePublicKey, first: Callable[[], None] = lambda: None
+) -> bytes:
+    """Issue a client certificate, and list the site with this key; the answer for the site, also kept as NAME.pem.
+
+    ``first`` is called before the site is listed.
+    """
+    pair = _authority_pair(directory)
+    answer = _pem(_site_certificate(pair, site, key)) + _pem(pair[0])
+
+    def before_listing() -> None:
+        write_whole(directory / f"{site}.pem", answer, mode=0o644)
+        first()
+
+    # The answer before the list, and under its lock: an answer that is not listed must not replace the listed one.
+    authorise(directory, site, key_fingerprint(key), first=before_listing)
+    return answer
+
+
+def renewed_site(directory: Path, certificate_pem: bytes) -> bytes | None:
+    """The next certificate (PEM) of a listed site, for the same key, if this one ends soon and ca.key is here."""
+    if not (directory / "ca.key").exists() or days_left(certificate_pem) >= RENEWED_DAYS:
+        return None
+    pair = _authority_pair(directory)
+    before = load_certificates(certificate_pem, "The site's certificate")[0]
+    site, key = certificate_name(before), before.public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    certificate = _site_certificate(pair, site, key)
+    write_whole(directory / f"{site}.pem", _pem(certificate) + _pem(pair[0]), mode=0o644)
+    return _pem(certificate)
+
+
+# --- validity
+
+
+def days_left(certificate_pem: bytes) -> float:
+    """Days until the first certificate in the text expires; negative after that."""
+    end = load_certificates(certificate_pem, "The certificate")[0].not_valid_after_utc
+    return (end - utc_now()) / timedelta(days=1)
+
+
+def expiry_warnings(directory: Path) -> list[str]:
+    """A sentence for each certificate that expires soon: the authority's, the server's, the listed sites'."""
+    advice = {"ca.pem": "begin a new federation: every site joins again", "coordinator.pem": _renew(directory)}
+    advice |= {
+        f"{site}.pem": f"if {site} does not connect before, invite it again (`coreg-coordinator invite FOLDER {site}`)"
+        for site in Authorised(directory).sites()
+    }
+    warnings = []
+    for file, what_to_do in advice.items():
+        path = directory / file
+        if path.exists() and (days := days_left(read(path))) < RENEWED_DAYS:
+            end = utc_now() + timedelta(days=days)
+            when = f"expires in {days:.0f} days" if days > 0 else f"EXPIRED on {end:%Y-%m-%d}"
+            warnings.append(f"{path} {when}: {what_to_do}.")
+    return warnings
+
+
+def _renew(directory: Path) -> str:
+    return f"renew it with `coreg-coordinator init {shlex.quote(str(directory))} --renew-server`"
+
+
+def _check_period(certificate: x509.Certificate, path: Path) -> None:
+    now = utc_now()
+    if now < certificate.not_valid_before_utc:
+        raise Refused(
+            f"{path} is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, and this machine's "
+            f"clock says {now:%Y-%m-%d %H:%M}: check the clock."
+        )
+    if now > certificate.not_valid_after_utc:
+        next_step = "begin a new federation" if path.name == "ca.pem" else _renew(path.parent)
+        raise Refused(f"{path} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}.")
+
+
+# --- certificates
+
+_Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+
+
+def _authority_pair(directory: Path) -> _Pair:
+    """The authority's certificate and key, after checks that they match and are valid today."""
+    key, ca = _load_private(directory / "ca.key"), load_certificate(directory / "ca.pem")
+    if ca.public_key() != key.public_key():
+        raise Refused(f"{directory}: ca.key and ca.pem do not match. Restore both from the same backup.")
+    _check_period(ca, directory / "ca.pem")
+    return ca, key
+
+
+def _authority_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    """A self-signed authority that signs leaves only (path length 0)."""
+    # A unique name, so that messages can distinguish two authorities.
+    subject = _common_name(f"coreg authority {secrets.token_hex(4)}")
+    end = utc_now() + timedelta(days=AUTHORITY_DAYS)
+    return (
+        _builder(subject, subject, key.public_key(), key.public_key(), end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(ca=True), critical=True)
+        .sign(key, SHA256())
+    )
+
+
+def _server_certificate(
+    pair: _Pair, key: ec.EllipticCurvePrivateKey, served: Sequence[x509.GeneralName]
+) -> x509.Certificate:
+    """The coordinator's certificate: for servers only, with the names that sites dial."""
+    return _leaf(pair, key.public_key(), "coreg coordinator", served, ExtendedKeyUsageOID.SERVER_AUTH)
+
+
+def _site_certificate(pair: _Pair, site: str, key: ec.EllipticCurvePublicKey) -> x509.Certificate:
+    """A site's certificate: for clients only, its name as common name and URI, and no DNS name."""
+    return _leaf(pair, key, site, [site_uri(site)], ExtendedKeyUsageOID.CLIENT_AUTH)
+
+
+def _leaf(
+    pair: _Pair,
+    key: ec.EllipticCurvePublicKey,
+    name: str,
+    identities: Sequence[x509.GeneralName],
+    purpose: x509.ObjectIdentifier,
+) -> x509.Certificate:
+    """A certificate for one purpose, which cannot sign others and does not outlive the authority."""
+    ca, ca_key = pair
+    end = min(utc_now() + timedelta(days=DAYS), ca.not_valid_after_utc)
+    return (
+        _builder(_common_name(name), ca.subject, key, ca_key.public_key(), end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(ca=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(identities), critical=False)
+        .sign(ca_key, SHA256())
+    )
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    issuer_key: ec.EllipticCurvePublicKey,
+    end: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(utc_now() - _BACKDATED)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+    )
+
+
+def _common_name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )

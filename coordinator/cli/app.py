@@ -3,7 +3,7 @@
 import typer
 
 from coordinator.cli import authority, service, studies
-from coreg_core.numerics.threads import keep_freed_memory
+from coreg_core.threads import keep_freed_memory
 from coreg_wire.terminal import command_line
 
 # The mathematics and gRPC take a second to import: each command imports what it needs, when it runs.

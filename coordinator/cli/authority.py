@@ -1,4 +1,4 @@
-"""init, invite, sign, revoke: the certificate authority and the sites' invitations."""
+"""init, invite, revoke: the certificate authority and the sites' invitations."""
 
 import re
 import shlex
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from coreg_wire.identity.invitation import Invitation
 
 FolderArgument = Annotated[Path, typer.Argument(help="The federation's folder.")]
-VALIDITY = "valid 7 days, once"
 
 
 def init(
@@ -33,10 +32,6 @@ def init(
     port: Annotated[
         int, typer.Option("--port", min=1, max=65534, help="Where sites connect; they enrol at the next port.")
     ] = 7600,
-    offline: Annotated[
-        bool,
-        typer.Option("--offline", help="The authority's key goes to FOLDER/offline, to be kept on another machine."),
-    ] = False,
     renew_server: Annotated[
         bool,
         typer.Option(
@@ -56,21 +51,12 @@ def init(
         )
         return
     file = folder / "federation.toml"
-    written, invitations = create(folder, host or [], site or [], name, port=port, offline=offline)
+    written, invitations = create(folder, host or [], site or [], name, port=port)
     typer.echo(f"{file}: {'written' if written else 'exists, unchanged'}")
-    if offline:
-        typer.echo(
-            f"Move {folder / 'offline'} to another machine. `coreg-coordinator sign` needs it, this machine does not."
-        )
     for each in invitations:
         _show(each)
     where = shlex.quote(str(folder))
-    if invitations:
-        typer.echo(f"next: send each site its line, and run `coreg-coordinator run {where}`")
-    else:
-        typer.echo(
-            f"next: write the names of your sites into {file}, and run `coreg-coordinator invite {where} SITE` for each"
-        )
+    typer.echo(f"next: send each site its line, and run `coreg-coordinator run {where}`")
 
 
 def invite(folder: FolderArgument, site: Annotated[str, typer.Argument(help="A site of federation.toml.")]) -> None:
@@ -90,24 +76,10 @@ def invite(folder: FolderArgument, site: Annotated[str, typer.Argument(help="A s
 
 def _show(invitation: "Invitation") -> None:
     """The line stands alone, since a secret in a command is in the shell's history and in `ps`."""
-    typer.echo(f"{invitation.site} ({VALIDITY}): type `coreg-agent join`, and paste below it\n  {invitation}")
+    from coordinator.authority.invitations import VALID
 
-
-def sign(
-    folder: Annotated[Path, typer.Argument(help="The folder with ca.key.")],
-    request: Annotated[Path, typer.Argument(help="The site's request: requests/SITE.csr of the coordinator's folder.")],
-    output: Annotated[Path | None, typer.Option("--output", help="The certificate to write [NAME.pem].")] = None,
-    days: Annotated[int, typer.Option("--days", min=1, help="Days of validity.")] = 365,
-) -> None:
-    """Sign a site's request with an authority that is kept offline (`init --offline`). Others sign by themselves."""
-    from coordinator.authority.pki import sign_request
-
-    signed = sign_request(folder, request, output, days)
-    if signed.replaced:
-        typer.echo(f"{signed.name}: its earlier key was replaced", err=True)
-    typer.echo(f"{signed.name}: {signed.certificate_path}, valid until {signed.not_after:%Y-%m-%d}")
     typer.echo(
-        f"next: copy it to the coordinator's folder as {signed.name}.pem; the site runs `coreg-agent join` again"
+        f"{invitation.site} (valid {VALID.days} days, once): type `coreg-agent join`, and paste below it\n  {invitation}"
     )
 
 
@@ -149,4 +121,4 @@ def _listed(federation: Path, name: str) -> str | None:
     return next((f"line {i}, still lists it: {lines[i - 1].strip()}" for i in found), "")
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (init, invite, sign, revoke)
+COMMANDS: tuple[Callable[..., None], ...] = (init, invite, revoke)

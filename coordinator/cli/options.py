@@ -1,6 +1,6 @@
 """Options that several commands have."""
 
-from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +10,7 @@ from coreg_core.errors import UsageError
 
 if TYPE_CHECKING:
     from coordinator.config.federation_toml import Configuration
-    from coreg_core.protocol.plan import Plan
+    from coreg_core.plan import Plan
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
 StoreOption = Annotated[
@@ -62,38 +62,20 @@ def existing(store: Path) -> Path:
 
 def waits_now(store: Path) -> dict[str, str]:
     """What each run waits for, by its name; empty if no coordinator serves the store."""
-    from coordinator.store.status import Status, waits
+    from coordinator.store.status import Status
     from coreg_wire.files.disk import is_held
 
     if not is_held(store):
         return {}
-    status = Status(store, read_only=True)
-    service = status.service()
-    status.close()
-    return waits(service)
-
-
-def warn_of_unsigned(sites: Sequence[str], identity: Path, *, quiet: bool = False) -> None:
-    """Warn of sites that cannot connect, because the authority lists no certificate of theirs; not if ``quiet``."""
-    from coordinator.authority.authorised import not_listed, unsigned
-    from coordinator.service.create import SITES
-
-    if not (identity / "ca.pem").exists():  # without TLS there are no certificates
-        return
-    missing = not_listed(identity, sites)
-    if missing and set(missing) == set(sites) <= set(SITES):
-        raise UsageError(
-            f"federation.toml still lists {', '.join(missing)}, names of the sample. Write the names of your sites into "
-            "[federation] sites."
-        )
-    if missing and not quiet:
-        typer.echo(f"warning: {unsigned(identity, sites)}", err=True)
+    with closing(Status(store, read_only=True)) as status:
+        found: dict[str, str] = status.service().get("waiting", {})
+    return found
 
 
 def planned(configuration: "Configuration", study: Path | None) -> "Plan":
     """The plan of federation.toml, or of a study in it."""
     from coordinator.config.study_toml import study_plan
-    from coordinator.service.one_study import trained_run
+    from coordinator.store.runs import trained_run
 
     store = configuration.service.store
     if study is not None:

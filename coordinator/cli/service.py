@@ -1,11 +1,10 @@
-"""serve, run, web, sites, status: the coordinator's process, and how it is."""
+"""serve, run, status: the coordinator's process, and how it is."""
 
 import shlex
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,11 +20,9 @@ from coordinator.cli.options import (
     StudyOption,
     existing,
     planned,
-    warn_of_unsigned,
 )
 from coreg_core.errors import Unreachable, UsageError
-from coreg_wire.terminal import output
-from coreg_wire.terminal.command_line import need_extra
+from coreg_wire.terminal.command_line import need_extra, print_json
 
 WebOption = Annotated[
     str | None,
@@ -58,15 +55,11 @@ def serve(
     from coordinator.service.daemon import ServiceOptions
     from coordinator.service.daemon import serve as stay
     from coordinator.store.status import store_of
-    from coreg_wire.terminal.logs import last_line, make_log
+    from coreg_wire.terminal.service import last_line, make_log
 
     log = make_log(as_json=as_json)
     with last_line(log, as_json=as_json), ExitStack() as held:
         configuration = with_service(federation, listen, store, identity)
-        if not insecure:
-            warn_of_unsigned(
-                configuration.federation.sites, configuration.service.identity, quiet=True
-            )  # the log has it
         options = ServiceOptions(insecure, port_file, metrics, web, _token(web_token_file))
         if web is not None:
             need_extra("web", "starlette", "uvicorn")
@@ -90,23 +83,17 @@ def run(
     The plan is that of federation.toml, or of --study. An unfinished run of the same plan begins again with the same sites.
     """
     from coordinator.config.federation_toml import with_service
-    from coordinator.observers.terminal import JsonLines, Plain, ProgressBar
-    from coordinator.service import one_study
+    from coordinator.observers.terminal import JsonLines, Plain
     from coordinator.service.daemon import ServiceOptions
-    from coreg_core.protocol.outcomes import exit_code
+    from coordinator.service.daemon import run as carry_out
+    from coreg_core.outcomes import exit_code
 
     configuration = with_service(federation, listen, store, identity)
     plan = planned(configuration, study)
-    if not insecure:
-        warn_of_unsigned(plan.sites, configuration.service.identity)
-    terminal = sys.stdout.isatty()
-    observer = JsonLines() if as_json else ProgressBar(plan) if terminal else Plain()
-    try:
-        options = ServiceOptions(insecure, port_file)
-        finish = one_study.run(federation, configuration, plan, options, observer.notice, new=new)
-        observer.finished(finish, show_command(finish.run, configuration.service.store))
-    finally:
-        observer.close()
+    observer = JsonLines() if as_json else Plain()
+    options = ServiceOptions(insecure, port_file)
+    finish = carry_out(federation, configuration, plan, options, observer.notice, new=new)
+    observer.finished(finish, show_command(finish.run, configuration.service.store))
     raise typer.Exit(exit_code(finish.outcome))
 
 
@@ -114,24 +101,6 @@ def show_command(run: str, store: Path) -> str:
     """The command that shows this run, to be pasted."""
     where = "" if store == Path("runs.sqlite") else f" --store {shlex.quote(str(store))}"
     return f"coreg-coordinator show {run}{where}"
-
-
-def web(
-    store: StoreOption = Path("runs.sqlite"),
-    listen: Annotated[
-        str, typer.Option("--listen", help="HOST:PORT; beyond loopback it needs a token.")
-    ] = "127.0.0.1:7610",
-    web_token_file: TokenOption = None,
-) -> None:
-    """Show a run store in a browser, read-only: sites, studies, runs and notices on one page. Needs the extra `web`."""
-    need_extra("web", "starlette", "uvicorn")
-    from coordinator.web.server import bound, server_of
-
-    token = _token(web_token_file)
-    existing(store)
-    listening = bound(listen, token, "--listen")
-    typer.echo(f"http://{listen.rpartition(':')[0]}:{listening.getsockname()[1]}/", err=True)
-    server_of(store, token).run(sockets=[listening])
 
 
 def _token(path: Path | None) -> str | None:
@@ -146,87 +115,68 @@ def _token(path: Path | None) -> str | None:
     return token
 
 
-def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
-    """List the sites and their connections. Also: release, end of certificate, and why a site was last rejected."""
-    from coordinator.store.overview import sites_now
-    from coordinator.store.status import Status
-
-    status = Status(existing(store), read_only=True)
-    service, known = status.service(), {site.site: site for site in status.sites()}
-    status.close()
-    for site in sites_now([*known.values()], service, up=_is_up(store)):
-        if as_json:
-            output.print_json(site)
-            continue
-        if site["connected"]:
-            state = f"connected since {site['since']}"
-        elif site["since"] is not None and site["ended"] is None:
-            state = f"last seen {site['seen']}, at the coordinator's last status"
-        else:
-            state = "never connected" if site["since"] is None else f"disconnected since {site['ended']}"
-        gone = "" if site["listed"] or "sites" not in service else "; not listed in [federation] sites"
-        expiry = known[site["site"]].expiry if site["until"] else ""
-        typer.echo(
-            f"{site['site']:<20} {state}{gone}"
-            + (f"  release {site['release']}" if site["release"] else "")
-            + (f"  certificate until {site['until'][:10]}{expiry and f' ({expiry})'}" if site["until"] else "")
-        )
-        if site["refusal"] is not None and not (site["connected"] and (site["since"] or "") > (site["refused"] or "")):
-            typer.echo(f"{'':<20} last rejected {site['refused']}: {site['refusal']}")
-
-
 def status(
     store: StoreOption = Path("runs.sqlite"),
-    complete: Annotated[
-        bool,
-        typer.Option(
-            "--complete", help="Exit code 5 also if a site is not connected, a run is stalled or a reload failed."
-        ),
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what the coordinator of this store does. Exit code 7 if none is ready: for health checks.
+    """Show the coordinator of this store, its sites and its runs. Exit code 7 if none is ready: for health checks.
 
-    A missing site, a stalled run or a failed reload does not change the exit code, unless --complete is given.
+    A missing site or a stalled run does not change the exit code.
     """
-    from coordinator.store.overview import overview
-    from coreg_core.protocol.outcomes import Outcome, exit_code
+    from coordinator.store.status import overview
 
     found = overview(existing(store))
-    connected, up = found["connected"], found["state"] != "not running"
-    away = [name for name in found["of"] if name not in connected]
+    away = [name for name in found["of"] if name not in found["connected"]]
     if as_json:
-        output.print_json(found)
+        print_json(found)
     else:
-        typer.echo(f"{found['federation'] or store}: {found['state']}" + (f", on {found['listen']}" if up else ""))
-        if up:
-            typer.echo(f"  since {found['since']}, release {found['release']}")
-            missing = f"; missing: {', '.join(away)}" if away else ""
-            typer.echo(f"  {len(connected)} of {len(found['of'])} sites: {', '.join(connected) or 'none'}{missing}")
-        for what in ("runs", "queued"):
-            if found[what]:
-                typer.echo(f"  {what}: {', '.join(found[what])}")
-        for run in found["stalled"]:
-            typer.echo(
-                f"  stalled: {run}, not connected: {', '.join(away) or 'no site now'}. It goes on when its sites are back; or: "
-                f"coreg-coordinator cancel {run}"
-            )
-        for run, waiting_for in found["waiting"].items():
-            typer.echo(f"  run {run}: {waiting_for}")
-        for warning in found["certificates"]:
-            typer.echo(f"  {warning}")
-        if found["not_reloaded"]:
-            typer.echo(f"  not reloaded: {found['not_reloaded']}")
+        for line in _lines(found, store, away):
+            typer.echo(line)
     if not found["ready"]:
         raise typer.Exit(Unreachable.exit_code)
-    if complete and (away or found["stalled"] or found["not_reloaded"]):
-        raise typer.Exit(exit_code(Outcome.STALLED))
 
 
-def _is_up(store: Path) -> bool:
-    from coreg_wire.files.disk import is_held
+def _lines(found: dict[str, Any], store: Path, away: list[str]) -> Iterator[str]:
+    """The overview for a person: the service, its sites, its runs, and warnings."""
+    up = found["state"] != "not running"
+    yield f"{found['federation'] or store}: {found['state']}" + (f", on {found['listen']}" if up else "")
+    if up:
+        yield f"  since {found['since']}, release {found['release']}"
+        yield f"  {len(found['connected'])} of {len(found['of'])} sites are connected"
+    for site in found["sites"]:
+        yield from _site_lines(site)
+    for what in ("runs", "queued"):
+        if found[what]:
+            yield f"  {what}: {', '.join(found[what])}"
+    for run in found["stalled"]:
+        yield (
+            f"  stalled: {run}, not connected: {', '.join(away) or 'no site now'}. It goes on when its sites are back, and "
+            f"ends after [timeouts] stall; or: coreg-coordinator cancel {run}"
+        )
+    for run, waiting_for in found["waiting"].items():
+        yield f"  run {run}: {waiting_for}"
+    for warning in found["certificates"]:
+        yield f"  {warning}"
+    if found["not_reloaded"]:
+        yield f"  not reloaded: {found['not_reloaded']}"
 
-    return is_held(store)
+
+def _site_lines(site: dict[str, Any]) -> Iterator[str]:
+    """The site's session, release and certificate; and why it was rejected, if that is newer than its session."""
+    if site["connected"]:
+        state = f"connected since {site['since']}"
+    elif site["since"] is not None and site["ended"] is None:
+        state = f"last seen {site['seen']}, at the coordinator's last status"
+    else:
+        state = "never connected" if site["since"] is None else f"disconnected since {site['ended']}"
+    yield (
+        f"  {site['site']:<20} {state}"
+        + ("" if site["listed"] else "; not listed in [federation] sites")
+        + (f"  release {site['release']}" if site["release"] else "")
+        + (f"  certificate until {site['until'][:10]}" if site["until"] else "")
+    )
+    if site["refusal"] is not None and not (site["connected"] and (site["since"] or "") > (site["refused"] or "")):
+        yield f"  {'':<20} last rejected {site['refused']}: {site['refusal']}"
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (serve, run, web, sites, status)
+COMMANDS: tuple[Callable[..., None], ...] = (serve, run, status)

@@ -1,9 +1,9 @@
-"""plan, submit, cancel, runs, show, backup, prune, ledger-checkpoints: studies, their runs, and the run store."""
+"""plan, submit, cancel, runs, show, ledger-checkpoints: studies and their runs."""
 
 import dataclasses
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,26 +19,21 @@ from coordinator.cli.options import (
     federation_file,
     planned,
     waits_now,
-    warn_of_unsigned,
 )
-from coreg_core.errors import Unreachable, UsageError
-from coreg_wire.terminal import output
-from coreg_wire.terminal.output import human_bytes
+from coreg_core.errors import UsageError
+from coreg_wire.terminal.command_line import print_json
 
 if TYPE_CHECKING:
     from coordinator.machine.records import HeadSigned
-    from coordinator.store.summaries import RunSummary
-    from coreg_core.protocol.plan import Plan
-
-# Of `submit --wait`: how often it reads the store, and how long a coordinator may take to start.
-POLL_SECONDS, RESTART_SECONDS = 0.5, 30.0
+    from coordinator.store.runs import RunSummary
+    from coreg_core.plan import Plan
 
 
 def plan(federation: FederationArgument = Path(), study: StudyOption = None, store: OtherStoreOption = None) -> None:
     """Print the plan as JSON. `coreg-agent check --plan` reads it at each site."""
     from coordinator.config.federation_toml import with_service
 
-    output.print_json(planned(with_service(federation, None, store, None), study).to_dict())
+    print_json(planned(with_service(federation, None, store, None), study).to_dict())
 
 
 def submit(
@@ -53,17 +48,12 @@ def submit(
         ),
     ] = Path(),
     store: OtherStoreOption = None,
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait", help="Return when the run has ended, with its exit code. Needs a coordinator that serves."
-        ),
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Queue a run of a study. A coordinator that serves the store starts it; it need not run yet."""
+    from coordinator.authority.authorised import unsigned
     from coordinator.config.federation_toml import with_service
-    from coordinator.store.runs import Queue
+    from coordinator.store.runs import RunStore
     from coreg_wire.clock import timestamp
 
     if not federation.exists():
@@ -73,48 +63,18 @@ def submit(
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: no such folder for the run store; give --store.")
     plan = planned(configuration, study)
-    warn_of_unsigned(plan.sites, configuration.service.identity)
-    queue = Queue(path)
-    before = queue.submit(plan, timestamp())
-    queue.close()
+    identity = configuration.service.identity
+    if (identity / "ca.pem").exists() and (warning := unsigned(identity, plan.sites)):
+        typer.echo(f"warning: {warning}", err=True)
+    with closing(RunStore(path)) as queue:
+        before = queue.submit(plan, timestamp())
     up = _ring(path)
     if as_json:
-        output.print_json({"run": plan.run, "study": plan.study, "before": before, "serving": up})
+        print_json({"run": plan.run, "study": plan.study, "before": before, "serving": up})
     else:
         typer.echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
         if not up:
             typer.echo(f"no coordinator serves {path}: start one with `coreg-coordinator serve {federation}`", err=True)
-    if wait:
-        _wait_for_end(plan.run, path, as_json=as_json)
-
-
-def _wait_for_end(run: str, store: Path, *, as_json: bool) -> None:
-    """Show what the run waits for until it has ended; its exit code."""
-    from coordinator.store.summaries import Summaries
-    from coreg_core.protocol.outcomes import Outcome, exit_code
-    from coreg_wire.files.disk import is_held
-
-    summaries, said, seen = Summaries(store, read_only=True), "", time.monotonic()
-    while True:
-        found = next((each for each in summaries.runs() if each.run == run), None)
-        if found is not None and found.stop is not None:
-            break
-        seen = time.monotonic() if is_held(store) else seen
-        if time.monotonic() - seen > RESTART_SECONDS:
-            raise Unreachable(
-                f"no coordinator serves {store}, so run {run} does not continue. Start one with `coreg-coordinator serve`; "
-                f"`coreg-coordinator show {run}` shows how the run ends."
-            )
-        if (waiting := waits_now(store).get(run, "")) not in ("", said):
-            said = waiting
-            typer.echo(waiting, err=True)
-        time.sleep(POLL_SECONDS)
-    summaries.close()
-    if as_json:
-        output.print_json(dataclasses.asdict(found))
-    else:
-        typer.echo(run_line(found, ""))
-    raise typer.Exit(exit_code(Outcome[found.stop]))
 
 
 def cancel(
@@ -125,12 +85,11 @@ def cancel(
     ] = "cancelled by the operator",
 ) -> None:
     """End a run, queued or under way. A cancelled run does not begin again."""
-    from coordinator.store.runs import Queue
+    from coordinator.store.runs import RunStore
     from coreg_wire.clock import timestamp
 
-    queue = Queue(existing(store))
-    whole, begun = queue.cancel(run, reason, timestamp())
-    queue.close()
+    with closing(RunStore(existing(store))) as queue:
+        whole, begun = queue.cancel(run, reason, timestamp())
     when = "now" if _ring(store) else "when a coordinator serves again"
     typer.echo(f"run {whole} {'ends ' + when if begun else 'will not begin'}")
 
@@ -146,25 +105,21 @@ def _ring(store: Path) -> bool:
 
 def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
     """List the queue and every run, the latest first."""
-    from coordinator.store.runs import Queue
-    from coordinator.store.summaries import Summaries
+    from coordinator.store.runs import RunStore
 
-    summaries, queue = Summaries(existing(store), read_only=True), Queue(store, read_only=True)
-    for plan, submitted in reversed(queue.waiting()):
+    opened = RunStore(existing(store), read_only=True)
+    for plan, submitted in reversed(opened.waiting()):
         if as_json:
-            output.print_json(
-                {"run": plan.run, "federation": plan.federation, "submitted": submitted, "plan": plan.to_dict()}
-            )
+            print_json({"run": plan.run, "federation": plan.federation, "submitted": submitted, "plan": plan.to_dict()})
         else:
             typer.echo(queued_line(plan, submitted))
-    for plan, submitted in [] if as_json else reversed(queue.cancelled()):
+    for plan, submitted in [] if as_json else reversed(opened.cancelled()):
         typer.echo(queued_line(plan, submitted, "cancelled"))
-    queue.close()
     waits = waits_now(store)
-    for summary in summaries.runs():
+    for summary in opened.runs():
         waiting = waits.get(summary.run, "") if summary.stop is None else ""  # the status is up to 5 s old
         if as_json:
-            output.print_json({**dataclasses.asdict(summary), "waiting": waiting})
+            print_json({**dataclasses.asdict(summary), "waiting": waiting})
         else:
             typer.echo(run_line(summary, waiting))
 
@@ -177,14 +132,13 @@ def show(
 ) -> None:
     """Show a run: plan, steps with figures, phases, certificates, outcome."""
     from coordinator.observers.terminal import HEADINGS, PLAIN, Phases, cells
-    from coordinator.store.runs import Queue
-    from coordinator.store.summaries import Summaries
+    from coordinator.store.runs import RunStore
 
-    opened, queue = Summaries(existing(store), read_only=True), Queue(store, read_only=True)
+    opened = RunStore(existing(store), read_only=True)
     try:
         summary, rounds = opened.show(run)
     except UsageError:  # perhaps it has not begun
-        queued, cancelled = queue.waiting(), queue.cancelled()
+        queued, cancelled = opened.waiting(), opened.cancelled()
         found = [each for each in (*queued, *cancelled) if each[0].run.startswith(run)]
         if len(found) != 1 or as_json:
             raise
@@ -198,7 +152,7 @@ def show(
             "checkpoints": [dataclasses.asdict(each) for each in checkpoints],
             "waiting": waiting,
         }
-        output.print_json({**dataclasses.asdict(summary), **told})
+        print_json({**dataclasses.asdict(summary), **told})
         return
     typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
     sections = {"membership": "federation", "objective": "model", "iteration": "schedule"}  # as in the files
@@ -212,10 +166,7 @@ def show(
                 typer.echo(f"    {term} = {json.dumps(chosen, ensure_ascii=False)}")
         elif name not in ("run", "federation") and value:
             typer.echo(f"  {name} = {value}")
-    if summary.pruned is not None:
-        typer.echo(pruned_line(summary))
-    else:
-        typer.echo(PLAIN.format(*HEADINGS))
+    typer.echo(PLAIN.format(*HEADINGS))
     phases, hidden = Phases(), 0
     for values in map(_worst, rounds):
         phases.add(values)
@@ -244,31 +195,6 @@ def _worst(values: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-# --- the run store
-
-
-def backup(
-    destination: Annotated[Path, typer.Argument(help="A new file.")],
-    store: StoreOption = Path("runs.sqlite"),
-) -> None:
-    """Copy the run store into one file. The copy has mode 0600, and its integrity is checked. A coordinator can be running."""
-    from coordinator.store.maintenance import back_up
-
-    found = back_up(existing(store), destination)
-    typer.echo(f"{destination}: {found.runs} runs, {human_bytes(found.bytes)}, integrity checked")
-
-
-def prune(
-    days: Annotated[float, typer.Option("--days", min=0, help="Prune runs that ended more days ago than this.")],
-    store: StoreOption = Path("runs.sqlite"),
-) -> None:
-    """Remove the rounds of old runs and shrink the file. Plans, outcomes and final figures stay."""
-    from coordinator.store.maintenance import prune as forget
-
-    done = forget(existing(store), days)
-    typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} freed")
-
-
 def ledger_checkpoints(
     site: Annotated[str | None, typer.Option("--site", help="Only this site.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="Only this run; a prefix of its name is enough.")] = None,
@@ -280,14 +206,14 @@ def ledger_checkpoints(
     A site verifies its ledger against them and finds lines that were removed from its end: send it the output of
     `coreg-coordinator ledger-checkpoints --site NAME --json` for `coreg-agent ledger --verify --checkpoints FILE`.
     """
-    from coordinator.store.summaries import Summaries
+    from coordinator.store.runs import RunStore
 
-    opened = Summaries(existing(store), read_only=True)
+    opened = RunStore(existing(store), read_only=True)
     named = None if run is None else opened.find(run).run
     found = opened.checkpoints(run=named, site=site)
     for told in found:
         if as_json:
-            output.print_json(dataclasses.asdict(told))
+            print_json(dataclasses.asdict(told))
         else:
             typer.echo(checkpoint_line(told))
     for warning in went_back(found):
@@ -301,17 +227,9 @@ def run_line(summary: "RunSummary", waiting: str = "") -> str:
     """A line for a run that began, and one for the reason of its end; ``waiting`` is what it waits for."""
     stop = (summary.stop or "unfinished").lower()
     gap = "" if summary.gap is None else f"gap {summary.gap:.0e}"
-    pruned = "" if summary.pruned is None else f"  history pruned on {summary.pruned[:10]}"
     line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  {gap:<9}  {_of(summary.plan)}"
     reason = f"\n    {summary.reason}" if summary.reason and stop != "converged" else ""
-    return line + pruned + f"  {waiting}" * bool(waiting) + reason
-
-
-def pruned_line(summary: "RunSummary") -> str:
-    """The final figures of a run whose rounds were pruned."""
-    known = {"residual ": summary.residual, "gap ": summary.gap}
-    figures = "".join(f", {name}{value:.0e}" for name, value in known.items() if value is not None)
-    return f"{summary.rounds} rounds{figures}; history pruned on {(summary.pruned or '')[:10]}"
+    return line + f"  {waiting}" * bool(waiting) + reason
 
 
 def queued_line(plan: "Plan", submitted: str, state: str = "queued") -> str:
@@ -320,11 +238,9 @@ def queued_line(plan: "Plan", submitted: str, state: str = "queued") -> str:
 
 
 def _of(plan: dict[str, Any]) -> str:
-    """Study or federation, objective, couplings, sites."""
-    objective = plan["objective"]
-    couplings = objective.get("coupling")
-    kind = objective["name"] if couplings is None else f"coupling {', '.join(f'{c:g}' for c in couplings)}"
-    return f"{plan['study'] or plan['federation']} ({kind}; {len(plan['membership']['sites'])} sites)"
+    """Study or federation, objective, number of sites."""
+    kind, sites = plan["objective"]["name"], len(plan["membership"]["sites"])
+    return f"{plan['study'] or plan['federation']} ({kind}; {sites} sites)"
 
 
 def checkpoint_line(signed: "HeadSigned") -> str:
@@ -352,4 +268,4 @@ def went_back(heads: "Sequence[HeadSigned]") -> Iterator[str]:
             most[site] = (lines, run)
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (plan, submit, cancel, runs, show, backup, prune, ledger_checkpoints)
+COMMANDS: tuple[Callable[..., None], ...] = (plan, submit, cancel, runs, show, ledger_checkpoints)

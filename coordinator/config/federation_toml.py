@@ -33,7 +33,7 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import DropoutPolicy, Iteration, Membership, Privacy
-from coreg_core.protocol.plan import OBJECTIVES, Objective, Plan, plan_fault
+from coreg_core.plan import OBJECTIVES, Objective, Plan, plan_fault
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.names import check_site_name
 from coreg_wire.transport.service import IDLE_SECONDS
@@ -284,6 +284,10 @@ def _seconds(patience: str | float) -> float:
 
 def read_configuration(path: Path) -> Configuration:
     """federation.toml, checked. Paths in it are relative to the file."""
+    if not path.exists():
+        raise UsageError(
+            f"{path}: no such file. Name the federation's folder, or make it: `coreg-coordinator init {path.parent}`."
+        )
     try:
         configuration = Configuration.model_validate(read_toml(path))
     except ValidationError as error:

@@ -19,7 +19,7 @@ from coordinator.config.federation_toml import (
 from coreg_core.errors import UsageError
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import DropoutPolicy, Iteration, Privacy
-from coreg_core.protocol.plan import Plan, plan_fault
+from coreg_core.plan import Plan, plan_fault
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.names import check_study_name
 

@@ -1,13 +1,16 @@
-"""A run as a pure function: its state and one event in, its new state and a list of actions out.
+"""A run as a pure function: its state and one event in, its new state and a list of actions out; and the steps of a run.
 
 `TABLE` selects the handler. It has one row for each class of event (for a message: the class of the message) and one column
-for each phase. The entry is the handler, or `nothing` if the event has no effect in that phase. phases.py has the transitions.
+for each phase. The entry is the handler, or `nothing` if the event has no effect in that phase. records.py has the transitions.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, get_args
 
-from coordinator.machine import ending, membership, notices, steps
+import numpy as np
+
+from coordinator.machine import membership, notices
 from coordinator.machine.events import (
     Action,
     Aligned,
@@ -21,9 +24,19 @@ from coordinator.machine.events import (
     SiteJoined,
     SiteLost,
 )
-from coordinator.machine.records import Begun, Phase, Timeouts, Transition
-from coordinator.machine.run import Run, RunUpdate
-from coreg_core.protocol.messages import (
+from coordinator.machine.records import Begun, Phase, StepDone, Timeouts, Transition
+from coordinator.machine.run import (
+    Run,
+    RunUpdate,
+    countersigned,
+    departed,
+    end,
+    fetched,
+    interrupted_at_end,
+    left,
+    stop_waiting,
+)
+from coreg_core.messages import (
     Answer,
     Approval,
     Fault,
@@ -32,19 +45,132 @@ from coreg_core.protocol.messages import (
     Hello,
     Leaving,
     Offer,
+    Part,
     PlanRefused,
+    Step,
     Unaligned,
+    Words,
 )
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 
 E = TypeVar("E", bound="RunEvent | Received[Any]")
 Handler: TypeAlias = Callable[[RunUpdate, E], None]
-M = TypeVar("M", bound=FromSite)
 
 
 def nothing(_update: RunUpdate, _event: object) -> None:
     """The event has no effect in this phase."""
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+# The coordinator cannot interpret the words. It adds them, forwards the parts that sites encrypt for each other, and compares
+# the reports.
+
+
+def answered(update: RunUpdate, event: Received[Answer]) -> None:
+    """Handle an answer to the open step. A site that has not offered in this session receives the step again."""
+    run, site, answer = update.run, event.site, event.message
+    step = run.steps.get(site)
+    if site not in run.ready or site in run.answers or step is None:
+        return
+    if (answer.attempt, answer.step) != (step.attempt, step.step):
+        return
+    update.change(answers={**run.answers, site: answer})
+    if update.run.complete:
+        _step(update)
+    elif run.phase is Phase.STALLED and not run.here & set(update.run.awaited):
+        _drop_missing(update)  # a missing site that is back has its time to answer
+
+
+def faulted(update: RunUpdate, event: Received[Fault]) -> None:
+    """A site reports a fault. A fault of an earlier attempt is ignored."""
+    run, site, fault = update.run, event.site, event.message
+    if site in run.ready and site in run.steps and fault.attempt == run.attempt:
+        membership.exclude(update, site, Outcome.SITE_FAULT, f"{site}: {fault.reason}")
+
+
+def _step(update: RunUpdate) -> None:
+    """Record the step, then end the run or send the next step."""
+    run = update.run
+    answers = {site: run.answers[site] for site in run.participants}
+    if (fault := _disagreement(answers)) is not None:
+        end(update, Outcome.SITE_FAULT, fault)
+        return
+    summed = sum(answer.words is not None for answer in answers.values())
+    report = answers[run.participants[0]].report
+    update.record(StepDone(run.done, run.attempt, summed, report))
+    update.notify(notices.step_answered(run.name, run.done, run.attempt, summed, report))
+    update.change(done=run.done + 1)
+    if report.outcome:
+        end(update, Outcome[report.outcome], report.reason)
+    else:
+        membership.ask(update, _next(run, answers))
+
+
+def _disagreement(answers: Mapping[str, Answer]) -> str | None:
+    """Why these answers contradict each other; None if they agree. Names the minority, which is not proof of its fault."""
+    counts = Counter(answer.report for answer in answers.values())
+    [(usual, _), *unusual] = counts.most_common()
+    if unusual:
+        others = ", ".join(site for site, answer in answers.items() if answer.report != usual)
+        return (
+            f"{others}: reports something else about the computation than the other sites. A site computes differently from the "
+            "others, or does not follow the plan."
+        )
+    if usual.outcome and usual.outcome not in Outcome.__members__:
+        return f"unknown outcome {usual.outcome[:40]!r}."
+    added = {s: len(answer.words.values) - answer.passed for s, answer in answers.items() if answer.words is not None}
+    if len(set(added.values())) > 1 or min(added.values(), default=0) < 0:
+        return f"answers of different lengths: {', '.join(f'{s}: {n} words' for s, n in added.items())}."
+    return None
+
+
+def _next(run: Run, answers: Mapping[str, Answer]) -> dict[str, Step]:
+    """The next step of each site: the parts that other sites encrypted for it, the sum, and the words of each site beyond it."""
+    rows = [(answer.words.values, answer.passed) for answer in answers.values() if answer.words is not None]
+    words: Words | None = None
+    if rows:
+        apart = [(row[: len(row) - passed], row[len(row) - passed :]) for row, passed in rows]
+        total = apart[0][0].copy()
+        for row, _ in apart[1:]:
+            np.add(total, row, out=total)
+        passed_on = [row for _, row in apart if len(row)]
+        words = Words(np.concatenate([total, *passed_on]) if passed_on else total)
+    parts: dict[str, list[Part]] = {site: [] for site in answers}
+    for sender, answer in answers.items():
+        for part in answer.parts:
+            for site in parts if not part.site else (part.site,) if part.site in parts else ():
+                if site != sender:
+                    parts[site].append(Part(sender, part.data))
+    step = next(iter(run.steps.values())).step + 1
+    if not any(parts.values()):  # one message, so that it is encoded once
+        return dict.fromkeys(parts, Step(run.name, run.attempt, step, words=words))
+    return {site: Step(run.name, run.attempt, step, (), tuple(mine), words) for site, mine in parts.items()}
+
+
+def _drop_missing(update: RunUpdate) -> bool:
+    """Begin the next attempt without the sites that have not answered, if the plan allows it and enough remain."""
+    missing, members = update.run.awaited, update.run.members
+    if not membership.go_on_without(update, missing, len(members) - len(missing), "answer in time"):
+        return False
+    membership.propose(update, f"{', '.join(missing)} did not answer in time")
+    return True
+
+
+def out_of_time(update: RunUpdate, _event: DeadlinePassed) -> None:
+    """Sites did not answer within ``round``: continue without them, or wait."""
+    if _drop_missing(update):
+        return
+    update.take(Transition.STALLED)
+    update.notify(notices.stalled(update.run.name, update.run.awaited, update.run.timeouts.stall))
+    update.deadline(update.run.timeouts.stall)
+
+
+def not_back(update: RunUpdate, _event: DeadlinePassed) -> None:
+    """Sites did not come back within ``stall``."""
+    if not _drop_missing(update):
+        names = ", ".join(update.run.awaited)
+        end(update, Outcome.STALLED, f"{names} did not reconnect within {update.run.timeouts.stall:g} s")
 
 
 # --- time and the operator ----------------------------------------------------------------------------------------
@@ -55,7 +181,7 @@ def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
     if membership.go_on_without(update, missing, len(run.here), "join in time"):
         membership.propose(update)
     else:
-        ending.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not join within {run.timeouts.join:g} s")
+        end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not join within {run.timeouts.join:g} s")
 
 
 def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
@@ -72,7 +198,7 @@ def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
             membership.begin(update, ready)
     else:
         why = "".join(f"; {reason}" for reason in dict.fromkeys(run.dismissed.values()))
-        ending.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}{why}")
+        end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}{why}")
 
 
 def _interrupted(update: RunUpdate, _event: Interrupted) -> None:
@@ -82,44 +208,37 @@ def _interrupted(update: RunUpdate, _event: Interrupted) -> None:
 
 def _cancelled(update: RunUpdate, event: Cancelled) -> None:
     # Recorded as an end, unlike an interruption: the run does not begin again.
-    ending.end(update, Outcome.CANCELLED, event.reason)
+    end(update, Outcome.CANCELLED, event.reason)
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
 
 _PHASES = (Phase.ENROLLING, Phase.PLANNING, Phase.ASKING, Phase.STALLED, Phase.ENDING, Phase.DONE)
-Row: TypeAlias = tuple[type, Mapping[Phase, Handler[Any]]]
 
 
-def _event(kind: type[E], *handlers: Handler[E]) -> Row:
-    return kind, dict(zip(_PHASES, handlers, strict=True))
-
-
-def _message(kind: type[M], *handlers: "Handler[Received[M]]") -> Row:
+def _row(kind: type, *handlers: Handler[Any]) -> tuple[type, Mapping[Phase, Handler[Any]]]:
     return kind, dict(zip(_PHASES, handlers, strict=True))
 
 
 # ENROLLING, PLANNING, ASKING, STALLED, ENDING, DONE
 TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
     [
-        _event(SiteJoined, membership.enrol, *(3 * (membership.invite,)), membership.greet, nothing),
-        _event(SiteLost, *(4 * (ending.departed,)), ending.left, nothing),
-        _event(Breached, ending.departed, *(3 * (membership.breached,)), ending.left, nothing),
-        _message(Leaving, *(4 * (ending.departed,)), ending.left, nothing),
-        _message(Offer, nothing, *(3 * (membership.offered,)), nothing, nothing),
-        _message(PlanRefused, nothing, *(3 * (membership.refused,)), nothing, nothing),
-        _message(Unaligned, nothing, *(3 * (membership.unaligned,)), nothing, nothing),
-        _message(Approval, nothing, membership.approval, *(4 * (nothing,))),
-        _message(Answer, nothing, nothing, *(2 * (steps.answered,)), nothing, nothing),
-        _message(Fault, nothing, nothing, *(2 * (steps.faulted,)), nothing, nothing),
-        _message(Fetched, *(4 * (nothing,)), ending.fetched, nothing),
-        _event(HeadCountersigned, *(4 * (nothing,)), ending.countersigned, nothing),
-        _event(
-            DeadlinePassed, _not_joined, _not_planned, steps.out_of_time, steps.not_back, ending.out_of_time, nothing
-        ),
-        _event(Aligned, nothing, membership.aligned, *(4 * (nothing,))),
-        _event(Interrupted, *(4 * (_interrupted,)), ending.interrupted, nothing),
-        _event(Cancelled, *(4 * (_cancelled,)), nothing, nothing),
+        _row(SiteJoined, membership.enrol, *(3 * (membership.invite,)), membership.greet, nothing),
+        _row(SiteLost, *(4 * (departed,)), left, nothing),
+        _row(Breached, departed, *(3 * (membership.breached,)), left, nothing),
+        _row(Leaving, *(4 * (departed,)), left, nothing),
+        _row(Offer, nothing, *(3 * (membership.offered,)), nothing, nothing),
+        _row(PlanRefused, nothing, *(3 * (membership.refused,)), nothing, nothing),
+        _row(Unaligned, nothing, *(3 * (membership.unaligned,)), nothing, nothing),
+        _row(Approval, nothing, membership.approval, *(4 * (nothing,))),
+        _row(Answer, nothing, nothing, *(2 * (answered,)), nothing, nothing),
+        _row(Fault, nothing, nothing, *(2 * (faulted,)), nothing, nothing),
+        _row(Fetched, *(4 * (nothing,)), fetched, nothing),
+        _row(HeadCountersigned, *(4 * (nothing,)), countersigned, nothing),
+        _row(DeadlinePassed, _not_joined, _not_planned, out_of_time, not_back, stop_waiting, nothing),
+        _row(Aligned, nothing, membership.aligned, *(4 * (nothing,))),
+        _row(Interrupted, *(4 * (_interrupted,)), interrupted_at_end, nothing),
+        _row(Cancelled, *(4 * (_cancelled,)), nothing, nothing),
     ]
 )
 assert TABLE.keys() == {*get_args(RunEvent), *get_args(FromSite)} - {Hello}, "every event has its row"

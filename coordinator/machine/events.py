@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from coordinator.machine.records import NOT_BEGUN, Begun, HeadSigned, Record
-from coreg_core.protocol.messages import Fetched, FromSite, Hello, ToSite
-from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.messages import Fetched, FromSite, Hello, ToSite
+from coreg_core.outcomes import Notice, Outcome
+from coreg_core.plan import Plan
 
 M = TypeVar("M", bound=FromSite, covariant=True)
 
@@ -216,14 +216,7 @@ class ReadQueue:
 
 @dataclass(frozen=True)
 class BeginRun:
-    """Move a run from the queue to the runs; `Submitted` follows."""
-
-    plan: Plan
-
-
-@dataclass(frozen=True)
-class LoadRun:
-    """Read what the store has of an unfinished run; `Submitted` follows."""
+    """Move a run from the queue to the runs, or read what the store has of an unfinished one; `Submitted` follows."""
 
     plan: Plan
 
@@ -246,4 +239,4 @@ class Countersign:
 
 
 OfRun: TypeAlias = Send | Expect | Persist | SetDeadline | Notify | Finish | Countersign
-Action: TypeAlias = OfRun | Reject | ReadQueue | BeginRun | LoadRun | CloseRun
+Action: TypeAlias = OfRun | Reject | ReadQueue | BeginRun | CloseRun

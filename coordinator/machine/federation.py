@@ -1,20 +1,22 @@
 """Sessions, runs and the scheduler of a coordinator as a pure function: an event in, a list of actions out.
 
 A session begins with `Hello`, ends with `Leaving` or with its loss, and carries any number of runs. A run receives the
-session events of its sites and the messages that name it. `scheduler.py` decides which run starts.
+session events of its sites and the messages that name it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Any, assert_never
 
-from coordinator.machine import dispatch, notices, scheduler
+from coordinator.machine import dispatch, notices
 from coordinator.machine.events import (
     AccessRefused,
     Action,
     Aligned,
+    BeginRun,
     Breached,
     Cancelled,
+    CloseRun,
     DeadlinePassed,
     Draining,
     Event,
@@ -29,17 +31,71 @@ from coordinator.machine.events import (
     Reject,
     Revoked,
     RunEvent,
-    SetDeadline,
     SiteJoined,
     SiteLost,
     Submitted,
 )
 from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Timeouts
 from coordinator.machine.run import Run
-from coordinator.machine.scheduler import REST_SECONDS, Scheduler
-from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, Hello, Leaving
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan, aligns_for
+from coreg_core.messages import PROTOCOL_VERSION, FromSite, Hello, Leaving
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan, aligns_for
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Runs that are not active.
+
+    Runs overlap up to a limit if all of them compute with the same number of threads, since another number changes the bits of
+    sums. Runs of an earlier process go before the queue.
+    """
+
+    max_concurrent_runs: int  # runs that compute at once
+    exit_when_idle: bool = False  # the process ends when no run is left to start
+    unfinished: tuple[Plan, ...] = ()  # runs that an earlier process left, in order
+    waiting: tuple[Plan, ...] = ()  # the queue, in order
+    starting: Mapping[str, Plan] = field(default_factory=dict)  # requested from the store
+    draining: bool = False  # no further run starts
+
+    @property
+    def idle(self) -> bool:
+        """Whether no run is left to start."""
+        return not (self.unfinished or self.waiting or self.starting)
+
+    def with_queue(self, waiting: Iterable[Plan], under_way: Collection[str]) -> "Scheduler":
+        """Take over the queue, without runs that have started since."""
+        known = {*under_way, *self.starting}
+        return replace(self, waiting=tuple(plan for plan in waiting if plan.run not in known))
+
+    def start(self, computing: Iterable[Plan]) -> "tuple[Scheduler, list[BeginRun]]":
+        """The runs that start now, in order. ``computing`` are the active runs."""
+        starts = list[BeginRun]()
+        active = [*computing, *self.starting.values()]
+        for plan in () if self.draining else (*self.unfinished, *self.waiting):
+            threads = {other.iteration.threads for other in active}
+            if len(active) >= self.max_concurrent_runs or not threads <= {plan.iteration.threads}:
+                break
+            active.append(plan)
+            starts.append(BeginRun(plan))
+        if not starts:
+            return self, starts
+        begun = {each.plan.run: each.plan for each in starts}
+        return replace(self._without(begun), starting={**self.starting, **begun}), starts
+
+    def started(self, run: str) -> "Scheduler":
+        """The store has answered: the run is active."""
+        return replace(self, starting={name: plan for name, plan in self.starting.items() if name != run})
+
+    def cancel(self, reasons: Mapping[str, str]) -> "tuple[Scheduler, list[CloseRun]]":
+        """Close the runs to cancel that are not active."""
+        plans = [plan for plan in (*self.unfinished, *self.waiting) if plan.run in reasons]
+        return self._without(reasons), [CloseRun(plan, Outcome.CANCELLED, reasons[plan.run]) for plan in plans]
+
+    def _without(self, runs: Collection[str]) -> "Scheduler":
+        unfinished, waiting = (
+            tuple(plan for plan in plans if plan.run not in runs) for plans in (self.unfinished, self.waiting)
+        )
+        return replace(self, unfinished=unfinished, waiting=waiting)
 
 
 @dataclass(frozen=True)
@@ -94,22 +150,24 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
         case AccessRefused(name, reason):
             return federation, [Notify(notices.access_denied(name, reason))]
         case DeadlinePassed(run, token):
-            if run in federation.runs:
-                return _tell(federation, [run] if federation.runs[run].token == token else [], event)
-            return _scheduled(federation, lambda plan: scheduler.rested(plan, run)), []
+            current = run in federation.runs and federation.runs[run].token == token
+            return _tell(federation, [run] if current else [], event)
         case Interrupted():
             return _tell(replace(federation, stopping=True), federation.runs, event)
         case Draining():
-            federation = _scheduled(federation, lambda plan: replace(plan, draining=True))
+            federation = _scheduled(federation, draining=True)
             under_way = [run.name for run in federation.computing]
             return _tell(replace(federation, stopping=True), under_way, Interrupted())
         case QueueChanged():
             return federation, [ReadQueue()]
         case QueueRead(waiting, cancelled):
-            federation = _scheduled(federation, lambda plan: scheduler.with_queue(plan, waiting, federation.runs))
+            if federation.scheduler is not None:
+                queue = federation.scheduler.with_queue(waiting, federation.runs)
+                federation = replace(federation, scheduler=queue)
             return _cancelled(federation, cancelled)
         case Submitted(plan, begun):
-            federation = _scheduled(federation, lambda scheduled: scheduler.started(scheduled, plan.run))
+            if federation.scheduler is not None:
+                federation = replace(federation, scheduler=federation.scheduler.started(plan.run))
             if federation.stopping or plan.run in federation.runs:
                 return federation, []  # it is in the store: the next process begins it again
             return _put_in(federation, plan, begun)
@@ -128,10 +186,10 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
 # --- runs and the scheduler ---------------------------------------------------------------------------------------
 
 
-def _scheduled(federation: Federation, change: "scheduler.Change") -> Federation:
+def _scheduled(federation: Federation, **changes: Any) -> Federation:
     if federation.scheduler is None:
         return federation
-    return replace(federation, scheduler=change(federation.scheduler))
+    return replace(federation, scheduler=replace(federation.scheduler, **changes))
 
 
 def _put_in(federation: Federation, plan: Plan, begun: Begun) -> tuple[Federation, list[Action]]:
@@ -147,25 +205,17 @@ def _put_in(federation: Federation, plan: Plan, begun: Begun) -> tuple[Federatio
 
 def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
     """Remove finished runs, and start the runs that can start."""
-    plan, actions = federation.scheduler, list[Action]()
-    assert plan is not None
+    actions = list[Action]()
     over = [run for run in federation.runs.values() if run.phase is Phase.DONE]
-    aligned = [run for run in over if aligns_for(run.name)]  # not parked: the run that needs it begins again
-    for run in over:
-        outcome = Outcome.INTERRUPTED if run.ending is None else run.ending[0]
-        if run in aligned:
-            continue
-        plan = scheduler.finished(plan, run.plan, outcome, on_record=run.final)
-        if run.name in plan.parked:
-            actions.append(SetDeadline(run.name, 0, min(REST_SECONDS, federation.timeouts.round)))
     if over:
         federation = replace(federation, runs={n: r for n, r in federation.runs.items() if r.phase is not Phase.DONE})
-    for run in aligned:
-        above, end = aligns_for(run.name), run.ending or (Outcome.INTERRUPTED, "")
-        federation, more = _tell(federation, [above] if above in federation.runs else [], Aligned(above, *end))
-        actions += more
-    computing = [run.plan for run in federation.computing]
-    plan, starts = scheduler.start(plan, computing, federation.sessions)
+    for run in over:
+        if (above := aligns_for(run.name)) in federation.runs:
+            end = run.ending or (Outcome.INTERRUPTED, "")
+            federation, more = _tell(federation, [above], Aligned(above, *end))
+            actions += more
+    assert federation.scheduler is not None
+    plan, starts = federation.scheduler.start([run.plan for run in federation.computing])
     return replace(federation, scheduler=plan), [*actions, *starts]
 
 
@@ -173,7 +223,7 @@ def _cancelled(federation: Federation, reasons: Mapping[str, str]) -> tuple[Fede
     actions = list[Action]()
     reasons = {run: reasons[above] for run in federation.runs if (above := aligns_for(run)) in reasons} | {**reasons}
     if federation.scheduler is not None:
-        plan, closed = scheduler.cancel(federation.scheduler, reasons)
+        plan, closed = federation.scheduler.cancel(reasons)
         federation, actions = replace(federation, scheduler=plan), [*closed]
     for run in sorted(reasons.keys() & federation.runs.keys()):
         federation, more = _tell(federation, [run], Cancelled(run, reasons[run]))
@@ -253,8 +303,8 @@ def _expel(federation: Federation, site: str, reason: str) -> tuple[Federation, 
 
 
 def _reconfigured(federation: Federation, sites: tuple[str, ...], limit: int) -> tuple[Federation, list[Action]]:
-    federation = _scheduled(federation, lambda plan: replace(plan, max_concurrent_runs=limit))
-    federation, actions = replace(federation, sites=sites), list[Action]()
+    federation = replace(_scheduled(federation, max_concurrent_runs=limit), sites=sites)
+    actions = list[Action]()
     for site in sorted(federation.sessions.keys() - set(sites)):
         federation, more = _expel(federation, site, f"{site}: no longer in this federation's list of sites.")
         actions += more

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from math import inf, isinf
 from typing import TypeAlias
 
-from coordinator.machine import ending, notices
+from coordinator.machine import notices
 from coordinator.machine.events import Aligned, BeginRun, Breached, Expect, Received, SiteJoined
 from coordinator.machine.records import AttemptBegan, InvalidTransition, Phase, Sites, Transition
-from coordinator.machine.run import Run, RunUpdate
-from coreg_core.protocol.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step, Unaligned
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import alignment_of
+from coordinator.machine.run import Run, RunUpdate, end, send_end
+from coreg_core.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step, Unaligned
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import alignment_of
 
 _BEGAN_AGAIN = "the coordinator restarted, or sites were missing"
 
@@ -40,7 +40,7 @@ def invite(update: RunUpdate, event: SiteJoined) -> None:
 def greet(update: RunUpdate, event: SiteJoined) -> None:
     """A session opened after the end."""
     if _arrived(update, event.hello.site):
-        ending.send_end(update, event.hello.site)
+        send_end(update, event.hello.site)
 
 
 def _arrived(update: RunUpdate, site: str) -> bool:
@@ -71,7 +71,7 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
         attempt = run.attempt + (run.phase is not Phase.ENROLLING)
     if attempt >= (most := run.plan.objective.attempts):
         reason = f"{most} attempts were interrupted; the last one because {cause}"
-        ending.end(update, Outcome.STALLED, reason, final=True)
+        end(update, Outcome.STALLED, reason)
         return
     update.take(Transition.PROPOSED)
     nobody = frozenset[str]()
@@ -241,7 +241,7 @@ def align(update: RunUpdate) -> None:
     run = update.run
     if missing := sorted({*run.plan.sites} - (run.ready | run.unaligned)):
         reason = f"the ids are not aligned yet, which needs all sites of the plan: {', '.join(missing)} did not come"
-        ending.end(update, Outcome.TOO_FEW_SITES, reason)
+        end(update, Outcome.TOO_FEW_SITES, reason)
         return
     update.change(aligning=True)
     update.deadline(inf)
@@ -257,7 +257,7 @@ def aligned(update: RunUpdate, event: Aligned) -> None:
     if event.outcome.good:
         propose(update, "the ids were aligned", update.run.attempt)
     else:
-        ending.end(update, event.outcome, f"the ids could not be aligned: {event.reason or event.outcome.value}")
+        end(update, event.outcome, f"the ids could not be aligned: {event.reason or event.outcome.value}")
 
 
 def refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
@@ -331,7 +331,7 @@ def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None
     dismiss(update, site, outcome, reason, excluded=True)
     run = update.run
     if len(run.members) < run.plan.membership.min_sites or (run.participants and not run.may_drop):
-        ending.end(update, outcome, reason)
+        end(update, outcome, reason)
     elif run.phase is Phase.PLANNING:
         _ask_again(update)
         begin_if_complete(update)

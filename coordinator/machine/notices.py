@@ -3,8 +3,8 @@
 from math import isinf
 from typing import Any
 
-from coreg_core.protocol.messages import Report
-from coreg_core.protocol.outcomes import Level, Notice, Outcome, told
+from coreg_core.messages import Report
+from coreg_core.outcomes import Level, Notice, Outcome, told
 
 # --- a run --------------------------------------------------------------------------------------------------------
 
@@ -135,20 +135,12 @@ def access_denied(name: str, reason: str) -> Notice:
     return Notice("access_denied", text, "warning", fields={"name": name, "reason": reason})
 
 
-def certificate_expires(reason: str) -> Notice:
-    return Notice("certificate_expires", reason, "warning")
+def certificate_warning(reason: str) -> Notice:
+    return Notice("certificate_warning", reason, "warning")
 
 
 def enrolled(site: str) -> Notice:
     return Notice("enrolled", f"{site} has enrolled", site=site)
-
-
-def enrolment_waits(site: str, request: str) -> Notice:
-    text = (
-        f"{site} asks for a certificate. Sign {request} with the offline authority (`coreg-coordinator sign`), and copy "
-        f"{site}.pem into this folder"
-    )
-    return Notice("enrolment_waits", text, "warning", site=site, fields={"request": request})
 
 
 def enrolment_refused(name: str, reason: str) -> Notice:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from coreg_core.protocol.messages import Countersigned, Report
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.messages import Countersigned, Report
+from coreg_core.outcomes import Outcome
 
 
 class Phase(Enum):

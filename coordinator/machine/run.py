@@ -1,4 +1,4 @@
-"""A run's state as one frozen value, and the changes and actions of one event (`RunUpdate`).
+"""A run's state as one frozen value, the changes and actions of one event (`RunUpdate`), and the end of the run.
 
 A kill loses the value. What the store has of the run (`records.Begun`) is enough to begin it again with the same sites.
 """
@@ -7,11 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coordinator.machine.events import Action, Finish, Notify, Persist, Send, SetDeadline
-from coordinator.machine.records import Phase, Record, Sites, Timeouts, Transition, next_phase
-from coreg_core.protocol.messages import Answer, Offer, Step, ToSite
-from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan
+from coordinator.machine import notices
+from coordinator.machine.events import (
+    Action,
+    Breached,
+    Countersign,
+    DeadlinePassed,
+    Finish,
+    HeadCountersigned,
+    Interrupted,
+    Notify,
+    Persist,
+    Received,
+    Send,
+    SetDeadline,
+    SiteLost,
+)
+from coordinator.machine.records import Ended, Phase, Record, Sites, Timeouts, Transition, next_phase
+from coreg_core.messages import Answer, Fetched, Finished, Leaving, Offer, Step, ToSite
+from coreg_core.outcomes import Notice, Outcome
+from coreg_core.plan import Plan
 
 _APPROVE = "approve"
 
@@ -43,7 +58,6 @@ class Run:
     dismissed: Mapping[str, str] = field(default_factory=dict)
     aside: frozenset[str] = frozenset()
     ending: tuple[Outcome, str] | None = None
-    final: bool = False  # the end is recorded
     fetched: frozenset[str] = frozenset()  # sites that have the end
     signing: frozenset[str] = frozenset()  # sites whose `Fetched` is being countersigned
 
@@ -160,3 +174,89 @@ class RunUpdate:
         self.change(
             here=run.here - left, ready=run.ready - left, unaligned=run.unaligned - left, aside=run.aside - left
         )
+
+
+# --- the end ------------------------------------------------------------------------------------------------------
+# A site has stored its result before its last answer, so `Finished` only tells the end. A site that is away now receives it in
+# the greeting of its next session.
+
+
+def end(update: RunUpdate, outcome: Outcome, reason: str) -> None:
+    """Record the outcome, and send it to connected sites."""
+    run = update.run
+    update.record(Ended(outcome, reason))
+    update.take(Transition.ENDED)
+    update.notify(notices.run_ended(run.name, outcome, reason))
+    update.change(ending=(outcome, reason), steps={}, answers={})
+    for site in sorted(update.run.here):
+        send_end(update, site)
+    if update.run.awaited:
+        update.deadline(run.timeouts.round)
+    else:
+        _close(update)
+
+
+def send_end(update: RunUpdate, site: str) -> None:
+    assert update.run.ending is not None
+    update.send(site, Finished(update.run.name, *update.run.ending))
+
+
+def fetched(update: RunUpdate, event: Received[Fetched]) -> None:
+    """A site has received the end. The head of its ledger is countersigned first."""
+    if event.site in update.run.participants and event.message.signature:
+        update.change(signing=update.run.signing | {event.site})  # once it is signed, the site can leave
+        update.actions.append(Countersign(event.site, event.message))
+    else:
+        _has_fetched(update, event.site)
+
+
+def countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
+    """The head of a site's ledger is recorded before the site receives its countersignature."""
+    site, receipt = event.signed.site, event.signed.receipt
+    if receipt.signature:
+        update.record(event.signed)
+    if receipt.reason:
+        update.notify(notices.ledger_doubtful(update.run.name, site, receipt.reason))
+    update.send(site, receipt)
+    update.change(signing=update.run.signing - {site})
+    _has_fetched(update, site)
+
+
+def _has_fetched(update: RunUpdate, site: str) -> None:
+    update.change(fetched=update.run.fetched | {site})
+    _close_if_complete(update)
+
+
+def left(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
+    """A session ended. The site is not awaited."""
+    departed(update, event)
+    _close_if_complete(update)
+
+
+def departed(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
+    """Note that a session ended."""
+    if event.site in update.run.here:
+        update.gone(event.site)
+        reason = event.message.reason if isinstance(event, Received) else event.reason
+        update.notify(notices.left(update.run.name, event.site, reason, lost=not isinstance(event, Received)))
+
+
+def stop_waiting(update: RunUpdate, _event: DeadlinePassed) -> None:
+    """Stop waiting."""
+    _close(update)
+
+
+def interrupted_at_end(update: RunUpdate, _event: Interrupted) -> None:
+    """The operator stops the process. The outcome stays."""
+    assert update.run.ending is not None
+    update.finish(Transition.INTERRUPTED, *update.run.ending)
+
+
+def _close_if_complete(update: RunUpdate) -> None:
+    if not update.run.awaited:
+        _close(update)
+
+
+def _close(update: RunUpdate) -> None:
+    assert update.run.ending is not None
+    update.finish(Transition.CLOSED, *update.run.ending)

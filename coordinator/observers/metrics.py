@@ -1,4 +1,4 @@
-"""Metrics of a serving coordinator for Prometheus: rounds, seconds, bytes, gaps, sessions, refusals, queue, store.
+"""Metrics of a serving coordinator for Prometheus: rounds, seconds, bytes, sessions, refusals, queue, store.
 
 Labels are names of studies and sites. A run's name is no label, because runs accumulate over months.
 """
@@ -6,15 +6,15 @@ Labels are names of studies and sites. A run's name is no label, because runs ac
 import datetime as dt
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from coordinator.driver import RecordSink, Timing
-from coordinator.machine.records import Record
-from coreg_core.protocol.outcomes import Notice
-from coreg_wire.terminal.metrics_server import listen
+from coreg_core.errors import UsageError
+from coreg_core.outcomes import Notice
+from coreg_wire.identity.credentials import is_loopback
+from coreg_wire.transport.service import why_not
 
 _SECONDS = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
@@ -38,20 +38,12 @@ class Metrics:
         def histogram(name: str, meaning: str, *labels: str) -> Histogram:
             return Histogram(f"coreg_{name}", meaning, labels, buckets=_SECONDS, registry=self.registry)
 
-        self._steps = counter("steps", "Steps answered by every site", "study")
         self._rounds = counter("rounds", "Complete rounds, sweeps included", "study")
         self._seconds = histogram("step_seconds", "Seconds from a step to its last answer, by phase", "study", "phase")
-        self._written = histogram("store_seconds", "Writing a record to the run store")
         self._bytes = counter("bytes", "Frames on the wire", "direction")
-        self._figures = {
-            name: gauge(name, f"{name.title()} of the last verified round, worst column", "study")
-            for name in ("residual", "gap")
-        }
-        self._begun = counter("runs_begun", "Runs begun, or begun again", "study")
         self._over = counter("runs_finished", "Runs finished", "study", "stop")
         self._stalled = counter("stalls", "Times that a run waited for missing sites", "study")
         self._connected = gauge("site_connected", "1 while the site's session is open", "site")
-        self._lost = counter("sessions_ended", "Sessions that ended", "site")
         self._until = gauge("site_certificate_not_after_seconds", "A site's certificate's end", "site")
         self._ends = gauge(
             "certificate_not_after_seconds", "End of the server's and the authority's certificate", "what"
@@ -64,15 +56,26 @@ class Metrics:
         self._approvals = gauge("approvals_waiting", "Runs that wait for approval by a site's operator")
         self._approvals.set_function(lambda: len(self._unapproved))
         self._active = gauge("runs_under_way", "Active runs")
-        self._store = gauge("store_bytes", "Size of the run store and its log")
         self._free = gauge("store_free_bytes", "Free space on the run store's disk")
 
     def listen(self, address: str) -> Callable[[], None]:
-        return listen(address, self.registry)
+        """Serve /metrics in a thread, on loopback only; the returned function ends it."""
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdecimal() or int(port) > 65535:
+            raise UsageError(f"--metrics {address}: expected HOST:PORT, as in 127.0.0.1:7602.")
+        if not is_loopback(address):
+            raise UsageError(f"--metrics {address}: on a loopback address only; let a scraper on this machine read it.")
+        try:
+            server, thread = start_http_server(int(port), host.strip("[]"), self.registry)
+        except OSError as error:
+            raise UsageError(f"--metrics {address}: cannot listen there: {why_not(error, port, '--metrics')}") from None
 
-    def timed(self, memory: RecordSink) -> RecordSink:
-        """The same sink, with the time of each write measured."""
-        return _Timed(memory, self._written.time)
+        def end() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return end
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
@@ -93,7 +96,6 @@ class Metrics:
                 self._until.remove(site)
         for site in sites:
             self._connected.labels(site)
-            self._lost.labels(site)
         for site in self._sites & until.keys():
             self._until.labels(site).set(dt.datetime.fromisoformat(until[site]).timestamp())
 
@@ -103,11 +105,9 @@ class Metrics:
             self._ends.labels(what).set(end)
 
     def stock(self, waiting: int, active: int, store: Path) -> None:
-        """Set the gauges of queue, runs and store."""
+        """Set the gauges of queue, runs and disk."""
         self._waiting.set(waiting)
         self._active.set(active)
-        beside = (store, store.with_name(store.name + "-wal"))
-        self._store.set(sum(path.stat().st_size for path in beside if path.exists()))
         self._free.set(shutil.disk_usage(store.parent).free)
 
     def notice(self, notice: Notice) -> None:
@@ -116,22 +116,17 @@ class Metrics:
         match notice.name:
             case "run_began":
                 self._study[run] = study = fields["study"]
-                self._begun.labels(study).inc()
                 self._stalled.labels(study)  # a counter without an initial value has no first increase
             case "approval_awaited":
                 self._unapproved.add(run)
             case "round":
                 self._unapproved.discard(run)
-                self._steps.labels(study).inc()
                 self._seconds.labels(study, fields["phase"]).observe(fields["seconds"])
                 for direction in ("sent", "received"):
                     self._bytes.labels(direction).inc(fields[f"bytes_{direction}"])
                 # An interrupted attempt and the next one both count.
                 self._rounds.labels(study).inc(max(0, fields["round"] - self._round.get(run, 0)))
                 self._round[run] = fields["round"]
-                for name, gauge in self._figures.items():
-                    if fields["verified"] and fields[name] is not None:
-                        gauge.labels(study).set(fields[name])
             case "run_ended":
                 self._unapproved.discard(run)
                 self._round.pop(run, None)
@@ -146,19 +141,9 @@ class Metrics:
                 # A site that was removed from the list has no metric: an alert on it would never end.
                 if self._sites is None or site in self._sites:
                     self._connected.labels(site).set(0)
-                self._lost.labels(site).inc()
             case "access_denied":
                 self._refused.labels("certificate").inc()
             case "session_rejected":
                 self._refused.labels("session").inc()
             case _:
                 pass
-
-
-class _Timed:
-    def __init__(self, memory: RecordSink, time: Callable[[], AbstractContextManager[object]]):
-        self._memory, self._time = memory, time
-
-    def write(self, run: str, record: Record, measured: Timing, at: str) -> None:
-        with self._time():
-            self._memory.write(run, record, measured, at)

@@ -1,20 +1,15 @@
-r"""A progress bar on a terminal, plain lines in a pipe."""
+"""What `run` and `serve` print of a run: lines, JSON lines, or log lines."""
 
-import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
 from coordinator.machine.events import Finish
-from coreg_core.objectives.agreement import Agreement
-from coreg_core.protocol.outcomes import Notice, told
-from coreg_core.protocol.plan import Plan, aligns_for
-from coreg_wire.terminal.logs import Log, log_notice
-from coreg_wire.terminal.output import human_bytes, print_json
+from coreg_core.outcomes import Notice, told
+from coreg_core.plan import aligns_for
+from coreg_wire.terminal.command_line import human_bytes, print_json
+from coreg_wire.terminal.service import Log, log_notice
 
 HEADINGS = ("step", "round", "sites", "residual", "gap", "seconds", "bytes")
 PLAIN = "{:>8} {:>6} {:>6} {:>8} {:>7} {:>9} {:>10}"
@@ -82,9 +77,6 @@ class JsonLines:
         figures = {"rounds": last["round"] if last else 0, "last": last, **({"phases": phases} if phases else {})}
         print_json({**told, **figures, "show": show})
 
-    def close(self) -> None:
-        """Nothing to release."""
-
 
 class LogLines:
     """Every notice as one structured line. Steps have no line; the store has them."""
@@ -124,7 +116,7 @@ class Plain:
             phase = step["phase"] or ("training" if self._headings == ["preliminary"] else "")
             if phase and phase not in self._headings:
                 self._headings.append(phase)
-                self._heading(phase)
+                self._print(f"{phase}:")
             self._phases.add(step)
             self._row(step)
         elif notice.text and notice.name not in _UNSHOWN:
@@ -139,9 +131,6 @@ class Plain:
             self._headed = True
             self._print(PLAIN.format(*HEADINGS))
         self._print(PLAIN.format(*cells(values)))
-
-    def _heading(self, phase: str) -> None:
-        self._print(f"{phase}:")
 
     def finished(self, end: Finish, show: str) -> None:
         """Print the outcome, its meaning and the next command."""
@@ -158,52 +147,3 @@ class Plain:
         figures = [f"{name} {last[name]:.0e}" for name in ("residual", "gap") if last[name] is not None]
         certified = "certified" if last["verified"] else "estimated"
         return f"{certified}: {', '.join(figures)} (to a power of ten), after {last['round']} rounds"
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
-class ProgressBar(Plain):
-    """One bar with round, residual and time left, below the other lines.
-
-    Its length is the fall of the gap (agreement), in powers of ten, to the plan's tolerance.
-    """
-
-    def __init__(self, plan: Plan, console: Console | None = None):
-        super().__init__()
-        agreement = isinstance(plan.objective, Agreement)
-        self._figure, tolerance = ("gap", plan.iteration.tolerance) if agreement else ("residual", 1.0)
-        self._decades = -math.log10(tolerance) if 0.0 < tolerance < 1.0 else None
-        self._first = 0.0
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[seen]}"),
-            TimeRemainingColumn(),
-        )
-        self._bar = Progress(*columns, console=console or Console(), transient=True)
-        self._task = self._bar.add_task("waiting", total=self._decades, seen="")
-        self._bar.start()
-
-    def _print(self, text: str) -> None:
-        self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def _row(self, values: Mapping[str, Any]) -> None:
-        now, residual = values[self._figure], values["residual"]
-        seen = f"round {values['round']}" + ("" if residual is None else f", residual {residual:.0e}")
-        if now:
-            self._first = max(self._first, now)
-            self._bar.update(self._task, completed=math.log10(self._first / now))
-        self._bar.update(self._task, description=values["phase"] or "training", seen=seen)
-
-    def _heading(self, phase: str) -> None:
-        """Each phase begins a bar of its own."""
-        self._first = 0.0
-        self._bar.reset(self._task, description=phase)
-
-    def close(self) -> None:
-        self._bar.stop()
-
-    def finished(self, end: Finish, show: str) -> None:
-        self.close()
-        super().finished(end, show)

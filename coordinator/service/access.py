@@ -1,49 +1,21 @@
 """Access control: the allow-list, the server's certificate, and the key that countersigns the heads of sites' ledgers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from coordinator.authority.authorised import ALLOW_LIST, Authorised, unsigned
-from coordinator.authority.pki import ServerFiles, expiry_warnings, load_server, renew_server, renewed_site
+from coordinator.authority.pki import expiry_warnings, load_server, renew_server, renewed_site
 from coordinator.config.federation_toml import TimeoutSection
 from coordinator.machine.records import HeadSigned
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import CoregError, StorageError
-from coreg_core.protocol.messages import Countersigned, Fetched
-from coreg_core.protocol.plan import Plan
+from coreg_core.messages import Countersigned, Fetched
+from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.identity.credentials import RenewableServer
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import is_signed, private_key, said_by_coordinator, said_by_site, sign, to_hex
-
-
-class Notary:
-    """Signs with the server's key in these files."""
-
-    def __init__(self, files: ServerFiles):
-        self._private = private_key(files.key_pem)
-        self._certificate = to_hex(load_certificates(files.certificate_pem, "coordinator.pem")[0])
-
-    def __repr__(self) -> str:
-        return "Notary()"
-
-    def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
-        """Countersign the head that a site sent, or give the reason for not signing.
-
-        The site's signature must be by the key of its session's certificate. Otherwise only the countersignature is refused:
-        the site keeps its models, and both sides receive the reason.
-        """
-        at = timestamp()
-        shown = load_certificates(certificate_pem, f"The certificate of {site!r}")[0]
-        receipt = Countersigned(fetched.run, fetched.head, at, "", self._certificate)
-        if is_signed(shown.public_key(), fetched.signature, said_by_site(site, fetched.run, fetched.head)):
-            signature = sign(self._private, said_by_coordinator(site, fetched.signature, receipt))
-            receipt = Countersigned(fetched.run, fetched.head, at, signature, self._certificate)
-        else:
-            reason = f"not countersigned: the head of the ledger of {site} is not signed by the key of its session"
-            receipt = Countersigned(fetched.run, fetched.head, at, "", self._certificate, reason)
-        return HeadSigned(site, fetched.signature, to_hex(shown), receipt)
-
 
 DAY = 86_400.0
 
@@ -59,7 +31,6 @@ class AccessControl:
         if not insecure:
             files = self._files = load_server(identity)
             self._server = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem)
-            self._notary = Notary(files)
 
     def transport(self, listen: str, timeouts: TimeoutSection) -> GrpcServer:
         """The listener."""
@@ -68,12 +39,25 @@ class AccessControl:
         return GrpcServer(listen, self._server.credentials, Authorised(self._identity).check, idle=timeouts.idle)
 
     def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
-        """See `Notary.countersign`."""
-        return self._notary.countersign(site, certificate_pem, fetched)
+        """Countersign the head that a site sent with the server's key, or give the reason for not signing.
+
+        The site's signature must be by the key of its session's certificate. Otherwise only the countersignature is refused:
+        the site keeps its models, and both sides receive the reason.
+        """
+        server = to_hex(load_certificates(self._files.certificate_pem, "coordinator.pem")[0])
+        shown = load_certificates(certificate_pem, f"The certificate of {site!r}")[0]
+        receipt = Countersigned(fetched.run, fetched.head, timestamp(), "", server)
+        if is_signed(shown.public_key(), fetched.signature, said_by_site(site, fetched.run, fetched.head)):
+            said = said_by_coordinator(site, fetched.signature, receipt)
+            receipt = replace(receipt, signature=sign(private_key(self._files.key_pem), said))
+        else:
+            reason = f"not countersigned: the head of the ledger of {site} is not signed by the key of its session"
+            receipt = replace(receipt, reason=reason)
+        return HeadSigned(site, fetched.signature, to_hex(shown), receipt)
 
     def keys(self, plan: Plan) -> tuple[str, ...]:
-        """The fingerprint of each site's key, in site order; "" of a site that has not enrolled."""
-        if self._insecure:
+        """The fingerprint of each site's key, in site order; "" of a site that has not enrolled. Plaintext needs none."""
+        if self._insecure or not plan.masked:
             return ()
         try:
             listed = Authorised(self._identity).sites()
@@ -87,7 +71,6 @@ class AccessControl:
             return
         files = self._files = load_server(self._identity)
         self._server.renew(files.key_pem, files.certificate_pem, files.ca_pem)
-        self._notary = Notary(files)
         self._looked = None
 
     def renewed(self, certificate_pem: bytes) -> bytes | None:
@@ -95,7 +78,7 @@ class AccessControl:
         try:
             return None if self._insecure else renewed_site(self._identity, certificate_pem)
         except CoregError as error:
-            self.warnings = [*self.warnings, str(error)]
+            self.warnings = list(dict.fromkeys([*self.warnings, str(error)]))
             return None
 
     def ends(self) -> dict[str, float]:

@@ -12,14 +12,13 @@ from coreg_wire.files.disk import write_whole
 from coreg_wire.identity.invitation import Invitation
 
 PORT = 7600
-SITES = ("site-a", "site-b", "site-c")
-SAMPLE = """\
+FILE = """\
 # A federation. Start one run with `coreg-coordinator run`. docs/reference/federation-toml.md lists every key.
 
 [federation]
-name = "my federation"
+name = NAME
 # The sites' names. Each joins by its invitation. A run starts when all of them are connected.
-sites = ["site-a", "site-b", "site-c"]
+sites = SITES
 # Fewest sites of a run (default: all). On dropout of a site: "wait" or "continue" without it.
 # min_sites = 3
 # on_dropout = "wait"
@@ -64,7 +63,7 @@ membership_changes = false
 
 [service]
 # Where sites connect: "127.0.0.1:7600" is this machine only, "0.0.0.0:7600" all of its addresses. Sites enrol at the next port.
-listen = "127.0.0.1:7600"
+listen = "ADDRESS"
 # The directory with ca.pem, coordinator.key, coordinator.pem and authorised-sites.
 identity = "."
 store = "runs.sqlite"
@@ -87,22 +86,25 @@ def create(
     name: str | None = None,
     *,
     port: int = PORT,
-    offline: bool = False,
 ) -> tuple[bool, list[Invitation]]:
-    """Whether federation.toml was written (an existing one stays), and the invitations. ``offline``: see `create_authority`."""
+    """Whether federation.toml was written (an existing one stays), and the invitations."""
     file = folder / "federation.toml"
     written = not file.exists()
     try:
         if written:
+            if not sites:
+                raise UsageError(
+                    f"{file} does not exist. Name the sites of the new federation: --site NAME, once for each."
+                )
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(file, sample(name, sites, port, remote=bool(hosts)).encode(), mode=0o600)
+            write_whole(file, file_of(name or "federation", sites, port, remote=bool(hosts)).encode(), mode=0o600)
         configuration = read_configuration(file)
         listed = sites if written else configuration.federation.sites
         if strangers := [each for each in sites if each not in listed]:
             raise UsageError(
                 f"{file} exists and does not list {', '.join(strangers)}. Add it to [federation] sites first."
             )
-        create_authority(folder, list(hosts), offline=folder / "offline" if offline else None)
+        create_authority(folder, hosts)
     except CoregError:
         if written:
             file.unlink(missing_ok=True)
@@ -110,9 +112,8 @@ def create(
     return written, [invite(folder, each, configuration.service.listen) for each in listed]
 
 
-def sample(name: str | None, sites: Sequence[str], port: int, *, remote: bool = False) -> str:
-    """The file with the given name, sites and port in place of the sample's; ``remote``: sites connect from other machines."""
-    text = SAMPLE if name is None else SAMPLE.replace('"my federation"', json.dumps(name))
+def file_of(name: str, sites: Sequence[str], port: int = PORT, *, remote: bool = False) -> str:
+    """federation.toml with its comments; ``remote``: sites connect from other machines."""
     host = "0.0.0.0" if remote else "127.0.0.1"  # noqa: S104 - sites are elsewhere
-    text = text.replace('listen = "127.0.0.1:7600"', f'listen = "{host}:{port}"')
-    return text.replace('["site-a", "site-b", "site-c"]', json.dumps(list(sites))) if sites else text
+    text = FILE.replace("ADDRESS", f"{host}:{port}")
+    return text.replace("NAME", json.dumps(name), 1).replace("SITES", json.dumps(list(sites)), 1)

@@ -8,14 +8,14 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from coordinator.config.federation_toml import Configuration, read_configuration
-from coordinator.driver import Observer, drive
+from coordinator.driver import Observer, Timing, drive
 from coordinator.machine import notices
 from coordinator.machine.events import (
     Draining,
@@ -26,25 +26,24 @@ from coordinator.machine.events import (
     ReadQueue,
     Reconfigured,
 )
-from coordinator.machine.federation import Federation
-from coordinator.machine.records import HeadSigned
-from coordinator.machine.scheduler import Scheduler
+from coordinator.machine.federation import Federation, Scheduler
+from coordinator.machine.records import HeadSigned, Phase, Record
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
 from coordinator.service.enrolment import Enrolment
-from coordinator.store.overview import HEARTBEAT_SECONDS
-from coordinator.store.runs import History, Queue, RunStore
-from coordinator.store.status import Status
-from coreg_core.errors import CoregError, StorageError
-from coreg_core.protocol.messages import Fetched, Hello, Renewed, ToSite
-from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan, aligns_for
+from coordinator.store.runs import History, RunStore
+from coordinator.store.status import HEARTBEAT_SECONDS, Status, store_of
+from coreg_core.errors import CoregError, StorageError, UsageError
+from coreg_core.messages import Fetched, Hello, Renewed, ToSite
+from coreg_core.outcomes import Notice, Outcome
+from coreg_core.plan import Plan, aligns_for, plan_from_dict
 from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import WakeUp
-from coreg_wire.terminal.signals import on_signals
-from coreg_wire.transport.service import release
+from coreg_wire.terminal.service import on_signals
+from coreg_wire.transport.service import check_free, release
 
 BELL = "coordinator.bell"
+ABANDONED = "abandoned: a new run was requested (--new)"
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,6 @@ class ServiceOptions:
     web_token: str | None = None
 
 
-class StoredRuns(RunStore, Queue):
-    """The runs and the queue, over one connection."""
-
-
 def serve(
     path: Path,
     configuration: Configuration,
@@ -73,17 +68,66 @@ def serve(
     """Run the federation until a signal ends it; with ``only``, until this run is over, whose end is returned."""
     service = configuration.service
     access = AccessControl(service.identity, insecure=options.insecure)
-    with ExitStack() as closing:
-
-        def opened(tables: type, /) -> Any:
-            made = tables(service.store)
-            closing.callback(made.close)
-            return made
-
-        store, history, status = opened(StoredRuns), opened(History), opened(Status)
+    with (
+        closing(RunStore(service.store)) as store,
+        closing(History(service.store)) as history,
+        closing(Status(service.store)) as status,
+    ):
         daemon = Daemon(path, configuration, options, access, store, history, status, observers)
-        closing.enter_context(_shown(options, daemon.metrics, service.store))
-        return asyncio.run(daemon.drive(only))
+        with _shown(options, daemon.metrics, service.store):
+            return asyncio.run(daemon.drive(only))
+
+
+def run(
+    path: Path,
+    configuration: Configuration,
+    plan: Plan,
+    options: ServiceOptions,
+    observer: Observer,
+    *,
+    new: bool,
+) -> Finish:
+    """Carry out one plan: begin its unfinished run again, or start a new one; return its end.
+
+    ``new`` abandons unfinished runs, and starts a new one.
+    """
+    store = configuration.service.store
+    check_free(configuration.service.listen)  # before the run is queued
+    with store_of(store):
+        with closing(RunStore(store)) as runs:
+            chosen = choose_run(runs, plan, new=new)
+        finish = serve(path, configuration, options, [observer], only=chosen)
+        return finish or _on_record(store, chosen.run)
+
+
+def _on_record(store: Path, run: str) -> Finish:
+    """The end of a run that was interrupted, or was cancelled without being active."""
+    with closing(RunStore(store, read_only=True)) as runs:
+        try:
+            summary = runs.find(run)
+        except UsageError:
+            return Finish(run, Outcome.INTERRUPTED, "")
+    outcome = Outcome.INTERRUPTED if summary.stop is None else Outcome[summary.stop]
+    return Finish(run, outcome, summary.reason or "")
+
+
+def choose_run(store: RunStore, plan: Plan, *, new: bool) -> Plan:
+    """The unfinished run of this plan, the queued one, or a new one, which is queued."""
+    if not new:
+        if (summary := store.latest(plan.digest)) is not None:
+            return replace(plan, run=summary.run)
+        if queued := [waiting for waiting, _ in store.waiting() if waiting.digest == plan.digest]:
+            return queued[0]
+    for summary in store.runs():
+        if summary.ended is None and not aligns_for(summary.run):
+            if not new and store.has_begun(summary.run):  # a run without an attempt has nothing to lose
+                raise UsageError(
+                    f"run {summary.run} in {store.path} is unfinished and has another plan. Run it with its own "
+                    "configuration, or give --new to abandon it."
+                )
+            store.close_run(plan_from_dict(summary.plan), Outcome.INTERRUPTED, ABANDONED, timestamp())
+    store.submit(plan, timestamp())
+    return plan
 
 
 class Daemon:
@@ -95,7 +139,7 @@ class Daemon:
         configuration: Configuration,
         options: ServiceOptions,
         access: AccessControl,
-        store: StoredRuns,
+        store: RunStore,
         history: History,
         status: Status,
         observers: Iterable[Observer],
@@ -111,6 +155,7 @@ class Daemon:
         self._emit: Callable[[Event], None] = lambda _event: None
         self._attendance: list[Callable[[], None]] = []  # written by the next flush
         self._dirty = asyncio.Event()
+        self._listed = asyncio.Event()  # the allow-list has changed: the status warns of other sites
         self._draining, self._started = False, timestamp()
         self._failure: Exception | None = None
         self._faults: dict[str, str] = {}  # of changed files that are not in force
@@ -156,7 +201,7 @@ class Daemon:
             ends = await drive(
                 (self._federation, [ReadQueue()]),
                 self._transport,
-                self.metrics.timed(self._store),
+                self,
                 self.notice,
                 queue=self._store,
                 countersign=self._countersign,
@@ -170,7 +215,8 @@ class Daemon:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self.notice(notices.stopped())
+            if tasks:  # it had listened
+                self.notice(notices.stopped())
             with suppress(CoregError):  # the store may be what failed
                 self._flush()
                 self._status.all_ended(timestamp())
@@ -207,13 +253,16 @@ class Daemon:
                 self._attendance.append(lambda: self._status.rejected(site, fields["reason"], at))
         self._dirty.set()
 
+    def write(self, run: str, record: Record, measured: Timing, at: str) -> None:
+        self._store.write(run, record, measured, at)
+
     def _changed(self, federation: Federation) -> None:
         self._federation = federation
         assert federation.scheduler is not None
         self.metrics.stock(len(federation.scheduler.waiting), len(federation.computing), self._store.path)
 
     def _countersign(self, site: str, certificate: bytes, fetched: Fetched) -> HeadSigned:
-        """`Notary.countersign`, with a reason if this ledger is shorter than at its last signature."""
+        """`AccessControl.countersign`, with a reason if this ledger is shorter than at its last signature."""
         signed, last = self._access.countersign(site, certificate, fetched), self._store.last_checkpoint(site)
         if last is None or fetched.head.lines >= last.head.lines or not signed.receipt.signature:
             return signed
@@ -258,13 +307,17 @@ class Daemon:
         while True:
             now = asyncio.get_running_loop().time()
             for warning in await asyncio.to_thread(self._access.expiring, now, self._federation.sites):
-                self.notice(notices.certificate_expires(warning))
+                self.notice(notices.certificate_warning(warning))
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await self._listed.wait()
+            self._listed.clear()
             self._rung()  # for processes whose wake-up does not arrive, on another host or in another container
 
     def _rung(self) -> None:
         if self._access.list_changed():
+            self._listed.set()
             self._check_sessions()
         self._emit(QueueChanged())
 
@@ -284,7 +337,7 @@ class Daemon:
         self.notice(notices.not_reloaded(reason))
 
     def _set_status(self, state: str) -> None:
-        federation, scheduler = self._federation, self._federation.scheduler
+        federation = self._federation
         status = {
             "state": state,
             "federation": self._configuration.federation.name,
@@ -295,7 +348,7 @@ class Daemon:
             "host": socket.gethostname(),
             "release": release(),
             "runs": sorted(run.name for run in federation.computing),
-            "parked": [] if scheduler is None else sorted(scheduler.parked),
+            "stalled": sorted(run.name for run in federation.computing if run.phase is Phase.STALLED),
             "certificates": self._access.warnings,
             "not_reloaded": " ".join(self._faults.values()),
             "awaited": {name: list(run.awaited) for name, run in federation.runs.items()},
@@ -339,11 +392,11 @@ class Daemon:
 @contextmanager
 def _shown(options: ServiceOptions, metrics: Metrics, store: Path) -> Iterator[None]:
     """Serve metrics for Prometheus and the page for a browser during the context."""
-    with ExitStack() as closing:
+    with ExitStack() as ending:
         if options.metrics is not None:
-            closing.callback(metrics.listen(options.metrics))
+            ending.callback(metrics.listen(options.metrics))
         if options.web is not None:
             from coordinator.web.server import show
 
-            closing.callback(show(options.web, store, options.web_token))
+            ending.callback(show(options.web, store, options.web_token))
         yield

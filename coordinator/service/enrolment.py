@@ -1,7 +1,7 @@
 """The listener for invitations: sites without a certificate ask here, over TLS without a client certificate.
 
 A connection has one JSON line each way: `{"ask": "authority"}` → `{"authority": PEM}`, or
-`{"ask": "certificate", "site", "request", "proof"}` → `{"certificate", "authority"}`, `{"refused"}` or `{"waiting"}`.
+`{"ask": "certificate", "site", "request", "proof"}` → `{"certificate", "authority"}` or `{"refused"}`.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.authority.invitations import UNABLE, Denied, Issued, Waiting, redeem
+from coordinator.authority.invitations import UNABLE, Denied, Issued, redeem
 from coordinator.machine import notices
 from coreg_core.errors import CoregError, Refused, UsageError
-from coreg_core.protocol.outcomes import Notice
+from coreg_core.outcomes import Notice
 from coreg_wire.identity.names import check_site_name
 
 MOST_BYTES, MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS, SECONDS = 16 << 10, 20, 4, 10.0
@@ -104,12 +104,6 @@ class Enrolment:
                     self._notice(notices.enrolled(site))
                 certificate, _, authority = answer.partition(_END)
                 return {"certificate": (certificate + _END).decode(), "authority": authority.decode()}
-            case Waiting(stored, first):
-                if first:
-                    self._notice(notices.enrolment_waits(site, str(stored)))
-                return {
-                    "waiting": f"The coordinator's operator has to sign the request of {site} (its authority is offline)."
-                }
             case Denied(reason, log):  # told always: it can be a theft, and a flood of others must not hide it
                 self._notice(notices.enrolment_refused(site, log))
                 return {"refused": reason}

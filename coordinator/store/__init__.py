@@ -1,1 +1,1 @@
-"""The run store: SQLite tables and their maintenance."""
+"""The run store: SQLite tables, and what other processes read from them."""

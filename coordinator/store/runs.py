@@ -8,34 +8,59 @@ The queue: runs that were submitted, and runs to cancel. Other processes write i
 import json
 import sqlite3
 import threading
-from contextlib import suppress
-from dataclasses import asdict
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
+from coordinator.config.study_toml import Trained
 from coordinator.driver import Timing
 from coordinator.machine.events import QueueRead
 from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, Record, StepDone
 from coordinator.store.schema import Tables
 from coreg_core.errors import UsageError
-from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, LedgerHead
-from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan, aligns_for, next_alignment, plan_from_dict
+from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead
+from coreg_core.outcomes import Notice, Outcome
+from coreg_core.plan import Plan, aligns_for, next_alignment, plan_from_dict
 
+_UNSHOWN = ("plan", "plan_digest", "attempt", "participants")  # in a summary
 # The columns of `rounds`, in order.
 ROUND_COLUMNS = (
     "run", "number", "attempt", "answered", "round", "phase", "verified", "residual", "gap", "seconds",
     "bytes_sent", "bytes_received", "at",
 )  # fmt: skip
+TRAININGS = ("agreement", "additive")  # the objectives whose runs have models
+TRAINED = ("CONVERGED", "MAX_ROUNDS", "STAGNATED")  # the outcomes with models
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A summary of a run.
+
+    ``steps`` counts over all attempts, ``rounds`` the complete rounds of the last one, sweeps included. ``residual`` and
+    ``gap`` are those of its last verified round, for the worst column, to a power of ten.
+    """
+
+    run: str
+    federation: str
+    started: str
+    ended: str | None
+    stop: str | None
+    reason: str | None
+    steps: int
+    rounds: int
+    plan: dict[str, Any]
+    residual: float | None = None
+    gap: float | None = None
 
 
 class RunStore(Tables):
-    """The records of runs, written and read. Every method may raise `StorageError`."""
+    """The runs, their records, and the queue. Every method may raise `StorageError`."""
 
     # --- a run's beginning and end --------------------------------------------------------------------------------
 
-    def begin(self, plan: Plan, at: str) -> Plan:
-        """Move a run from the queue to the runs; insert it if it is not in the queue.
+    def begin(self, plan: Plan, at: str) -> tuple[Plan, Begun]:
+        """Move a run from the queue to the runs; insert it if it is in neither. Its plan, and what the store has of it.
 
         An alignment of ids whose name has ended gets the next name: sites keep the end of the earlier one.
         """
@@ -45,7 +70,7 @@ class RunStore(Tables):
             ):
                 plan = next_alignment(plan)
             self._begin(plan, at)
-        return plan
+        return plan, self.begun(plan.run)
 
     def _begin(self, plan: Plan, at: str) -> None:
         self._db.execute(
@@ -159,19 +184,7 @@ class RunStore(Tables):
                 return Dismissed(run, Outcome.STALLED, why)
             return None
 
-    def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        return self._db.execute(query, values).fetchall()
-
-
-def signed_head(text: str) -> HeadSigned:
-    """A row of `checkpoints`."""
-    plain = json.loads(text)
-    receipt = plain["receipt"]
-    return HeadSigned(**{**plain, "receipt": Countersigned(**{**receipt, "head": LedgerHead(**receipt["head"])})})
-
-
-class Queue(Tables):
-    """See the module's docstring. Every method may raise `StorageError`."""
+    # --- the queue ------------------------------------------------------------------------------------------------
 
     def submit(self, plan: Plan, at: str) -> int:
         """Append a run; the number of runs that wait before it."""
@@ -224,22 +237,139 @@ class Queue(Tables):
             self._db.execute("insert or ignore into cancellations values (?, ?, ?)", (run, at, reason))
         return run, run in begun
 
+    # --- for people and programs ----------------------------------------------------------------------------------
+
+    def runs(self) -> list[RunSummary]:
+        """Every run, the latest first."""
+        with self.reading():
+            rows = self._db.execute("select * from runs order by started desc, rowid desc").fetchall()
+            return [_summary(row) for row in rows]
+
+    def recent(self, most: int) -> list[RunSummary]:
+        """The runs that are not over, then the latest others."""
+        with self.reading():
+            query = "select * from runs order by ended is not null, started desc, rowid desc limit ?"
+            return [_summary(row) for row in self._rows(query, most)]
+
+    def studies(self) -> list[dict[str, Any]]:
+        """Each study, the most recent first: how many runs began, converged and are not over, and the latest run."""
+        with self.reading():
+            query = """
+                select coalesce(nullif(json_extract(plan, '$.study'), ''), json_extract(plan, '$.federation')) as study,
+                count(*) as runs, sum(stop is 'CONVERGED') as converged, sum(ended is null) as open,
+                run as latest, max(started) as started
+                from runs group by 1 order by max(started) desc"""
+            return [dict(row) for row in self._rows(query)]
+
+    def latest(self, plan_digest: str) -> RunSummary | None:
+        """The latest run of this plan that has not ended."""
+        with self.reading():
+            row = self._db.execute(
+                "select * from runs where plan_digest = ? and ended is null order by started desc, rowid desc",
+                (plan_digest,),
+            ).fetchone()
+            return None if row is None else _summary(row)
+
+    def find(self, run: str) -> RunSummary:
+        """One run; a unique prefix of its name is enough."""
+        with self.reading():
+            exact = self._rows("select * from runs where run = ?", run)
+            begins = "select * from runs where substr(run, 1, length(?1)) = ?1 limit 100"
+            rows = exact or [row for row in self._rows(begins, run) if not aligns_for(row["run"])]
+        if len(rows) != 1:
+            raise UsageError(f"{len(rows) or 'no'} runs begin with {run!r}; `coreg-coordinator runs` lists them.")
+        return _summary(rows[0])
+
+    def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:
+        """One run and its steps; a unique prefix of its name is enough."""
+        found = self.find(run)
+        with self.reading():
+            rows = self._rows("select * from rounds where run = ? order by number", found.run)
+            return found, [_round(row) for row in rows]
+
+    def convergence(self, run: str, most: int) -> list[dict[str, Any]]:
+        """At most ``most`` of the steps with figures of a run's last attempt, evenly spaced, and the last one."""
+        with self.reading():
+            numbered = (
+                "select *, row_number() over (order by number desc) - 1 as nth, count(*) over () as total "
+                "from rounds where run = ?1 and (residual <> '[]' or gap <> '[]') "
+                "and attempt = (select max(attempt) from rounds where run = ?1)"
+            )
+            query = f"select * from ({numbered}) where nth % ((total - 1) / ?2 + 1) = 0 order by number"  # noqa: S608 - constant
+            return [_round(row) for row in self._rows(query, run, most)]
+
+    def phases(self, run: str) -> list[dict[str, Any]]:
+        """The phases of a run, the current one last: steps, answer times (sum, longest) in seconds, bytes, last step."""
+        with self.reading():
+            query = """
+                select phase, count(*) as steps, sum(seconds) as seconds, max(seconds) as longest,
+                sum(bytes_sent + bytes_received) as bytes, max(at) as at
+                from rounds where run = ? group by phase order by max(number)"""
+            return [dict(row) for row in self._rows(query, run)]
+
+    def checkpoints(self, *, run: str | None = None, site: str | None = None) -> list[HeadSigned]:
+        """The heads of sites' ledgers at the ends of runs, signed by both sides, in order of receipt."""
+        with self.reading():
+            rows = self._db.execute(
+                "select checkpoint from checkpoints where (?1 is null or run = ?1) and (?2 is null or site = ?2) "
+                "order by rowid",
+                (run, site),
+            )
+            return [signed_head(row["checkpoint"]) for row in rows.fetchall()]
+
+    def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
+        return self._db.execute(query, values).fetchall()
+
+
+def signed_head(text: str) -> HeadSigned:
+    """A row of `checkpoints`."""
+    plain = json.loads(text)
+    receipt = plain["receipt"]
+    return HeadSigned(**{**plain, "receipt": Countersigned(**{**receipt, "head": LedgerHead(**receipt["head"])})})
+
+
+def _round(row: sqlite3.Row) -> dict[str, Any]:
+    plain = {name: row[name] for name in ROUND_COLUMNS if name != "run"}
+    figures = {name: json.loads(row[name]) for name in ("residual", "gap")}
+    return {**plain, **figures, "verified": bool(row["verified"])}
+
+
+def _summary(row: sqlite3.Row) -> RunSummary:
+    plan = json.loads(row["plan"])
+    plan["objective"]["name"], plan["membership"]["sites"], plan["study"]  # a damaged plan is an error here
+    plain = {name: row[name] for name in row.keys() if name not in _UNSHOWN}  # noqa: SIM118 - a Row iterates values
+    return RunSummary(federation=plan["federation"], plan=plan, **plain)
+
+
+def trained_run(store: Path, run: str) -> Trained:
+    """The run whose models are scored: the one with this prefix, or the latest run with models."""
+    if not store.exists():
+        raise UsageError(f"{store}: no such run store; train first, or give --store.")
+    with closing(RunStore(store)) as runs:
+        candidates = [runs.find(run)] if run else runs.runs()
+        for summary in candidates:
+            objective = summary.plan["objective"]["name"]  # a scoring and an alignment have results, and no model
+            if objective in TRAININGS and summary.stop in TRAINED:
+                return Trained(summary.run, objective, runs.begun(summary.run).participants)
+    found = f"run {candidates[0].run} has no models" if run else "no run has models"
+    raise UsageError(f"{store}: {found}. Train first (`coreg-coordinator run`).")
+
 
 MAX_NOTICES = 5000  # older ones are deleted
 
 
 class History(Tables):
-    """The table. `add` collects notices on the event loop; `flush` writes them, in a thread."""
+    """The notices. `add` collects notices on the event loop; `flush` writes them, in a thread."""
 
     def __init__(self, path: Path, *, read_only: bool = False):
         super().__init__(path, read_only=read_only)
-        self._lock, self._added = threading.Lock(), list[tuple[str, str, str]]()
+        self._lock, self._added = threading.Lock(), list[tuple[str, str]]()
 
     def add(self, notice: Notice, at: str) -> None:
         """Record a notice that has a sentence. Answered steps have none: they are in the table of rounds."""
         if notice.text:
             with self._lock:
-                self._added.append((at, notice.run, json.dumps(notice.to_dict())))
+                self._added.append((at, json.dumps(notice.to_dict())))
 
     def flush(self) -> None:
         """Write the collected notices."""
@@ -247,13 +377,13 @@ class History(Tables):
             added, self._added = self._added, []
         if added:
             with self.transaction(durable=False):
-                self._db.executemany("insert into notices (at, run, notice) values (?, ?, ?)", added)
+                self._db.executemany("insert into notices (at, notice) values (?, ?)", added)
                 self._db.execute(
                     "delete from notices where number <= (select max(number) from notices) - ?", (MAX_NOTICES,)
                 )
 
-    def notices(self, run: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
-        """The latest notices of one run or of all runs as JSON objects with their time ``at``, newest first."""
+    def notices(self, most: int) -> list[dict[str, Any]]:
+        """The latest notices as JSON objects with their time ``at``, newest first."""
         with self.reading():
-            query = "select at, notice from notices where ?1 is null or run = ?1 order by number desc limit ?2"
-            return [{"at": at, **json.loads(notice)} for at, notice in self._db.execute(query, (run, limit)).fetchall()]
+            query = "select at, notice from notices order by number desc limit ?"
+            return [{"at": at, **json.loads(notice)} for at, notice in self._db.execute(query, (most,)).fetchall()]

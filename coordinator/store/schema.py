@@ -11,14 +11,14 @@ from urllib.parse import quote
 
 from coreg_core.errors import StorageError
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 _UNREACHED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")  # errors of permissions and paths
 RESTORE = "Stop the coordinator, check the disk, and restore the newest backup (docs/how-to/operate-a-coordinator.md)."
-BUSY_SECONDS = 60.0  # timeout of a writer for another one: `prune` and `backup` hold the file for seconds
+BUSY_SECONDS = 60.0  # timeout of a writer for another one: a copy of the file can hold it for seconds
 SCHEMA = """
 create table runs (
     run text primary key, plan_digest text not null, plan text not null,
-    started text not null, ended text, stop text, reason text, pruned text,
+    started text not null, ended text, stop text, reason text,
     attempt integer not null default -1, participants text not null default '[]',
     steps integer not null default 0, rounds integer not null default 0, residual real, gap real
 );
@@ -28,9 +28,7 @@ create table checkpoints (
     run text not null references runs, site text not null, lines integer not null, checkpoint text not null,
     primary key (run, site, lines)
 );
-create table notices (
-    number integer primary key, run text not null, at text not null, notice text not null
-);
+create table notices (number integer primary key, at text not null, notice text not null);
 create table rounds (
     run text not null references runs, number integer not null, attempt integer not null, answered integer not null,
     round integer not null, phase text not null, verified integer not null, residual text not null, gap text not null,
@@ -76,7 +74,6 @@ def open_database(path: Path) -> sqlite3.Connection:
             failed.callback(db.close)
             db.row_factory = sqlite3.Row
             db.execute("pragma page_size = 32768")  # effective in a new file only
-            db.execute("pragma auto_vacuum = incremental")
             db.execute("pragma journal_mode = wal")
             db.execute("pragma wal_autocheckpoint = 4096")
             db.execute("pragma foreign_keys = on")

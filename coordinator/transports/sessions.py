@@ -14,7 +14,7 @@ from typing import Protocol
 from coordinator.machine.events import AccessRefused, Breached, Received, Revoked, SiteJoined, SiteLost
 from coordinator.transports import Emit, Traffic
 from coreg_core.errors import CoregError, Refused
-from coreg_core.protocol.messages import (
+from coreg_core.messages import (
     Countersigned,
     Dismissed,
     Finished,

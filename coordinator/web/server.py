@@ -23,8 +23,8 @@ from starlette.responses import PlainTextResponse as Text
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from coordinator.store.overview import overview
 from coordinator.store.schema import open_for_reading
+from coordinator.store.status import overview
 from coreg_core.errors import StorageError, UsageError
 from coreg_wire.files.disk import is_held
 from coreg_wire.identity.credentials import is_loopback
@@ -107,19 +107,19 @@ async def events(store: Path, request: Request) -> AsyncIterator[str]:
         yield f"event: fault\ndata: {json.dumps(str(error))}\n\n"
 
 
-def bound(address: str, token: str | None, option: str = "--web") -> socket.socket:
-    """A listening socket; ``option`` names the option of the address in errors."""
+def bound(address: str, token: str | None) -> socket.socket:
+    """A listening socket of --web."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"{option} {address}: expected HOST:PORT, as in 127.0.0.1:7610.")
+        raise UsageError(f"--web {address}: expected HOST:PORT, as in 127.0.0.1:7610.")
     if not is_loopback(address) and not token:
         raise UsageError(
-            f"{option} {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."
+            f"--web {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."
         )
     try:
         return socket.create_server((host.strip("[]"), int(port)))
     except OSError as error:
-        raise UsageError(f"{option} {address}: cannot listen there: {why_not(error, port, option)}") from None
+        raise UsageError(f"--web {address}: cannot listen there: {why_not(error, port, '--web')}") from None
 
 
 def server_of(store: Path, token: str | None) -> uvicorn.Server:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from contract.harness import SITES, TRANSPORTS, Home, Wire
 
-from coordinator.authority.pki import create_authority, sign_request
+from coordinator.authority.pki import create_authority
 from site_agent.identity.identity import enrol, install
+from tests.issued import issued
 
 
 @pytest.fixture(scope="session")
@@ -16,8 +17,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     create_authority(path / "other-ca", [])
     for directory, name, authority in [*((s, s, "ca") for s in SITES), ("stranger", "a", "other-ca")]:
         enrol(path / directory, name)
-        signed = sign_request(path / authority, path / directory / "site.csr")
-        install(path / directory, signed.certificate_path)
+        signed = issued(path / authority, path / directory / "site.csr")
+        install(path / directory, signed)
     return Home(path)
 
 

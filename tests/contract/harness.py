@@ -1,4 +1,4 @@
-"""The same sites behind every transport: called in process, over streams of frames in memory, or over mutual TLS on loopback.
+"""The same sites in process and over mutual TLS on loopback; and sessions, and an agent, over streams in memory.
 
 `wire(sites)` gives a `Transport` whose `start` also brings the sites in, in the order given. Sites that are dialled for a
 test speak frame by frame, through a `Client`.
@@ -10,27 +10,34 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import numpy as np
+from machine.tiny import private_data
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import load_server
 from coordinator.machine.events import Event, SiteJoined
-from coordinator.transports import Emit, Transport
+from coordinator.transports import Emit, InProcess, SiteFunction, Transport
 from coordinator.transports.grpc_mtls import GrpcServer
-from coordinator.transports.in_process import InProcess, SiteFunction
 from coordinator.transports.sessions import Sessions
-from coreg_core.protocol import messages as m
-from coreg_core.protocol.messages import Words
-from coreg_core.protocol.outcomes import Notice
+from coreg_core import messages as m
+from coreg_core.messages import ToSite, Words
+from coreg_core.plan import Plan
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
-from coreg_wire.transport.codec import Assembler, site_message_to_frames
+from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
+from site_agent.consent.objections import Policy
 from site_agent.identity.identity import Identity, check_identity
-from site_agent.session.grpc_mtls import GrpcDialler
-from site_agent.session.stream import Connection
+from site_agent.ledger import HeadSigner, Ledger, read_ledger
+from site_agent.machine.agent import Agent, Exit
+from site_agent.machine.job import SiteResult
+from site_agent.service.daemon import AgentDaemon
+from site_agent.service.workers import RunTables, RunWorkers
+from site_agent.session.stream import Connection, Dial, Dialler, GrpcDialler, NoAnswer
+from site_agent.site_data import PrivateData
 
 SITES = ("a", "b", "c")
 RUN = "run-1"
@@ -103,16 +110,6 @@ class Events:
 
     async def take(self, count: int) -> list[Event]:
         return [await self.next() for _ in range(count)]
-
-
-class Watching:
-    """An observer that keeps what it receives."""
-
-    def __init__(self) -> None:
-        self.notices: list[Notice] = []
-
-    def notice(self, notice: Notice) -> None:
-        self.notices.append(notice)
 
 
 # --- a site's end of a stream -------------------------------------------------------------------------------------
@@ -221,10 +218,11 @@ class Pipe(_End):
 class Frames(Sessions):
     """`Sessions` over streams in memory; whoever dials has the name that it says, unless the test gives it another."""
 
-    def __init__(self, sites: Mapping[str, SiteFunction] | None = None, *, idle: float = 60.0, **options: Any):
-        authorise = options.pop("authorise", lambda _name, _certificate: None)
+    def __init__(
+        self, authorise: Callable[[str, bytes], None] = lambda _name, _certificate: None, *, idle: float = 60.0
+    ):
         super().__init__(authorise, idle=idle)
-        self._sites, self._tasks = sites or {}, list[asyncio.Task[None]]()
+        self._tasks = list[asyncio.Task[None]]()
 
     def pipe(self, peer: tuple[str, bytes] | None = None, address: str = "127.0.0.1") -> Pipe:
         """A stream that is being served."""
@@ -242,10 +240,6 @@ class Frames(Sessions):
 
     async def start(self, emit: Emit) -> None:
         self.emit = emit
-        for name, site in self._sites.items():
-            self._tasks.append(asyncio.create_task(self.dial().serve(site)))
-            while name not in self._sessions:  # in the order given, as in process
-                await asyncio.sleep(0)
 
     async def close(self) -> None:
         await super().close()
@@ -268,23 +262,18 @@ class Home:
     def identity(self, name: str) -> Identity:
         return check_identity(self.path / name)
 
-    def server(self, **options: float) -> GrpcServer:
+    def server(self) -> GrpcServer:
         files = load_server(self.authority)
         credentials = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem).credentials
-        return GrpcServer("127.0.0.1:0", credentials, Authorised(self.authority).check, **options)
+        return GrpcServer("127.0.0.1:0", credentials, Authorised(self.authority).check)
 
     def credentials(self, name: str) -> grpc.ChannelCredentials:
         identity = self.identity(name)
         return client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
 
-    def dialler(self, port: int, name: str) -> GrpcDialler:
-        return GrpcDialler(f"127.0.0.1:{port}", lambda: self.credentials(name))
-
     @contextlib.asynccontextmanager
-    async def dial(
-        self, port: int, name: str, credentials: grpc.ChannelCredentials | None = None
-    ) -> AsyncIterator[Client]:
-        dialler = GrpcDialler(f"127.0.0.1:{port}", lambda: credentials or self.credentials(name))
+    async def dial(self, port: int, name: str) -> AsyncIterator[Client]:
+        dialler = GrpcDialler(f"127.0.0.1:{port}", lambda: self.credentials(name))
         async with dialler.connect(10.0) as connection:
             yield Client(connection)
 
@@ -292,8 +281,8 @@ class Home:
 class Dialled:
     """`GrpcServer` with sites that dial it, each as a task that ends with its session."""
 
-    def __init__(self, home: Home, sites: Mapping[str, SiteFunction], **options: float):
-        self.server, self._home, self._sites = home.server(**options), home, sites
+    def __init__(self, home: Home, sites: Mapping[str, SiteFunction]):
+        self.server, self._home, self._sites = home.server(), home, sites
         self._tasks: list[asyncio.Task[None]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -326,15 +315,127 @@ Wire = Callable[..., Transport]
 
 
 def in_process(home: Home) -> Wire:
-    return lambda sites, **options: InProcess(sites)
-
-
-def frames(home: Home) -> Wire:
-    return Frames
+    return InProcess
 
 
 def grpc_mtls(home: Home) -> Wire:
-    return lambda sites, **options: Dialled(home, sites, **options)
+    return functools.partial(Dialled, home)
 
 
-TRANSPORTS = (in_process, frames, grpc_mtls)
+TRANSPORTS = (in_process, grpc_mtls)
+
+
+# --- the agent's own process: its daemon and its ledger, on data in memory, over a stream in memory -------------------
+
+
+class Delivered:
+    """Results that stay in memory."""
+
+    def __init__(self, deliver: Callable[[SiteResult], None]):
+        self._deliver = deliver
+
+    def put_models(self, plan: Plan, result: SiteResult, *_more: Any, **_options: Any) -> tuple[Path, ...]:
+        self._deliver(result)
+        return (Path("model.coreg"),)
+
+
+class Tables(RunTables):
+    """One table in memory."""
+
+    def __init__(self, data: PrivateData):
+        super().__init__("", None, None, lambda notice: None)  # type: ignore[arg-type]
+        self.data = data
+
+    def read(self, *_of_run: Any) -> Any:
+        return object(), self.data, None
+
+    def inputs(self, plan: Plan) -> Any:
+        return SimpleNamespace(target="")
+
+
+class Workers(RunWorkers):
+    """Of one table in memory."""
+
+    def __init__(self, name: str, data: PrivateData, ledger: Ledger, deliver: Callable[[SiteResult], None]):
+        policy = Policy(aggregation="plaintext")
+        super().__init__(name, policy, None, Delivered(deliver), None, None, ledger, lambda notice: None)  # type: ignore[arg-type]
+        self.tables = Tables(data)
+
+
+class RunningAgent:
+    """An agent of one run; ``notes`` are the sentences for its operator."""
+
+    def __init__(
+        self,
+        ledger: Path,
+        *,
+        signer: HeadSigner | None = None,
+        deliver: Callable[[SiteResult], None] = lambda result: None,
+        workers: type[Workers] = Workers,
+    ):
+        self.notes, self.path, self._ledger = list[str](), ledger, Ledger(ledger, signer)
+        self.workers = workers("a", private_data("a"), self._ledger, deliver)
+        note: Callable[[Any], None] = lambda notice: self.notes.append(notice.text)  # noqa: E731
+        self._daemon = AgentDaemon(Agent(once=True), self.workers, self._ledger, None, note)
+
+    async def live(self, dialler: Dialler, timeout: float = 200.0) -> Exit:
+        try:
+            return await self._daemon.live(Dial(dialler, timeout, attempt=3.0))
+        finally:
+            self._ledger.close()
+
+    @property
+    def kinds(self) -> list[str]:
+        """What stands in its ledger."""
+        return [entry["kind"] for entry in read_ledger(self.path)]
+
+
+class PipeDialler:
+    """Dials a coordinator in this process, for as long as it is up."""
+
+    address = "pipe:1"
+
+    def __init__(self, serve: Callable[[], Pipe]):
+        self._serve, self.up = serve, True
+
+    @contextlib.asynccontextmanager
+    async def connect(self, timeout: float) -> AsyncIterator[Connection]:
+        if not self.up:
+            raise NoAnswer("no answer")
+        pipe = self._serve()
+        try:
+            yield pipe.site
+        finally:
+            pipe.cut(pipe)
+
+
+def dialler_of(sessions: Frames, peer: tuple[str, bytes] | None = None) -> PipeDialler:
+    return PipeDialler(lambda: sessions.pipe(peer))
+
+
+class Scripted:
+    """A coordinator that says whatever a script says, good or bad, after the agent's Hello."""
+
+    def __init__(self, script: Callable[["Scripted"], Any]):
+        self._script, self.dialler = script, PipeDialler(self._serve)
+        self._tasks, self.pipe = list[asyncio.Task[None]](), Pipe()
+
+    def _serve(self) -> Pipe:
+        self.pipe = Pipe()
+        self._tasks.append(asyncio.create_task(self._talk()))
+        return self.pipe
+
+    async def _talk(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            await self.pipe.read()  # Hello
+            await self._script(self)
+            while await self.pipe.read() is not None:  # the agent is the one who ends the stream
+                pass
+            await self.pipe.finish()
+
+    async def says(self, what: "ToSite | pb.CoordinatorFrame") -> None:
+        if isinstance(what, pb.CoordinatorFrame):
+            await self.pipe.write(what.SerializeToString())
+            return
+        for frame in coordinator_message_to_frames(what):
+            await self.pipe.write(frame)

@@ -4,23 +4,20 @@ import asyncio
 import threading
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from contract.agents import RunningAgent, Scripted, Workers, dialler_of
-from contract.harness import Events, Frames, Home, Watching, step
+from contract.harness import Events, Frames, Home, RunningAgent, Scripted, Workers, dialler_of, step
 from machine.tiny import make_plan, offer_of
 
-from coordinator.authority.pki import load_server
-from coordinator.driver import NullSink, drive
-from coordinator.machine.events import Finish, Received, SiteJoined
-from coordinator.machine.federation import begin
-from coordinator.machine.records import HeadSigned, Timeouts
-from coordinator.service.access import Notary
-from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, StorageError, Unreachable
-from coreg_core.protocol import messages as m
-from coreg_core.protocol.outcomes import Outcome
+from coordinator.machine.events import SiteJoined
+from coordinator.machine.records import HeadSigned
+from coordinator.service.access import AccessControl
+from coreg_core import messages as m
+from coreg_core.errors import BadData, CoregError, LeftBehind, Refused
+from coreg_core.outcomes import Outcome
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.transport.codec import PIECE_BYTES, Assembler
 from coreg_wire.v1 import federation_pb2 as pb
@@ -72,102 +69,21 @@ def while_it_prepares(path: Path, then: Callable[[Frames], Awaitable[None]]) -> 
     return agent
 
 
-def test_a_site_that_is_rejected_while_it_prepares_hears_why(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="its certificate was revoked"):
-        while_it_prepares(tmp_path, lambda sessions: sessions.reject("a", "its certificate was revoked"))
-
-
-def test_a_coordinator_that_goes_while_a_site_prepares_is_dialled_again(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match="Start the agent again when the coordinator is up"):
-        while_it_prepares(tmp_path, lambda sessions: sessions.close())
-
-
-def test_the_end_is_heard_by_a_site_that_is_still_answering(tmp_path: Path) -> None:
-    """The coordinator speaks its last word while the site prepares, and waits for the site to end the stream."""
-
-    async def finish(sessions: Frames) -> None:
-        await sessions.send("a", m.Finished("run-1", Outcome.TOO_FEW_SITES, "b is gone"))
-
-    kinds = while_it_prepares(tmp_path, finish).kinds
-    assert (kinds.count("Fetched"), kinds[-1]) == (1, "Leaving")
-
-
 @pytest.mark.parametrize(
-    ("outcome", "error"), [(Outcome.REFUSED, Refused), (Outcome.SITE_FAULT, BadData), (Outcome.STALLED, LeftBehind)]
+    ("outcome", "error"), [(None, Refused), (Outcome.SITE_FAULT, BadData), (Outcome.STALLED, LeftBehind)]
 )
-def test_a_site_that_is_dismissed_while_it_prepares_hears_why(
-    tmp_path: Path, outcome: Outcome, error: type[CoregError]
+def test_a_site_that_is_rejected_or_dismissed_while_it_prepares_hears_why(
+    tmp_path: Path, outcome: Outcome | None, error: type[CoregError]
 ) -> None:
-    async def dismiss(sessions: Frames) -> None:
-        await sessions.send("a", m.Dismissed("run-1", outcome, "it has other instances"))
+    async def ended(sessions: Frames) -> None:
+        if outcome is None:
+            await sessions.reject("a", "it has other instances")
+        else:
+            await sessions.send("a", m.Dismissed("run-1", outcome, "it has other instances"))
 
-    with pytest.raises(error, match="this site does not take part in run run-1: it has other instances"):
-        while_it_prepares(tmp_path, dismiss)
-
-
-# --- a model is on the disk before the last answer leaves ---------------------------------------------------------
-
-
-def to_the_end(
-    path: Path, deliver: Callable[[SiteResult], None], received: list[m.FromSite]
-) -> tuple[Finish, RunningAgent]:
-    """A run of a and b: its end at the coordinator, and a's agent. ``received``: what the coordinator receives of a."""
-    plan = make_plan(sites=("a", "b"), tolerance=1e-2, prediction_tolerance=1e3)
-    agent = RunningAgent(path / "ledger.jsonl", deliver=deliver)
-    other = RunningAgent(path / "b.jsonl", name="b")
-
-    class Hearing(Frames):
-        async def start(self, emit: Any) -> None:
-            def heard(event: Any, handled: Any = None) -> None:
-                if isinstance(event, Received) and event.site == "a":
-                    received.append(event.message)
-                emit(event, handled)
-
-            await super().start(heard)
-
-    async def live() -> Finish:
-        sessions, living = Hearing(), list[asyncio.Task[Any]]()
-
-        def dial(_emit: Any) -> None:
-            living.extend(asyncio.create_task(each.live(dialler_of(sessions))) for each in (agent, other))
-
-        begun = begin(plan, Timeouts(join=5.0, plan=5.0, round=1.0, stall=1.0))
-        ends = await drive(begun, sessions, NullSink(), Watching().notice, on_start=dial)
-        await asyncio.gather(*living)
-        return ends[plan.run]
-
-    return asyncio.run(asyncio.wait_for(live(), 40)), agent
-
-
-def test_a_model_is_on_the_disk_before_the_last_answer_is_recorded_and_leaves(tmp_path: Path) -> None:
-    before, received = list[int](), list[m.FromSite]()
-
-    def deliver(result: SiteResult) -> None:
-        assert len(result.solutions) == 2, "one a coupling"
-        before.append((tmp_path / "ledger.jsonl").read_text().count('"Answer"'))
-
-    end, agent = to_the_end(tmp_path, deliver, received)
-    assert end.outcome is Outcome.CONVERGED
-    assert before == [agent.kinds.count("Answer") - 1], "delivered once, before the last answer"
-    assert agent.kinds[:3] == ["Hello", "Offer", "Answer"]
-    assert agent.kinds[-3:] == ["Answer", "Fetched", "Leaving"]
-    answers = [message for message in received if isinstance(message, m.Answer)]
-    assert [a.report.outcome for a in answers] == [""] * before[0] + ["CONVERGED"]
-    # Whether the coordinator still hears "leaving" before it closes is a race that nobody has to win.
-    told = [type(message) for message in received if not isinstance(message, m.Leaving)]
-    assert (told[0], told[-1]) == (m.Offer, m.Fetched)
-
-
-def test_a_site_that_cannot_write_its_model_does_not_send_its_last_answer(tmp_path: Path) -> None:
-    received = list[m.FromSite]()
-
-    def deliver(result: SiteResult) -> None:
-        raise StorageError("model.coreg: cannot be written (No space left on device).")
-
-    with pytest.raises(StorageError, match="No space left"):
-        to_the_end(tmp_path, deliver, received)
-    assert {type(message) for message in received} == {m.Offer, m.Answer}
-    assert not any(message.report.outcome for message in received if isinstance(message, m.Answer))
+    with pytest.raises(error, match="it has other instances") as caught:
+        while_it_prepares(tmp_path, ended)
+    assert outcome is None or "this site does not take part in run run-1: " in str(caught.value)
 
 
 # --- the head of the ledger is countersigned ----------------------------------------------------------------------
@@ -178,7 +94,7 @@ Answer = Callable[[Frames, HeadSigned], Awaitable[None]]
 def countersigned(home: Home, path: Path, answer: Answer) -> RunningAgent:
     """A run that ends without a model; ``answer`` is given what the coordinator made of the head that came with `Fetched`."""
     identity = home.identity("a")
-    agent, notary = RunningAgent(path, signer=HeadSigner(identity)), Notary(load_server(home.authority))
+    agent, notary = RunningAgent(path, signer=HeadSigner(identity)), AccessControl(home.authority, insecure=False)
 
     async def live() -> Exit:
         sessions, events = Frames(), Events()
@@ -210,18 +126,16 @@ def test_the_coordinators_signature_stands_in_the_ledger_before_the_agent_leaves
     assert (both.run, both.head.lines) == ("run-1", 1)
 
 
-@pytest.mark.parametrize("killed", [False, True])
 def test_a_coordinator_that_does_not_countersign_is_not_waited_for(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its record has the head all the same, and its own signature with it."""
     path, kept = tmp_path / "ledger.jsonl", list[HeadSigned]()
-    monkeypatch.setattr(daemon, "COUNTERSIGNING", 30.0 if killed else 0.3)
+    monkeypatch.setattr(daemon, "COUNTERSIGNING", 0.3)
 
     async def silent(sessions: Frames, signed: HeadSigned) -> None:
         kept.append(signed)
-        if killed:
-            await sessions.close()
+        await sessions.send("a", replace(signed.receipt, run="run-2"))  # of another run
 
     agent = countersigned(home, path, silent)
     assert agent.kinds == ["Hello", "Fetched", "Leaving"]
@@ -235,7 +149,7 @@ def test_a_coordinator_that_does_not_countersign_is_not_waited_for(
 def test_a_head_under_another_key_is_not_countersigned_and_the_site_receives_the_reason(
     home: Home, tmp_path: Path
 ) -> None:
-    notary, reasons = Notary(load_server(home.authority)), list[str]()
+    notary, reasons = AccessControl(home.authority, insecure=False), list[str]()
 
     async def refuse(sessions: Frames, signed: HeadSigned) -> None:
         pem = home.identity("b").certificate_pem
@@ -285,16 +199,16 @@ def test_words_before_a_plan_end_the_session_before_memory_is_taken(tmp_path: Pa
     assert kinds == ["Hello"], "and nothing was answered"
 
 
-STOLEN = {
-    "of another run": (step(3, run="run-2"), "whose plan was not accepted here"),
-    "of more words than the plan has": (step(10_000_000), "words announced; at most"),
-}
-
-
-@pytest.mark.parametrize("how", STOLEN)
-def test_a_step_that_no_plan_allows_ends_the_session(tmp_path: Path, how: str) -> None:
-    said, words = STOLEN[how]
-
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (step(3, run="run-2"), "whose plan was not accepted here"),
+        (step(10_000_000), "words announced; at most"),
+        (pb.CoordinatorFrame(), "the coordinator broke the protocol: "),
+    ],
+    ids=["of another run", "of more words than the plan has", "no content"],
+)
+def test_what_no_plan_allows_ends_the_session(tmp_path: Path, said: Any, words: str) -> None:
     async def script(coordinator: Scripted) -> None:
         await coordinator.says(PROPOSED)
         await coordinator.pipe.read()
@@ -320,19 +234,3 @@ def test_an_end_that_the_site_did_not_see_ends_the_session_without_a_model(tmp_p
     assert "ended run run-1 with a result before this site received the last step" in reason
     assert delivered == []
     assert kinds == ["Hello", "Offer", "Answer"], "and no Fetched"
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        pb.CoordinatorFrame(),
-        pb.CoordinatorFrame(message=pb.ToSite(finished=pb.Finished(run="run-1", outcome="VICTORY"))),
-    ],
-    ids=["no content", "outcome"],
-)
-def test_a_frame_that_the_protocol_does_not_allow_is_refused_in_words(
-    tmp_path: Path, frame: pb.CoordinatorFrame
-) -> None:
-    reason, kinds = refused(lambda coordinator: coordinator.says(frame), tmp_path)
-    assert "the coordinator broke the protocol: " in reason
-    assert kinds == ["Hello"]

@@ -1,30 +1,17 @@
 """A coordinator that serves, without its process: the federation with its scheduler, a store that is a dictionary, agents."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from machine.tiny import TIMEOUTS, begun_by, bits, hello, make_site, site_with
 
 from coordinator.machine import events as e
-from coordinator.machine.federation import Federation, handle
+from coordinator.machine.federation import Federation, Scheduler, handle
 from coordinator.machine.records import Ended, HeadSigned, Record
-from coordinator.machine.scheduler import Scheduler
+from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
-from coreg_core.protocol.messages import (
-    Countersigned,
-    Dismissed,
-    Fetched,
-    Finished,
-    FromSite,
-    Hello,
-    Proposal,
-    Rejected,
-    ToSite,
-    Unaligned,
-)
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan, aligns_for, next_alignment
+from coreg_core.plan import Plan, next_alignment
 from site_agent.machine.alignment import IdList
 from site_agent.machine.site import Site
 
@@ -41,21 +28,18 @@ class AgentOfRuns:
         self.name, self.runs, self.has = name, dict[str, Site](), dict[str, Any]()
         self.ids, self.shared, self.policy = ("ann", "bob", name), tuple[str, ...](), None
 
-    def hello(self) -> Hello:
+    def hello(self) -> m.Hello:
         return hello(self.name)
 
-    def killed(self) -> None:
-        self.runs.clear()
-
-    def handle(self, message: ToSite) -> list[FromSite]:
+    def handle(self, message: m.ToSite) -> list[m.FromSite]:
         run = getattr(message, "run", None)
-        if isinstance(message, Rejected) or run is None:
+        if isinstance(message, m.Rejected) or run is None:
             return []
         if run not in self.runs:
-            if not isinstance(message, Proposal):
-                return [Fetched(run)] if isinstance(message, Finished) else []
+            if not isinstance(message, m.Proposal):
+                return [m.Fetched(run)] if isinstance(message, m.Finished) else []
             if message.plan.align is not None and not self.shared:
-                return [Unaligned(run)]
+                return [m.Unaligned(run)]
             own = IdList(self.ids, "no instance yet", self.name.encode())
             aligns = isinstance(message.plan.objective, Alignment)
             self.runs[run] = site_with(self.name, own, self.policy) if aligns else make_site(self.name)
@@ -66,7 +50,7 @@ class AgentOfRuns:
             self.has[run] = found
         if site.result is not None and site.result.aligned is not None:
             self.shared = site.result.aligned.ids
-        if isinstance(message, Finished | Dismissed):
+        if isinstance(message, m.Finished | m.Dismissed):
             del self.runs[run]
         return answers
 
@@ -82,7 +66,7 @@ class Service:
         self.records: dict[str, list[Record]] = {}
         self.closed: dict[str, e.CloseRun] = {}
         self.finished: dict[str, e.Finish] = {}
-        self.ends: dict[tuple[str, str], Finished] = {}  # the last end that each was sent
+        self.ends: dict[tuple[str, str], m.Finished] = {}  # the last end that each was sent
         self.deadlines: dict[str, e.SetDeadline] = {}
         self.notices: list[Any] = []
         self.rejected: dict[str, str] = {}
@@ -102,7 +86,7 @@ class Service:
     def carry_out(self, action: e.Action) -> None:
         match action:
             case e.Send(name, message):
-                if isinstance(message, Finished):
+                if isinstance(message, m.Finished):
                     self.ends[message.run, name] = message
                 self.events.extend(e.Received(name, answer) for answer in self.agents[name].handle(message))
             case e.Persist(run, record):
@@ -122,25 +106,13 @@ class Service:
                 self.queue = [each for each in self.queue if each != plan]
                 while plan.run in self.finished:  # as the store names it
                     plan = next_alignment(plan)
-                self.events.append(e.Submitted(plan))
-            case e.LoadRun(plan):
                 self.events.append(e.Submitted(plan, begun_by(self.records.get(plan.run, ()))))
             case e.CloseRun(plan):
                 self.closed[plan.run] = action
             case e.Countersign(name, fetched):
-                receipt = Countersigned(fetched.run, fetched.head, "now", "05", "06")
+                receipt = m.Countersigned(fetched.run, fetched.head, "now", "05", "06")
                 signed = HeadSigned(name, fetched.signature, "04", receipt)
                 self.events.append(e.HeadCountersigned(fetched.run, signed))
-
-    def restarted(self, *unfinished: Plan) -> "Service":
-        """The coordinator starts again in another process. Its store has closed the alignments, and agents hear it."""
-        again = Service(unfinished=unfinished)
-        again.agents, again.records = self.agents, self.records
-        for run in [run for run in self.federation.runs if aligns_for(run)]:
-            again.finished[run] = e.Finish(run, Outcome.INTERRUPTED, "")
-            for agent in self.agents.values():
-                agent.handle(Finished(run, Outcome.INTERRUPTED, ""))
-        return again.tell(e.QueueChanged())
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
@@ -150,9 +122,6 @@ class Service:
 
     def joined(self, *names: str) -> "Service":
         return self.tell(*(e.SiteJoined(self.agents[name].hello(), "2027-01-01") for name in names or SITES))
-
-    def lost(self, *names: str) -> "Service":
-        return self.tell(*(e.SiteLost(name, "gone") for name in names))
 
     def out_of_time(self, run: str) -> "Service":
         return self.tell(e.DeadlinePassed(run, self.deadlines[run].token))
@@ -174,16 +143,11 @@ def until_answered(service: Service, step: int = 0) -> Service:
     return service
 
 
-def without(events: Iterable[e.Event], site: str) -> deque[e.Event]:
-    """What is on its way, but for what a lost session would have brought."""
-    return deque(event for event in events if getattr(event, "site", None) != site)
-
-
-def holding_back(agent: AgentOfRuns, kind: type[ToSite]) -> list[FromSite]:
+def holding_back(agent: AgentOfRuns, kind: type[m.ToSite]) -> list[m.FromSite]:
     """The agent's answers to messages of that kind, which are on their way for a while."""
-    held, handle = list[FromSite](), agent.handle
+    held, handle = list[m.FromSite](), agent.handle
 
-    def late(message: ToSite) -> list[FromSite]:
+    def late(message: m.ToSite) -> list[m.FromSite]:
         answered = handle(message)
         if not isinstance(message, kind):
             return answered

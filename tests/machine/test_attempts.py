@@ -19,9 +19,9 @@ from machine.tiny import (
 )
 
 from coordinator.machine.records import AttemptBegan
-from coreg_core.protocol import messages as m
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core import messages as m
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from site_agent.consent.memory import Memory, Remembered
 from site_agent.machine.site import Site
 
@@ -55,10 +55,10 @@ def test_the_coordinator_killed_after_any_record_and_its_sites_with_it_or_not(pl
         assert again.bits == expected.bits, kept
 
 
-@pytest.mark.parametrize("steps", range(7))
-@BOTH
-def test_older_records_and_a_site_in_another_process_lead_to_a_later_attempt(plan: Plan, steps: int) -> None:
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_older_records_and_a_site_in_another_process_lead_to_a_later_attempt(steps: int) -> None:
     """Step 0 comes again with another roster: the answer to the first one would be of another attempt (storm, seed 64)."""
+    plan = sealed(SHORT)
     first = Pump(plan, make_sites("abc")).join().steps(steps)
     for sites in (first.sites, first.sites | {"b": restarted(first.sites["b"])}):
         again = Pump(plan, sites, []).join().run()
@@ -84,35 +84,6 @@ def test_a_site_that_is_lost_and_is_the_same_process_goes_on_with_the_attempt() 
     assert attempts(pump) == [0]
 
 
-def test_a_site_that_is_killed_with_its_result_before_the_others_have_theirs_makes_it_again() -> None:
-    """Its answer was the last that it sent; c's never came. All of them end with the result of the second attempt."""
-    plan, lost = sealed(SHORT), list[m.ToSite]()
-    last = len([r for r in undisturbed(plan).records if hasattr(r, "number")]) - 1
-
-    def wire(site: str, message: m.ToSite) -> m.ToSite | None:
-        if isinstance(message, m.Step) and message.step == last and site == "c" and not lost:
-            lost.append(message)
-            return None
-        return message
-
-    pump = Pump(plan, make_sites("abc"), wire=wire).join().run()
-    names = {pump.sites[name].result.name for name in "ab"}
-    assert len(names) == 1
-    assert pump.sites["c"].result is None
-    pump.kill("b").lose("c").join("c").run()
-    assert pump.bits == undisturbed(plan).bits
-    [name] = {site.result.name for site in pump.sites.values()}
-    assert name not in names, "another attempt, another name"
-
-
-def test_a_stalled_run_begins_again_when_its_sites_are_back() -> None:
-    plan = sealed(SHORT)
-    pump = Pump(plan, make_sites("abc")).join().steps(6).lose("b")
-    pump.out_of_time().out_of_time().out_of_time()
-    assert pump.outcome is Outcome.STALLED
-    assert pump.restarted().join().run().bits == undisturbed(plan).bits
-
-
 def test_rows_that_changed_since_an_answer_are_refused_and_those_of_before_are_not() -> None:
     plan = sealed(SHORT)
     pump = Pump(plan, make_sites("abc")).join().steps(6)
@@ -129,16 +100,16 @@ def test_rows_that_changed_since_an_answer_are_refused_and_those_of_before_are_n
 # --- what a step is answered with ---------------------------------------------------------------------------------
 
 
-def under_way(plan: Plan, steps: int) -> tuple[Pump, Site, list[m.Step]]:
-    """A run whose site a has answered step ``steps``, and its steps so far."""
+def under_way(plan: Plan, steps: int) -> tuple[Site, list[m.Step]]:
+    """Site a of a run, which has answered step ``steps``, and its steps so far."""
     pump = Pump(plan, make_sites("abc")).join().steps(steps)
-    return pump, pump.sites["a"], [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, m.Step)]
+    return pump.sites["a"], [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, m.Step)]
 
 
 @BOTH
 def test_a_step_that_is_sent_again_has_the_very_answer_and_is_never_answered_anew(plan: Plan) -> None:
     """Whatever comes under its number: one mask would hide two numbers, and their difference would be in the clear."""
-    _, site, sent = under_way(plan, 6)
+    site, sent = under_way(plan, 6)
     count, job = site._answered, site._job
     job.tell = None  # type: ignore[method-assign, assignment, union-attr] - nothing is computed
     first = site.handle(sent[-1])
@@ -149,7 +120,7 @@ def test_a_step_that_is_sent_again_has_the_very_answer_and_is_never_answered_ane
 
 @BOTH
 def test_older_newer_and_foreign_steps_have_no_answer(plan: Plan) -> None:
-    _, site, sent = under_way(plan, 6)
+    site, sent = under_way(plan, 6)
     last = sent[-1]
     for wrong in (sent[1], sent[2], sent[-2], replace(last, step=last.step + 2), replace(last, attempt=1)):
         [said] = site.handle(wrong)
@@ -160,20 +131,12 @@ def test_older_newer_and_foreign_steps_have_no_answer(plan: Plan) -> None:
     assert all(site.handle(step) == [] for step in sent), "an attempt that is over is not gone back to"
     [later] = site.handle(m.Proposal(plan.run, 0, plan))
     assert later == offer, "records that are older than its keys hear of the later attempt"
-
-
-@BOTH
-def test_after_the_last_answer_no_step_has_another(plan: Plan) -> None:
     pump = undisturbed(plan)
-    site, last = pump.sites["a"], [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, m.Step)][-1]
-    [said] = site.handle(last)
-    assert isinstance(said, m.Answer)
+    last = [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, m.Step)][-1]
+    [said] = pump.sites["a"].handle(last)
     assert said.report.outcome == "CONVERGED"
-    [said] = site.handle(replace(last, step=last.step + 1))
-    assert isinstance(said, m.PlanRefused)
-
-
-def test_nothing_is_answered_without_a_plan() -> None:
-    site = make_sites("a")["a"]
-    assert site.handle(m.Step("run-1", 0, 0)) == []
-    assert site.breach == "sent a step of run run-1, whose plan this site did not accept."
+    [said] = pump.sites["a"].handle(replace(last, step=last.step + 1))
+    assert isinstance(said, m.PlanRefused), "after the last answer no step has another"
+    alone = make_sites("a")["a"]
+    assert alone.handle(m.Step("run-1", 0, 0)) == []
+    assert alone.breach == "sent a step of run run-1, whose plan this site did not accept."

@@ -1,6 +1,6 @@
 """site_agent/consent/objections.py: no two sums whose difference is the answer of one site, in one run or in several."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -11,55 +11,38 @@ from machine.tiny import IDS, Pump, allowing, make_plan, private_data, sealed, s
 
 from coordinator.machine.records import Phase
 from coreg_core.errors import Refused
-from coreg_core.protocol.messages import Offer, PlanRefused, Proposal, Step
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.messages import PlanRefused, Proposal, Step
+from coreg_core.outcomes import Outcome
 from site_agent.consent.memory import Memory, SummedWith
-from site_agent.consent.objections import Consent, Counts, Objection, objections
-from site_agent.consent.policy import Policy
+from site_agent.consent.objections import Consent, Counts, Objection, Policy, objections
 from site_agent.machine.agreement import AgreementJob
-from site_agent.machine.site import Site
 from site_agent.site_data import PrivateData
-
-
-def roster_of(plan: Plan, sites: dict[str, Site]) -> Step:
-    offers = [site.handle(Proposal(plan.run, 0, plan))[0] for site in sites.values()]
-    assert all(isinstance(offer, Offer) for offer in offers)
-    return Step(plan.run, 0, 0, tuple(offers))  # type: ignore[arg-type]
 
 
 def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
     """Both rosters before either question: neither run's answers are on record when the other is judged."""
-    whole = sealed(make_plan(sites=tuple("abcd"), min_sites=3, run="one"))
-    less = sealed(make_plan(sites=tuple("abc"), min_sites=3, run="two"))
-    memory = Memory()
-    first, second = (
-        {n: site_with(n, private_data(n), memory=memory if n == "a" else Memory()) for n in plan.sites}
-        for plan in (whole, less)
-    )
-    one, two = roster_of(whole, first), roster_of(less, second)
-    assert not isinstance(first["a"].handle(one)[0], PlanRefused)
-    [refused] = second["a"].handle(two)
+    memory, judged = Memory(), list[Callable[[], object]]()
+    for run, members in (("one", "abcd"), ("two", "abc")):
+        plan = sealed(make_plan(sites=tuple(members), min_sites=3, run=run))
+        sites = {s: site_with(s, private_data(s), memory=memory if s == "a" else Memory()) for s in members}
+        roster = Step(run, 0, 0, tuple(site.handle(Proposal(run, 0, plan))[0] for site in sites.values()))
+        judged.append(partial(sites["a"].handle, roster))
+    one, two = judged
+    assert not isinstance(one()[0], PlanRefused)
+    [refused] = two()
     assert isinstance(refused, PlanRefused)
     assert "reveals the answers of d alone" in refused.reason
     memory.release("one")
-    assert not isinstance(second["a"].handle(two)[0], PlanRefused)
+    assert not isinstance(two()[0], PlanRefused)
 
 
 def test_a_promise_is_its_run_s_and_gives_way_to_that_run_s_next_roster() -> None:
     consent, plan = Consent.simulated(), sealed(make_plan(sites=tuple("abcd"), min_sites=3))
-
-    def judged(run: str, ids: str, sites: str) -> bool:
-        try:
-            consent.sum_with(replace(plan, run=run), ids, sites)
-        except Refused:
-            return False
-        return True
-
-    clear = make_plan(sites=tuple("abc"), min_sites=3, run="in the clear")
-    consent.sum_with(clear, "i", "abc")  # nothing is hidden there, so it is no promise
-    asked = (("r", "i", "abcd"), ("r", "i", "abc"), ("q", "i", "abcd"), ("q", "other", "abcd"))
-    assert [judged(*each) for each in asked] == [True, True, False, True]
+    consent.sum_with(make_plan(run="in the clear"), "i", "abc")  # nothing is hidden there, so it is no promise
+    for run, ids, sites in (("r", "i", "abcd"), ("r", "i", "abc"), ("q", "other", "abcd")):
+        consent.sum_with(replace(plan, run=run), ids, sites)
+    with pytest.raises(Refused):
+        consent.sum_with(replace(plan, run="p"), "i", "abcd")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from machine.stepwise import RUN
 
 from coordinator.machine import notices as n
-from coreg_core.protocol.messages import Report
-from coreg_core.protocol.outcomes import Notice, Outcome
+from coreg_core.messages import Report
+from coreg_core.outcomes import Notice, Outcome
 
 # Each notice, and the words that its line has; those of a warning come second.
 LINES: list[tuple[Notice, list[str]]] = [
@@ -43,13 +43,12 @@ LINES: list[tuple[Notice, list[str]]] = [
 ]
 WARNINGS: list[tuple[Notice, list[str]]] = [
     (n.approval_awaited(RUN, ("a",), 2, 3, 86_400.0), ["approval by a", "2 of 3 approved", "timeout 86400 s"]),
-    (n.certificate_expires("coordinator.pem expires in 20 days"), ["coordinator.pem expires in 20 days"]),
+    (n.certificate_warning("coordinator.pem expires in 20 days"), ["coordinator.pem expires in 20 days"]),
     (n.not_reloaded("federation.toml: no such file."), ["configuration not reloaded: federation.toml: no such file."]),
     (n.site_dismissed(RUN, "a", "a: NaN", excluded=True), ["a: NaN"]),
     (n.session_rejected("z", "z: unknown"), ["z: unknown"]),
     (n.access_denied("z", "revoked"), ["rejected: z: revoked"]),
     (n.access_denied("", "no certificate"), ["rejected: unknown peer: no certificate"]),
-    (n.enrolment_waits("a", "requests/a.csr"), ["a asks for a certificate. Sign requests/a.csr", "copy a.pem"]),
     (n.enrolment_refused("a", "the invitation of a has expired"), ["rejected: the invitation of a has expired"]),
     (n.enrolment_closed("127.0.0.1:7601", "in use"), ["no site can enrol: 127.0.0.1:7601", "Choose another port"]),
     (n.going_on_without(RUN, ("b", "c"), "join in time"), ["continuing without b, c", "did not join in time"]),

@@ -1,6 +1,5 @@
-"""coordinator/machine/steps.py: words are added, parts are passed on, reports are compared; answers that are late or false."""
+"""coordinator/machine/dispatch.py and run.py: words are added, parts passed on, reports compared; false answers; the end."""
 
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,6 @@ from machine.stepwise import (
     fetches,
     joins,
     offers,
-    planned,
     sends,
     started,
     steps_sent,
@@ -28,14 +26,14 @@ from machine.stepwise import (
     words,
     written,
 )
-from machine.tiny import SCHEDULES, Machine, Pump, make_plan, make_sites, offer_of, sealed, undisturbed
+from machine.tiny import SCHEDULES, Machine, Pump, make_plan, make_sites, offer_of, sealed
 
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
-from coordinator.machine.records import AttemptBegan, Begun, Ended, Phase, StepDone
+from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, Phase, StepDone
+from coreg_core import messages as m
 from coreg_core.objectives.additive import Additive
-from coreg_core.protocol import messages as m
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.outcomes import Outcome
 
 
 def test_a_run_from_its_first_event_to_its_last() -> None:
@@ -85,18 +83,6 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
     assert machine.phase is Phase.DONE
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("secure", [False, True])
-def test_the_order_of_arrival_changes_no_bit(schedule: str, secure: bool) -> None:
-    plan = make_plan(schedule=schedule)
-    plan, expected = sealed(plan) if secure else plan, undisturbed(plan)
-    assert set(expected.bits) == set(plan.sites)
-    for seed in range(2):
-        shuffled = Pump(plan, make_sites(plan.sites), shuffle=random.Random(seed)).join().run()
-        assert shuffled.bits == expected.bits
-        assert not shuffled.breaches
-
-
 # --- what follows from the answers --------------------------------------------------------------------------------
 
 
@@ -110,52 +96,42 @@ def test_words_are_added_modulo_two_to_the_64_whatever_they_mean(rows: list[list
 
 def test_the_sum_is_of_those_who_have_words_and_what_they_said_is_left_as_it_is() -> None:
     machine, said = begun(), words(5)
-    actions = all_of(machine, [answers("a", said=said), answers("b"), answers("c", said=words(7))])
+    actions = all_of(machine, [answers("a", said=said), answers("a", said=words(9)), answers("b")])
+    assert actions == [], "the first answer counts, and its repetition does not"
+    actions = machine.handle(answers("c", said=words(7)))
     assert steps_sent(actions)["b"].words == words(12)
     assert said == words(5)
     assert [r.answered for r in written(actions) if isinstance(r, StepDone)] == [2]
+    assert machine.handle(answers("a")) == []
 
 
 def test_parts_reach_the_one_they_are_for_with_their_senders_name_and_nobody_else() -> None:
-    machine = begun()
-    for_one = all_of(
-        machine, [answers(s, parts=[(t, f"{s}{t}") for t in "abc" if t != s] + [("z", "x")]) for s in "abc"]
-    )
-    found = {s: {p.site: p.data for p in step.parts} for s, step in steps_sent(for_one).items()}
-    assert found == {t: {s: f"{s}{t}" for s in "abc" if s != t} for t in "abc"}
+    def found(actions: list[e.Action]) -> Any:
+        return {s: {p.site: p.data for p in step.parts} for s, step in steps_sent(actions).items()}
+
+    machine, others = begun(), {t: "abc".replace(t, "") for t in "abc"}
+    for_one = all_of(machine, [answers(s, parts=[(t, f"{s}{t}") for t in (*others[s], "z")]) for s in "abc"])
+    assert found(for_one) == {t: {s: f"{s}{t}" for s in others[t]} for t in "abc"}
     for_all = all_of(machine, [answers(s, 1, parts=[("", f"proof of {s}")]) for s in "abc"])
-    found = {s: {p.site: p.data for p in step.parts} for s, step in steps_sent(for_all).items()}
-    assert found == {t: {s: f"proof of {s}" for s in "abc" if s != t} for t in "abc"}
+    assert found(for_all) == {t: {s: f"proof of {s}" for s in others[t]} for t in "abc"}
 
 
 @pytest.mark.parametrize(
-    ("odd", "reason"),
+    ("odd", "sites", "reason"),
     [
-        ({"report": m.Report(round=1)}, "b: reports something else"),
-        ({"report": CONVERGED}, "b: reports something else"),
-        ({"said": words(1, 2)}, "answers of different lengths: a: 1 words, b: 2 words, c: 1 words"),
+        ({"report": m.Report(round=1)}, "b", "b: reports something else"),
+        ({"said": words(1, 2)}, "b", "answers of different lengths: a: 1 words, b: 2 words, c: 1 words"),
+        ({"report": m.Report(outcome="WON")}, "abc", "'WON'"),
     ],
 )
-def test_answers_that_do_not_fit_together_end_the_run_and_the_minority_is_named(odd: Any, reason: str) -> None:
+def test_answers_that_do_not_fit_together_end_the_run_and_the_minority_is_named(
+    odd: Any, sites: str, reason: str
+) -> None:
     plain = {"said": words(1)}
-    actions = all_of(begun(), [answers("a", **plain), answers("b", **{**plain, **odd}), answers("c", **plain)])
+    actions = all_of(begun(), [answers(s, **{**plain, **(odd if s in sites else {})}) for s in "abc"])
     [ended] = [r for r in written(actions) if isinstance(r, Ended)]
     assert ended.outcome is Outcome.SITE_FAULT
     assert reason in ended.reason
-
-
-def test_an_outcome_of_no_name_ends_the_run() -> None:
-    actions = all_of(begun(), [answers(s, report=m.Report(outcome="WON")) for s in "abc"])
-    [ended] = [r for r in written(actions) if isinstance(r, Ended)]
-    assert ended.outcome is Outcome.SITE_FAULT
-    assert "'WON'" in ended.reason
-
-
-@pytest.mark.parametrize("terms", [{"max_rounds": 3}, {"tolerance": 0.0, "prediction_tolerance": 0.0}])
-def test_an_end_without_convergence_has_models_too(terms: dict[str, Any]) -> None:
-    pump = undisturbed(make_plan(**terms))
-    assert pump.outcome is (Outcome.MAX_ROUNDS if "max_rounds" in terms else Outcome.STAGNATED)
-    assert set(pump.bits) == set("abc")
 
 
 # --- late, repeated, false ----------------------------------------------------------------------------------------
@@ -182,15 +158,6 @@ def test_what_belongs_to_no_open_step_changes_nothing(stray: e.Event) -> None:
     assert machine.federation == before
 
 
-def test_the_first_answer_counts_and_its_repetition_does_not() -> None:
-    machine = begun()
-    assert (
-        all_of(machine, [answers("a", said=words(1)), answers("a", said=words(9)), answers("b", said=words(1))]) == []
-    )
-    assert steps_sent(machine.handle(answers("c", said=words(1))))["a"].words == words(3)
-    assert machine.handle(answers("a")) == []
-
-
 def test_a_lost_session_with_the_same_keys_goes_on_in_the_same_attempt() -> None:
     """It is sent the open step again, unless it has answered it: what it answered before it was lost counts."""
     machine = begun()
@@ -202,15 +169,10 @@ def test_a_lost_session_with_the_same_keys_goes_on_in_the_same_attempt() -> None
         assert machine.handle(answers(site)) == [], "it has not offered in this session"
         sent = sends(machine.handle(offers(machine, site)))
         assert sent == ([e.Send(site, step)] if site == "a" else []), "b has answered it"
-    assert steps_sent(all_of(machine, [answers("a"), answers("c")])).keys() == set("abc")
-    assert machine.attempt == 0
-
-
-def test_a_step_that_went_out_while_a_site_was_away_reaches_it_when_it_is_back() -> None:
-    machine = begun()
-    all_of(machine, [answers("b", said=words(1)), e.SiteLost("b", "gone"), answers("a", said=words(1))])
+    all_of(machine, [e.SiteLost("b", "gone"), answers("a", said=words(1))])
     assert steps_sent(machine.handle(answers("c", said=words(1)))).keys() == set("ac")
-    assert steps_sent(all_of(machine, comes_back(machine, "b"))) == {"b": m.Step(RUN, 0, 1, words=words(3))}
+    assert steps_sent(all_of(machine, comes_back(machine, "b"))) == {"b": m.Step(RUN, 0, 1, words=words(2))}
+    assert machine.attempt == 0
 
 
 def test_a_site_in_another_process_begins_another_attempt_of_everybody() -> None:
@@ -225,23 +187,7 @@ def test_a_site_in_another_process_begins_another_attempt_of_everybody() -> None
     assert written(actions)[0].attempt == machine.attempt == 1
 
 
-def test_records_that_are_older_than_the_sites_attempts_go_past_them() -> None:
-    machine = planned()
-    actions = machine.handle(e.Received("a", offer_of("a", machine.plan, 7)))
-    assert sends(actions) == [e.Send(s, m.Proposal(RUN, 8, machine.plan)) for s in "abc"]
-    all_of(machine, [offers(machine, s) for s in "abc"])
-    assert (machine.phase, machine.attempt) == (Phase.ASKING, 8)
-
-
 # --- attempts that are interrupted --------------------------------------------------------------------------------
-
-
-def restarts(machine: Machine, site: str, key: str) -> list[e.Action]:
-    """A participant comes back as a new process, and everybody offers again."""
-    actions = all_of(machine, [joins(site), offers(machine, site, key=key)])
-    if machine.phase is not Phase.PLANNING:
-        return actions
-    return actions + all_of(machine, [offers(machine, s) for s in "abc"])
 
 
 @pytest.mark.parametrize("dropout", ["wait", "continue"])
@@ -249,31 +195,23 @@ def test_every_attempt_has_the_same_sites_and_ten_begin(dropout: str) -> None:
     machine = begun(make_plan(on_dropout=dropout))
     for attempt in range(1, 10):
         all_of(machine, [answers(s, 0, attempt - 1) for s in "abc"])
-        records = written(restarts(machine, "b", f"key {attempt}"))
+        all_of(machine, [joins("b"), offers(machine, "b", key=f"key {attempt}")])
+        records = written(all_of(machine, [offers(machine, s) for s in "abc"]))
         assert records == [AttemptBegan(attempt, ("a", "b", "c"))]
-        assert machine.run.done == attempt, "steps are counted over the attempts"
+        assert machine.done == attempt, "steps are counted over the attempts"
     reason = "10 attempts were interrupted; the last one because b restarted"
-    actions = restarts(machine, "b", "another key")
+    actions = all_of(machine, [joins("b"), offers(machine, "b", key="another key")])
     assert written(actions) == [Ended(Outcome.STALLED, reason)], "for good"
     assert sends(actions)[-3:] == [e.Send(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "abc"]
-
-
-@pytest.mark.parametrize("last", [1, 2, 5])
-def test_of_an_additive_training_three_attempts_begin_over_all_processes(last: int) -> None:
-    machine = started(replace(sealed(make_plan()), objective=Additive()), Begun(last, ("a", "b", "c"), 7))
-    actions = all_of(machine, [joins(s) for s in "abc"])
-    if last == 1:
-        assert sends(actions) == [e.Send(s, m.Proposal(RUN, 2, machine.plan)) for s in "abc"]
-        return
-    [ended] = written(actions)
-    assert (ended.outcome, machine.run.final) == (Outcome.STALLED, True)
+    # Of an additive training three begin, over all processes.
+    third, fourth = (
+        started(replace(sealed(make_plan()), objective=Additive()), Begun(n, tuple("abc"), 7)) for n in (1, 2)
+    )
+    all_of(third, [joins(s) for s in "abc"])
+    assert (third.phase, third.attempt) == (Phase.PLANNING, 2)
+    [ended] = written(all_of(fourth, [joins(s) for s in "abc"]))
+    assert ended.outcome is Outcome.STALLED
     assert ended.reason.startswith("3 attempts were interrupted; the last one because the coordinator restarted")
-
-
-def test_an_offer_for_an_attempt_beyond_the_limit_ends_the_run() -> None:
-    machine = planned()
-    [ended] = written(machine.handle(e.Received("a", offer_of("a", machine.plan, 9))))
-    assert "because a had already taken part in attempt 9" in ended.reason
 
 
 # --- faults -------------------------------------------------------------------------------------------------------
@@ -302,16 +240,9 @@ def test_a_fault_is_borne_by_a_plan_that_continues() -> None:
     assert sends(actions)[1:] == [e.Send(s, m.Proposal(RUN, 1, machine.plan)) for s in "ac"]
     reason = dismissed(machine, joins("b"), Outcome.SITE_FAULT, excluded=True)
     assert reason == "b: no longer in this run: b: the disk is full"
-    assert machine.handle(offers(machine, "b")) == []
-    all_of(machine, [offers(machine, s) for s in "ac"])
-    assert machine.participants == ("a", "c")
-
-
-def test_a_fault_of_a_session_that_has_not_offered_changes_nothing() -> None:
     machine = begun()
     machine.handle(joins("b"))
-    assert machine.handle(FULL) == []
-    assert steps_sent(machine.handle(offers(machine, "b"))).keys() == {"b"}
+    assert machine.handle(FULL) == [], "it has not offered in this session"
 
 
 @pytest.mark.parametrize("stalled", [False, True])
@@ -338,3 +269,137 @@ def test_the_coordinator_sends_no_number_of_one_site_to_another() -> None:
     numbers = np.concatenate([row.words.values for row in said if row.words is not None]).view(np.uint8)
     counts, expected = np.bincount(numbers, minlength=256), len(numbers) / 256
     assert abs(float(np.sum((counts - expected) ** 2) / expected) - 255) < 6 * np.sqrt(2 * 255), "and no byte tells"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_column_without_coupling_shows_no_residual(schedule: str) -> None:
+    pump, seen = Pump(make_plan(schedule=schedule, coupling=(0.0, 0.5)), make_sites("abc")).join(), []
+    while pump.end is None:
+        pump.step()
+        if (progress := pump.sites["a"].progress) is not None:
+            seen.append(progress.residual.tolist())
+    assert {uncoupled for uncoupled, _ in seen} == {0.0}
+    assert max(seen[-1]) < 1e-2 * max(seen[0]), "what an operator sees falls"
+
+
+# --- the end: every site hears how its run ended, also after an absence -----------------------------------------------
+
+
+END = m.Finished(RUN, Outcome.CONVERGED, "")
+OVER = e.Finish(RUN, Outcome.CONVERGED, "")
+
+
+def test_a_plan_that_waits_ends_stalled_and_names_the_site() -> None:
+    machine = begun()
+    all_of(machine, [answers("a"), answers("c"), e.SiteLost("b", "gone")])
+    assert machine.handle(machine.deadline) == [e.Notify(n.stalled(RUN, ("b",), 4.0)), e.SetDeadline(RUN, 4, 4.0)]
+    assert machine.phase is Phase.STALLED
+    reason = "b did not reconnect within 4 s"
+    assert machine.handle(machine.deadline) == [
+        e.Persist(RUN, Ended(Outcome.STALLED, reason)),
+        e.Notify(n.run_ended(RUN, Outcome.STALLED, reason)),
+        *(e.Send(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "ac"),
+        e.SetDeadline(RUN, 5, 3.0),
+    ]
+    assert machine.handle(fetches("a")) == []
+    assert machine.handle(machine.deadline) == [e.Finish(RUN, Outcome.STALLED, reason)]
+
+
+# --- who hears of the end -----------------------------------------------------------------------------------------
+
+
+def ending(*sites: str) -> Machine:
+    """A run of one step that has converged; ``sites`` are those that are here."""
+    machine = begun()
+    all_of(machine, [answers(s, report=CONVERGED) for s in "ab"])
+    all_of(machine, [e.SiteLost(s, "gone") for s in "ab" if s not in sites])
+    machine.handle(answers("c", report=CONVERGED))
+    all_of(machine, [e.SiteLost("c", "gone")] if "c" not in sites else [])
+    return machine
+
+
+@pytest.mark.parametrize(
+    "event", [e.SiteLost("c", "gone"), e.Received("c", m.Leaving("gone")), e.Breached("c", "10 MB")]
+)
+def test_a_site_that_goes_is_not_waited_for(event: e.Event) -> None:
+    machine = ending("a", "b", "c")
+    for _ in range(2):
+        assert machine.handle(fetches("a")) == [], "twice is once"
+    assert machine.handle(fetches("b")) == []
+    actions = machine.handle(event)
+    assert (written(actions), actions[-1]) == ([], OVER)
+
+
+def test_a_site_that_connects_before_the_run_is_over_has_the_end_at_once_and_is_waited_for() -> None:
+    machine = ending("a", "b")
+    assert machine.handle(joins("c")) == [e.Notify(n.joined(RUN, "c", 3, 3)), e.Send("c", END)]
+    assert machine.awaited == ("a", "b", "c")
+    all_of(machine, [fetches("a")])
+    assert e.Send("a", END) in machine.handle(joins("a"))
+    assert machine.awaited == ("b", "c"), "it has said that it has it"
+    assert all_of(machine, [fetches(s) for s in "bc"]) == [OVER]
+
+
+def test_a_session_that_breaks_between_the_last_answer_and_the_end_changes_nothing() -> None:
+    """c stored its result before its last answer left. It is in the same process and offers the same keys."""
+    machine = begun()
+    all_of(machine, [answers("c", report=CONVERGED), e.SiteLost("c", "gone"), answers("a", report=CONVERGED)])
+    assert not [s for s in sends(all_of(machine, comes_back(machine, "c"))) if isinstance(s.message, m.Step)]
+    actions = machine.handle(answers("b", report=CONVERGED))
+    assert sends(actions) == [e.Send(s, END) for s in "abc"]
+    assert machine.attempt == 0
+
+
+@pytest.mark.parametrize(
+    "late", [answers("b"), e.Received("b", m.PlanRefused(RUN, "no")), e.Received("b", m.Fault(RUN, 0, 0, "x"))]
+)
+def test_at_the_end_nothing_else_is_heard(late: e.Event) -> None:
+    machine = ending("a", "b", "c")
+    assert machine.handle(late) == machine.handle(offers(machine, "b")) == []
+    assert machine.awaited == ("a", "b", "c")
+
+
+def test_an_interruption_keeps_the_outcome() -> None:
+    machine = ending("a", "b", "c")
+    machine.handle(fetches("a"))
+    assert machine.handle(e.Interrupted()) == [OVER]
+    assert ending("a").handle(e.Cancelled(RUN, "enough")) == [], "it is over"
+
+
+# --- the heads of ledgers -----------------------------------------------------------------------------------------
+
+HEAD = m.LedgerHead(7, "ab", "2026-01-01")
+FETCHED = m.Fetched(RUN, HEAD, "03")
+
+
+def signed_by(site: str, signature: str = "05", reason: str = "") -> HeadSigned:
+    return HeadSigned(site, "03", "04", m.Countersigned(RUN, HEAD, "2026-01-02", signature, "06", reason))
+
+
+def head_of(machine: Machine, site: str, *signed: str) -> tuple[HeadSigned, list[e.Action]]:
+    """`Fetched` with the ledger's head, which is countersigned beside the loop: the record, and what follows from it."""
+    assert machine.handle(e.Received(site, FETCHED)) == [e.Countersign(site, FETCHED)]
+    record = signed_by(site, *signed)
+    return record, machine.handle(e.HeadCountersigned(RUN, record))
+
+
+def test_a_head_is_on_record_before_the_site_hears_of_it_and_before_the_run_is_over() -> None:
+    machine = ending("a", "b", "c")
+    for _ in range(2):
+        signed, actions = head_of(machine, "a")
+        assert actions == [e.Persist(RUN, signed), e.Send("a", signed.receipt)]
+    machine.handle(fetches("b"))
+    signed, actions = head_of(machine, "c")
+    assert actions == [e.Persist(RUN, signed), e.Send("c", signed.receipt), OVER]
+    assert machine.handle(e.HeadCountersigned(RUN, signed)) == [], "of a run that is over nothing is kept any more"
+
+
+def test_a_site_that_leaves_while_its_head_is_signed_loses_no_signature() -> None:
+    machine = ending("a")
+    machine.handle(e.Received("a", FETCHED))
+    assert told(machine.handle(e.Received("a", m.Leaving("done")))) == [n.left(RUN, "a", "done", lost=False)]
+    signed = signed_by("a")
+    told_last = [e.Persist(RUN, signed), e.Send("a", signed.receipt), OVER]
+    assert machine.handle(e.HeadCountersigned(RUN, signed)) == told_last
+    doubtful, actions = head_of(ending("a", "b", "c"), "a", "", "a: of another key")
+    assert actions == [e.Notify(n.ledger_doubtful(RUN, "a", "a: of another key")), e.Send("a", doubtful.receipt)]

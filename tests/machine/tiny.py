@@ -1,6 +1,5 @@
 """A federation small enough to reason about: six shared instances, sites a to d, and a pump instead of a network."""
 
-import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
@@ -10,39 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from coordinator.machine import events as e
 from coordinator.machine import federation as federations
-from coordinator.machine.events import (
-    Action,
-    DeadlinePassed,
-    Event,
-    Finish,
-    Persist,
-    Received,
-    Reject,
-    Send,
-    SiteJoined,
-    SiteLost,
-)
-from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Phase, Record, StepDone, Timeouts
+from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Record, StepDone, Timeouts
 from coordinator.machine.run import Run
+from coreg_core import messages as m
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
-from coreg_core.protocol.messages import (
-    PROTOCOL_VERSION,
-    Dismissed,
-    Finished,
-    FromSite,
-    Hello,
-    Offer,
-    Rejected,
-    ToSite,
-)
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.simulate import simulated_keys
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
+from coreg_sim.simulate import simulated_keys
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, objections, refusal
-from site_agent.consent.policy import Policy
+from site_agent.consent.objections import Consent, Policy, objections, refusal
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.alignment import IdList
 from site_agent.machine.job import SiteResult
@@ -151,27 +129,27 @@ def all_restarted(sites: Mapping[str, Site]) -> dict[str, Site]:
     return {name: restarted(site) for name, site in sites.items()}
 
 
-def altered(site: Site, change: Callable[[ToSite, Any], Any]) -> Site:
+def altered(site: Site, change: Callable[[m.ToSite, Any], Any]) -> Site:
     """A site whose answers are changed: ``change`` receives the message and one of its answers; None is none."""
     honest = site.handle
 
-    def handle(message: ToSite) -> list[FromSite]:
+    def handle(message: m.ToSite) -> list[m.FromSite]:
         return [told for answer in honest(message) if (told := change(message, answer)) is not None]
 
     site.handle = handle  # type: ignore[method-assign]
     return site
 
 
-def hello(site: str, **changes: Any) -> Hello:
-    return replace(Hello(site, PROTOCOL_VERSION, "test"), **changes)
+def hello(site: str, **changes: Any) -> m.Hello:
+    return replace(m.Hello(site, m.PROTOCOL_VERSION, "test"), **changes)
 
 
-def offer_of(site: str, plan: Plan, attempt: int = 0, /, **changes: Any) -> Offer:
+def offer_of(site: str, plan: Plan, attempt: int = 0, /, **changes: Any) -> m.Offer:
     """What a site offers, but for its keys, whose place a text takes."""
     names = ("key", "identity", "signature")
     keys = {name: f"{name} of {site} for {attempt}" if plan.masked else "" for name in names}
     rows = {"n_unlabelled": UNLABELLED, "ids_digest": IDS, "data_digest": f"data-of-{site}"}
-    offer = Offer(run=plan.run, attempt=attempt, plan_digest=plan.digest, site=site, release="test", **rows, **keys)
+    offer = m.Offer(run=plan.run, attempt=attempt, plan_digest=plan.digest, site=site, release="test", **rows, **keys)
     return replace(offer, **changes)
 
 
@@ -204,50 +182,34 @@ class Machine:
         self.plan, self.timeouts, self.begun = plan, timeouts, begun
         self.federation = federations.Federation()
 
-    def start(self) -> list[Action]:
+    def start(self) -> list[e.Action]:
         self.federation, actions = federations.begin(self.plan, self.timeouts, self.begun)
         return actions
 
-    def handle(self, event: Event) -> list[Action]:
+    def handle(self, event: e.Event) -> list[e.Action]:
         self.federation, actions = federations.handle(self.federation, event)
         return actions
+
+    def __getattr__(self, name: str) -> Any:
+        """What the run itself has."""
+        return getattr(self.federation.runs[self.plan.run], name)
 
     @property
     def run(self) -> Run:
         return self.federation.runs[self.plan.run]
 
     @property
-    def phase(self) -> Phase:
-        return self.run.phase
-
-    @property
-    def awaited(self) -> tuple[str, ...]:
-        return self.run.awaited
-
-    @property
-    def participants(self) -> tuple[str, ...]:
-        return self.run.participants
-
-    @property
-    def attempt(self) -> int:
-        return self.run.attempt
-
-    @property
-    def token(self) -> int:
-        return self.run.token
-
-    @property
-    def deadline(self) -> DeadlinePassed:
+    def deadline(self) -> e.DeadlinePassed:
         """Of the timer that counts."""
-        return DeadlinePassed(self.plan.run, self.token)
+        return e.DeadlinePassed(self.plan.run, self.token)
 
 
 class Pump:
     """The machine and its sites, wired by a queue of events.
 
-    ``records`` are those of earlier processes and of this one; ``shuffle`` takes the next event at random; ``kill_after`` so
-    many records the coordinator does nothing more; ``wire`` tells what becomes of a message to a site. ``bits`` are what each
-    site ended with, ``sent`` is everything that the coordinator said.
+    ``records`` are those of earlier processes and of this one; ``kill_after`` so many records the coordinator does nothing
+    more; ``wire`` tells what becomes of a message to a site. ``bits`` are what each site ended with, ``sent`` is everything
+    that the coordinator said.
     """
 
     def __init__(
@@ -255,46 +217,43 @@ class Pump:
         plan: Plan,
         sites: Mapping[str, Site],
         records: Iterable[Record] = (),
-        shuffle: random.Random | None = None,
         kill_after: int | None = None,
-        wire: Callable[[str, ToSite], ToSite | None] = lambda site, message: message,
+        wire: Callable[[str, m.ToSite], m.ToSite | None] = lambda site, message: message,
     ):
-        self.records, self.sites, self._shuffle = list(records), dict(sites), shuffle
+        self.records, self.sites = list(records), dict(sites)
         self.machine = Machine(plan, TIMEOUTS, begun_by(self.records))
         self.kill_after, self.killed, self._wire = kill_after, False, wire
-        self.events: deque[Event] = deque()
-        self.sent: list[Send] = []
-        self.end: Finish | None = None
+        self.events: deque[e.Event] = deque()
+        self.sent: list[e.Send] = []
+        self.end: e.Finish | None = None
         self.bits: dict[str, Any] = {}
         self.carry_out(self.machine.start())
 
     def join(self, *names: str) -> "Pump":
-        self.events.extend(SiteJoined(self.sites[name].hello()) for name in names or tuple(self.sites))
+        self.events.extend(e.SiteJoined(self.sites[name].hello()) for name in names or tuple(self.sites))
         return self
 
-    def carry_out(self, actions: list[Action]) -> None:
+    def carry_out(self, actions: list[e.Action]) -> None:
         for action in actions:
             if self.killed:
                 return
             match action:
-                case Send(name, message) if (message := self._wire(name, message)) is not None:
-                    self.sent.append(Send(name, message))
-                    self.events.extend(Received(name, answer) for answer in self.sites[name].handle(message))
+                case e.Send(name, message) if (message := self._wire(name, message)) is not None:
+                    self.sent.append(e.Send(name, message))
+                    self.events.extend(e.Received(name, answer) for answer in self.sites[name].handle(message))
                     if (found := bits(self.sites[name].result)) is not None:
                         self.bits[name] = found
-                    if isinstance(message, Finished | Dismissed) and message.outcome in RESUMABLE:
+                    if isinstance(message, m.Finished | m.Dismissed) and message.outcome in RESUMABLE:
                         self.sites[name] = restarted(self.sites[name])  # an agent forgets a run that is over
-                case Reject(name, reason):
-                    self.sites[name].handle(Rejected(reason))
-                case Persist(record=record):
+                case e.Reject(name, reason):
+                    self.sites[name].handle(m.Rejected(reason))
+                case e.Persist(record=record):
                     self.records.append(record)
                     self.killed = len(self.records) == self.kill_after
-                case Finish():
+                case e.Finish():
                     self.end = action
 
     def step(self) -> None:
-        if self._shuffle is not None:
-            self.events.rotate(self._shuffle.randrange(len(self.events)))
         self.carry_out(self.machine.handle(self.events.popleft()))
 
     def run(self) -> "Pump":
@@ -317,7 +276,7 @@ class Pump:
     def lose(self, name: str) -> "Pump":
         """The session breaks, with whatever was on its way."""
         self.events = deque(event for event in self.events if getattr(event, "site", None) != name)
-        self.carry_out(self.machine.handle(SiteLost(name, "its stream ended")))
+        self.carry_out(self.machine.handle(e.SiteLost(name, "its stream ended")))
         return self
 
     def kill(self, name: str) -> "Pump":

@@ -1,4 +1,4 @@
-"""What is counted for Prometheus is what happened: a run from its first question to its last, read over HTTP."""
+"""What is counted for Prometheus is what happened; what a terminal and a pipe show of it."""
 
 import re
 import shutil
@@ -14,11 +14,13 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.machine import notices as n
+from coordinator.machine.events import Finish
 from coordinator.machine.records import StepDone
 from coordinator.observers.metrics import Metrics
+from coordinator.observers.terminal import Plain, cells
 from coreg_core.errors import UsageError
-from coreg_core.protocol.messages import Report
-from coreg_core.protocol.outcomes import Notice, Outcome
+from coreg_core.messages import Report
+from coreg_core.outcomes import Notice, Outcome
 
 
 def read(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -41,19 +43,14 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     steps = [record for record in records if isinstance(record, StepDone)]
     for step in steps:
         metrics.notice(answered(plan.run, step.number, step.attempt, step.answered, step.report))
-    last = [step.report for step in steps if step.report.verified][-1]
     metrics.notice(n.session_opened("a", "0.2.0", "2027-01-01T00:00:00+00:00"))
     metrics.notice(n.session_opened("b", "0.2.0", "2027-01-01T00:00:00+00:00"))
     metrics.notice(n.session_ended("b", "its stream ended"))
     metrics.notice(n.access_denied("z", "revoked"))
     metrics.notice(n.stalled(plan.run, ("b",), 600.0))
-    store = tmp_path / "runs.sqlite"
-    store.write_bytes(bytes(1000))
-    (tmp_path / "runs.sqlite-wal").write_bytes(bytes(24))
-    metrics.stock(3, 1, store)
+    metrics.stock(3, 1, tmp_path / "runs.sqlite")
     metrics.notice(n.run_ended(plan.run, Outcome.CONVERGED, ""))
     found = read(metrics)
-    assert found["coreg_steps_total", ("waits",)] == len(steps)
     assert found["coreg_rounds_total", ("waits",)] == steps[-1].report.round
     assert sum(found["coreg_step_seconds_sum", (phase, "waits")] for phase in {s.report.phase for s in steps}) == (
         pytest.approx(0.25 * len(steps))
@@ -61,8 +58,6 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert (found["coreg_bytes_total", ("sent",)], found["coreg_bytes_total", ("received",)]) == (
         100 * len(steps), 200 * len(steps)
     )  # fmt: skip
-    assert found["coreg_gap", ("waits",)] == max(last.gap)
-    assert found["coreg_residual", ("waits",)] == max(last.residual)
     assert found["coreg_runs_finished_total", ("CONVERGED", "waits")] == 1
     assert found["coreg_stalls_total", ("waits",)] == 1
     assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)
@@ -76,7 +71,6 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     metrics.certificates({"server": 1.0, "authority": 2.0})
     assert read(metrics)["coreg_certificate_not_after_seconds", ("server",)] == 1.0
     assert found["coreg_queue_length", ()] == 3
-    assert found["coreg_store_bytes", ()] == 1024
     assert 0 < found["coreg_store_free_bytes", ()] < shutil.disk_usage(tmp_path).total
 
 
@@ -89,15 +83,11 @@ def test_a_run_that_waits_for_an_operator_is_none_that_stands_still() -> None:
     assert read(metrics)["coreg_approvals_waiting", ()] == 0
 
 
-def test_without_a_figure_there_is_no_gap_and_the_rounds_of_every_attempt_count() -> None:
+def test_the_rounds_of_every_attempt_count() -> None:
     metrics = Metrics()
-    steps = ((0, 0, 1e-1), (0, 1, 1e-2), (0, 2, 1e-3), (1, 0, 1e-1), (1, 1, 1e-5))
-    for number, (attempt, done, residual) in enumerate(steps):
-        report = Report(done, verified=True, residual=(residual, residual / 10), gap=(-1.0,) if number == 4 else ())
-        metrics.notice(answered("r", number, attempt, 3, report))
-    found = read(metrics)
-    assert (found["coreg_residual", ("",)], found["coreg_rounds_total", ("",)]) == (1e-5, 3)
-    assert ("coreg_gap", ("",)) not in found
+    for number, (attempt, done) in enumerate(((0, 0), (0, 1), (0, 2), (1, 0), (1, 1))):
+        metrics.notice(answered("r", number, attempt, 3, Report(done, verified=True)))
+    assert read(metrics)["coreg_rounds_total", ("",)] == 3
 
 
 def test_the_certificate_of_a_site_that_is_away_is_known_from_the_store() -> None:
@@ -132,9 +122,49 @@ def test_it_is_read_over_http_and_from_this_machine_alone() -> None:
 
 def test_alerts_and_guide_name_metrics_that_there_are() -> None:
     there = {name for name, _ in read(Metrics())} | {f.name for f in Metrics().registry.collect()}
-    there |= {f"{name}_total" for name in there}
+    there |= {f"{name}_{kind}" for name in there for kind in ("total", "count")}
     root = Path(__file__).resolve().parents[2]
     for page in ("deploy/alerts.yml", "docs/how-to/operate-a-coordinator.md"):
         named = set(re.findall(r"\bcoreg_(?!core|sim|wire|agent_)\w+", (root / page).read_text()))
         assert len(named) >= 6
         assert named <= there, f"{page}: {sorted(named - there)}"
+
+
+# --- coordinator/observers/terminal.py: plain lines in a pipe, one progress bar on a terminal -------------------------
+
+
+def test_a_heading_stands_over_its_own_rounds_alone(capsys):
+    """Those of an agreement have no phase after the preliminary ones."""
+    plain = Plain()
+    for number, phase in enumerate(("preliminary", "preliminary", "", "")):
+        plain.notice(answered("r1", number, 0, 2, Report(phase=phase)))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.endswith(":")]
+    assert lines == ["preliminary:", "training:"]
+    plain = Plain()
+    plain.notice(answered("r1", 3, 0, 2, Report()))
+    assert "training:" not in capsys.readouterr().out, "nothing went before"
+
+
+def test_the_end_has_its_certificate_and_the_next_command(capsys):
+    plain = Plain()
+    plain.notice(n.joined("r1", "a", 1, 2))
+    plain.notice(answered("r1", 4, 0, 2, Report(4, "", verified=True, residual=(1e-5,), gap=(1e-5,))))
+    plain.finished(Finish("r1", Outcome.CONVERGED, ""), "coreg-coordinator show r1")
+    shown = capsys.readouterr().out
+    assert "a joined (1 of 2)" in shown
+    assert "certified: residual 1e-05, gap 1e-05 (to a power of ten), after 4 rounds" in shown
+    assert shown.endswith("show this run again: coreg-coordinator show r1\n")
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (Report(4, "", True, (0.1, 1.0), (1e-3, 1e-2)), ["4", "2", "1e+00", "1e-02"]),
+        (Report(4, "", False, (0.1,), (1e-3,)), ["4", "2", "1e-01", "~1e-03"]),
+        (Report(4, "", True, (-1.0,), (-1.0,)), ["4", "2", "-", "-"]),
+        (Report(), ["0", "2", "-", "-"]),
+    ],
+    ids=["verified", "an estimate", "none", "nothing yet"],
+)
+def test_a_row_says_what_the_sites_told_and_no_more(report, words):
+    assert list(cells(answered("r1", 3, 0, 2, report).fields))[1:5] == words

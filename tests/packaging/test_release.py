@@ -33,20 +33,15 @@ def clone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def release(clone):
-    key = clone.parent / "key"
+    key, out = clone.parent / "key", clone.parent / "out"
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release@example.org", "-f", key, cwd=clone)
     tools = clone / ".venv-release"  # as the Makefile makes it, and faster
     run(sys.executable, "-m", "venv", "--without-pip", tools, cwd=clone)
     uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", tools / "bin/python"]
     run(*uv, "--require-hashes", "-r", "requirements-release.lock", cwd=clone)
     (tools / ".installed").touch()
-    done = run(
-        "make",
-        "release",
-        cwd=clone,
-        env={**os.environ, "KEY": str(key), "RELEASE_URL": URL, "OUT": str(clone.parent / "out")},
-    )
-    return clone.parent / "out", done.stdout
+    environment = {**os.environ, "KEY": str(key), "RELEASE_URL": URL, "OUT": str(out)}
+    return out, run("make", "release", cwd=clone, env=environment).stdout
 
 
 def test_a_release_has_its_files_their_checksums_and_the_next_commands(release):
@@ -99,23 +94,11 @@ def test_a_changed_file_and_a_strangers_signature_are_found(release, tmp_path):
     out, _ = release
     public = (out.parent / "key.pub").read_text()
     (tmp_path / "signers").write_text(f"release@example.org {public}")
-    verify = [
-        "ssh-keygen",
-        "-Y",
-        "verify",
-        "-f",
-        tmp_path / "signers",
-        "-I",
-        "release@example.org",
-        "-n",
-        "coreg-release",
-    ]
+    who = ["-f", tmp_path / "signers", "-I", "release@example.org", "-n", "coreg-release"]
+    verify = ["ssh-keygen", "-Y", "verify", *who, "-s", out / "SHA256SUMS.sig"]
     sums = (out / "SHA256SUMS").read_text()
-    good = run(*verify, "-s", out / "SHA256SUMS.sig", cwd=tmp_path, input=sums)
-    assert "Good" in good.stdout
-    assert run(
-        *verify, "-s", out / "SHA256SUMS.sig", cwd=tmp_path, input=sums.replace("a", "b", 1), ok=False
-    ).returncode
+    assert "Good" in run(*verify, cwd=tmp_path, input=sums).stdout
+    assert run(*verify, cwd=tmp_path, input=sums.replace("a", "b", 1), ok=False).returncode
     copy = shutil.copytree(out, tmp_path / "copy")
     (copy / "LICENCES.txt").write_text("none")
     assert run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=copy, ok=False).returncode
@@ -123,11 +106,8 @@ def test_a_changed_file_and_a_strangers_signature_are_found(release, tmp_path):
 
 def test_the_same_commit_gives_the_same_wheel(release, clone, tmp_path):
     out, _ = release
-    again = {
-        **os.environ,
-        "RELEASE_URL": URL,
-        "SOURCE_DATE_EPOCH": run("git", "log", "-1", "--format=%ct", cwd=clone).stdout.strip(),
-    }
+    epoch = run("git", "log", "-1", "--format=%ct", cwd=clone).stdout.strip()
+    again = {**os.environ, "RELEASE_URL": URL, "SOURCE_DATE_EPOCH": epoch}
     run(clone / ".venv-release/bin/python", "-m", "hatchling", "build", "-d", tmp_path, cwd=clone, env=again)
     for path in out.glob("coreg_federation-*"):
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()

@@ -1,6 +1,7 @@
-"""The built wheel by itself, and beside a stranger's package of the same module name."""
+"""The built wheel by itself, and beside a stranger's package of the same module name; and what install.md says to type."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
     packages = ("coreg_federation", "coreg_core", "coordinator", "site_agent", "coreg_sim", "coreg_wire")
     assert {f"{package}/py.typed" for package in packages} <= names
     assert {name.split("/")[1] for name in names if name.startswith("coreg_sim/")} == {
-        "__init__.py", "py.typed", "tables.py", "over_ray.py", "benefit", "cli", "federation",
+        "__init__.py", "py.typed", "problems.py", "simulate.py", "tables.py", "over_ray.py", "benefit", "cli",
     }, "papers, the study, the fault simulator and the demonstration are not installed"  # fmt: skip
 
 
@@ -87,3 +88,25 @@ def test_a_package_of_a_stranger_that_overwrote_ours_is_named(overwritten, scrip
     assert "installed by coordinator" in done.stderr
     assert "venv" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# --- what install.md says to type, with pip and the package index, in a new copy --------------------------------------
+
+
+@pytest.mark.e2e
+def test_pip_installs_from_a_clone_as_the_page_says(tmp_path):
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text()
+    [line] = re.findall(r"in an environment of your own, `(pip install .+?)`", page)
+    tree = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x"], cwd=tmp_path, input=tree, check=True)
+    typed = f"{sys.executable} -m venv own && . own/bin/activate && {line} --quiet && coreg-agent --version && cd /"
+    typed += (
+        ' && python -c "import coreg_federation; coreg_federation.AdditiveRegressor; print(coreg_federation.__file__)"'
+    )
+    plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    plain["PIP_NO_COMPILE"] = "1"  # of a minute of work that this test does not need
+    done = subprocess.run(["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, env=plain)
+    assert done.returncode == 0, done.stderr
+    version, where = done.stdout.splitlines()
+    assert version.startswith("coreg-agent ")
+    assert Path(where).is_relative_to(tmp_path / "own")

@@ -1,61 +1,45 @@
-"""Mutual TLS on real loopback sockets: who gets through, who does not, and what `check` prints about it."""
+"""Mutual TLS on loopback sockets: who gets through, who does not, what `check` prints; and holes that were found once."""
 
+import ast
 import asyncio
 import contextlib
+import shutil
 import socket
+import ssl
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest import mock
 
+import click
 import grpc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import typer.main
 
-from coordinator.authority.authorised import Authorised, revoke
-from coordinator.authority.pki import create_authority, load_server, sign_request
+from coordinator.authority import pki
+from coordinator.authority.pki import create_authority, load_server
+from coordinator.cli import app as coordinator_app
 from coreg_core.errors import BadData, Refused, Unreachable
-from coreg_wire.identity.credentials import RenewableServer, client_credentials, is_loopback, peer_certificate
+from coreg_wire.identity.credentials import RenewableServer, is_loopback, peer_certificate
+from site_agent.cli import app as agent_app
 from site_agent.identity.identity import Identity, check_identity, enrol, install
-from site_agent.session.grpc_mtls import check_connection
+from site_agent.session.stream import check_connection
+from tests.issued import clock, issued
 
 DAY = timedelta(days=1)
 LONG_AGO = datetime.now(UTC) - 100 * DAY
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """Two authorities, and sites `a` of the first and `stranger` of the second."""
-    for authority, site in (("ca", "a"), ("other-ca", "stranger")):
-        create_authority(tmp_path / authority, [])
-        enrol(tmp_path / site, site)
-        signed = sign_request(tmp_path / authority, tmp_path / site / "site.csr")
-        install(tmp_path / site, signed.certificate_path)
-    return tmp_path
-
-
 @contextlib.asynccontextmanager
-async def serving(ca: Path, *, now: datetime | None = None, host: str = "127.0.0.1") -> AsyncIterator[int]:
-    """An echo over mutual TLS on a free loopback port: answers b"NAME:" + request to those who may join."""
-    allowed = Authorised(ca)
-
-    async def echo(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        try:
-            name, pem = peer_certificate(context)
-            allowed.check(name, pem)
-        except Refused as error:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-        return name.encode() + b":" + request
-
-    files = load_server(ca, now=now)
+async def serving(ca: Path, host: str = "127.0.0.1") -> AsyncIterator[int]:
+    """A server with mutual TLS on a free loopback port."""
+    files = load_server(ca)
     server = grpc.aio.server()
-    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(echo)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", {"Echo": handler}),))
-    port = server.add_secure_port(
-        f"{host}:0", RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem).credentials
-    )
+    credentials = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem).credentials
+    port = server.add_secure_port(f"{host}:0", credentials)
     await server.start()
     try:
         yield port
@@ -63,130 +47,72 @@ async def serving(ca: Path, *, now: datetime | None = None, host: str = "127.0.0
         await server.stop(None)
 
 
-async def call(port: int, identity: Identity, host: str = "127.0.0.1") -> bytes:
-    credentials = client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
-    async with grpc.aio.secure_channel(f"{host}:{port}", credentials) as channel:
-        echo: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/test.Echo/Echo")
-        return await echo(b"hello", timeout=200)
+def told(ca: Path, identity: Identity, host: str = "127.0.0.1", dialled: str = "127.0.0.1") -> str:
+    """What `check` prints."""
+
+    async def check() -> str:
+        async with serving(ca, host) as port:
+            with clock(None):
+                return await check_connection(f"{dialled}:{port}", identity)
+
+    try:
+        return asyncio.run(check())
+    except Unreachable as error:
+        return str(error)
 
 
-def outcome(
-    ca: Path, identity: Identity, between: Callable[[], object] = lambda: None
-) -> tuple[bytes | grpc.StatusCode, str]:
-    """What gRPC makes of a call (the answer or the status), and what `check` prints."""
-
-    async def both() -> tuple[bytes | grpc.StatusCode, str]:
-        async with serving(ca) as port:
-            between()
-            try:
-                answer: bytes | grpc.StatusCode = await call(port, identity)
-            except grpc.aio.AioRpcError as error:
-                answer = error.code()
-            try:
-                words = await check_connection(f"127.0.0.1:{port}", identity)
-            except Unreachable as error:
-                words = str(error)
-        return answer, words
-
-    return asyncio.run(both())
+def strangers(home: Path) -> Identity:
+    return check_identity(home / "stranger")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_an_authorised_site_is_served_under_its_certificates_name(home: Path, host: str) -> None:
-    async def served() -> bytes:
-        async with serving(home / "ca") as port:
-            return await call(port, check_identity(home / "a"), host)
-
-    assert asyncio.run(served()) == b"a:hello"
+def intruders(home: Path) -> Identity:
+    return replace(check_identity(home / "stranger"), ca_pem=(home / "ca" / "ca.pem").read_bytes())
 
 
-def test_a_revoked_site_is_refused_while_the_server_runs(home: Path) -> None:
-    answer, _ = outcome(home / "ca", check_identity(home / "a"), lambda: revoke(home / "ca", "a"))
-    assert answer is grpc.StatusCode.PERMISSION_DENIED
-
-
-def test_a_replaced_key_is_refused(home: Path) -> None:
-    old, other = check_identity(home / "a"), enrol(home / "a-again", "a").request_path
-    answer, _ = outcome(home / "ca", old, lambda: sign_request(home / "ca", other))
-    assert answer is grpc.StatusCode.PERMISSION_DENIED
-
-
-def test_a_site_does_not_speak_to_a_coordinator_of_another_authority(home: Path) -> None:
-    answer, words = outcome(home / "ca", check_identity(home / "stranger"))
-    assert answer is grpc.StatusCode.UNAVAILABLE
-    assert "not from the authority in ca.pem" in words
-
-
-def test_the_coordinator_does_not_speak_to_a_site_of_another_authority(home: Path) -> None:
-    intruder = replace(check_identity(home / "stranger"), ca_pem=(home / "ca" / "ca.pem").read_bytes())
-    answer, words = outcome(home / "ca", intruder)
-    assert answer is grpc.StatusCode.UNAVAILABLE
-    assert "rejected this site's certificate" in words
-
-
-def test_a_site_without_certificate_gets_no_connection(home: Path) -> None:
-    async def attempt() -> grpc.StatusCode:
-        async with serving(home / "ca") as port:
-            credentials = grpc.ssl_channel_credentials((home / "ca" / "ca.pem").read_bytes())
-            async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
-                echo: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/test.Echo/Echo")
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await echo(b"", timeout=200)
-                return caught.value.code()
-
-    assert asyncio.run(attempt()) is grpc.StatusCode.UNAVAILABLE
-
-
-def test_the_servers_own_certificate_is_no_clients(home: Path) -> None:
+def servers_own(home: Path) -> Identity:
     files = load_server(home / "ca")
-    own = home / "own"
-    own.mkdir()
-    (own / "site.key").write_bytes(files.key_pem)
-    (own / "site.pem").write_bytes(files.certificate_pem)
-    identity = Identity("own", files.key_pem, files.certificate_pem, files.ca_pem, LONG_AGO, own)
-    answer, words = outcome(home / "ca", identity)
-    assert answer is grpc.StatusCode.UNAVAILABLE
-    assert "rejected this site's certificate" in words
+    return Identity("own", files.key_pem, files.certificate_pem, files.ca_pem, LONG_AGO, home)
 
 
-def test_an_expired_site_certificate_is_rejected_by_the_server(home: Path) -> None:
-    ca, late = home / "old-ca", home / "late"
-    create_authority(ca, [], now=LONG_AGO)
-    enrol(late, "late")
-    bundle = sign_request(ca, late / "site.csr", days=1, now=LONG_AGO).certificate_path
-    install(late, bundle, now=LONG_AGO)
+def expired(home: Path) -> Identity:
+    shutil.rmtree(home / "ca")
+    with clock(LONG_AGO):
+        create_authority(home / "ca", [])
+        identity = install(home / "late", issued(home / "ca", enrol(home / "late", "late"), days=1))
     with pytest.raises(Refused, match=r"site\.pem expired on"):
-        check_identity(late)
-    answer, words = outcome(ca, check_identity(late, now=LONG_AGO))
-    assert answer is grpc.StatusCode.UNAVAILABLE
-    assert "rejected this site's certificate" in words
+        check_identity(home / "late")
+    return identity
+
+
+def own(home: Path) -> Identity:
+    return check_identity(home / "a")
+
+
+@pytest.mark.parametrize(
+    ("whose", "dialled", "said"),
+    [
+        (own, "127.0.0.1", "accepts this site's certificate"),
+        (own, "localhost", "accepts this site's certificate"),
+        (own, "127.0.0.2", "the server's certificate is for another name"),
+        (strangers, "127.0.0.1", "not from the authority in ca.pem"),
+        (intruders, "127.0.0.1", "rejected this site's certificate"),
+        (servers_own, "127.0.0.1", "rejected this site's certificate"),
+        (expired, "127.0.0.1", "rejected this site's certificate"),
+    ],
+)
+def test_who_has_a_connection(home: Path, whose: Callable[[Path], Identity], dialled: str, said: str) -> None:
+    assert said in told(home / "ca", whose(home), "0.0.0.0", dialled)
 
 
 def test_an_expired_server_certificate_is_named(home: Path) -> None:
     ca = home / "old-ca"
-    create_authority(ca, [], server_days=1, now=LONG_AGO)
+    with clock(LONG_AGO), mock.patch.object(pki, "DAYS", 1):
+        create_authority(ca, [])
     with pytest.raises(Refused, match=r"coordinator\.pem expired"):
         load_server(ca)
-    enrol(home / "b", "b")
-    identity = install(home / "b", sign_request(ca, home / "b" / "site.csr").certificate_path)
-
-    async def attempt() -> str:
-        async with serving(ca, now=LONG_AGO) as port:
-            with pytest.raises(Unreachable) as caught:
-                await check_connection(f"127.0.0.1:{port}", identity)
-            return str(caught.value)
-
-    assert "the server's certificate has expired" in asyncio.run(attempt())
-
-
-def test_a_wrong_host_name_is_named(home: Path) -> None:
-    async def attempt() -> str:
-        async with serving(home / "ca", host="0.0.0.0") as port:
-            with pytest.raises(Unreachable) as caught:
-                await check_connection(f"127.0.0.2:{port}", check_identity(home / "a"))
-            return str(caught.value)
-
-    assert "the server's certificate is for another name" in asyncio.run(attempt())
+    identity = install(home / "b", issued(ca, enrol(home / "b", "b")))
+    with clock(LONG_AGO):
+        assert "the server's certificate has expired" in told(ca, identity)
 
 
 # --- nobody there
@@ -216,13 +142,10 @@ def checked(home: Path, address: str, timeout: float = 5.0) -> str:
     return str(caught.value)
 
 
-def test_a_closed_port(home: Path) -> None:
+def test_nothing_listens_or_the_name_does_not_resolve(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert checked(home, f"127.0.0.1:{port}").startswith(f"127.0.0.1:{port}: nothing listens there. Check the port")
-
-
-def test_a_name_that_does_not_resolve(home: Path) -> None:
     assert "the name does not resolve" in checked(home, "no.such.host.invalid:1")
 
 
@@ -252,55 +175,109 @@ def test_a_proxy_that_refuses_is_named_with_its_variable(home: Path, monkeypatch
 # --- the peer's name, and loopback
 
 
-class Context:
-    def __init__(self, *pems: bytes) -> None:
-        self._pems = pems
-
-    def auth_context(self) -> dict[str, list[bytes]]:
-        return {"x509_pem_cert": list(self._pems)} if self._pems else {}
-
-
 def test_the_peers_name_comes_from_its_certificate_alone(home: Path) -> None:
-    pem = check_identity(home / "a").certificate_pem
-    assert peer_certificate(Context(pem)) == ("a", pem)
+    def named(*pems: bytes) -> tuple[str, bytes]:
+        found = {"x509_pem_cert": list(pems)} if pems else {}
+        return peer_certificate(mock.Mock(auth_context=lambda: found))
+
+    pem = own(home).certificate_pem
+    assert named(pem) == ("a", pem)
     with pytest.raises(Refused, match="not mutual TLS"):
-        peer_certificate(Context())
+        named()
     with pytest.raises(Refused, match="does not name a site"):
-        peer_certificate(Context(load_server(home / "ca").certificate_pem))
+        named(load_server(home / "ca").certificate_pem)
     with pytest.raises(BadData, match="no readable PEM"):
-        peer_certificate(Context(b"nonsense"))
+        named(b"nonsense")
 
 
 @pytest.mark.parametrize(
-    "address",
-    ["127.0.0.1", "127.0.0.1:50051", "127.9.8.7:1", "localhost", "LOCALHOST:1", "::1", "[::1]", "[::1]:50051"],
-)
-def test_loopback(address: str) -> None:
-    assert is_loopback(address)
-
-
-@pytest.mark.parametrize(
-    "address",
+    ("expected", "addresses"),
     [
-        "",
-        ":50051",
-        "0.0.0.0:1",
-        "[::]:1",
-        "::",
-        "10.0.0.1:1",
-        "128.0.0.1",
-        "127.0.0.1.example",
-        "localhost.example:1",
-        "[localhost]:1",
-        "::ffff:10.0.0.1",
-        "unix:/tmp/x",
-        "127.0.0.1:1,10.0.0.1:1",
+        (True, "127.0.0.1 127.0.0.1:50051 127.9.8.7:1 localhost LOCALHOST:1 ::1 [::1] [::1]:50051"),
+        (False, " :50051 0.0.0.0:1 [::]:1 :: 10.0.0.1:1 128.0.0.1 127.0.0.1.example localhost.example:1 [localhost]:1"),
+        (False, "::ffff:10.0.0.1 unix:/tmp/x 127.0.0.1:1,10.0.0.1:1"),
     ],
 )
-def test_not_loopback(address: str) -> None:
-    assert not is_loopback(address)
+def test_loopback(expected: bool, addresses: str) -> None:
+    assert {address: is_loopback(address) for address in addresses.split(" ")} == dict.fromkeys(
+        addresses.split(" "), expected
+    )
 
 
-@given(st.ip_addresses(v=4), st.integers(0, 65535))
-def test_loopback_is_127_and_nothing_else(address: object, port: int) -> None:
-    assert is_loopback(f"{address}:{port}") == str(address).startswith("127.")
+# --- holes that were found once
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def handshake(port: int, identity: Identity, version: ssl.TLSVersion) -> str | None:
+    """The version that both ends agree on with a client that speaks that one alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the old versions, which is what is tried
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = context.maximum_version = version
+    context.set_ciphers("ALL:@SECLEVEL=0")  # this client's own refusal would prove nothing
+    context.set_alpn_protocols(["h2"])
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(identity.directory / "site.pem", identity.directory / "site.key")
+    with socket.create_connection(("127.0.0.1", port), timeout=200) as raw:
+        try:
+            with context.wrap_socket(raw) as channel:
+                return channel.version()
+        except (ssl.SSLError, ConnectionError):
+            return None
+
+
+@pytest.mark.parametrize(
+    ("version", "agreed"),
+    [("TLSv1", None), ("TLSv1_1", None), ("TLSv1_2", "TLSv1.2"), ("TLSv1_3", "TLSv1.3")],
+)
+def test_the_lowest_version_of_tls_is_1_2(home: Path, version: str, agreed: str | None) -> None:
+    async def tried() -> str | None:
+        async with serving(home / "ca") as port:
+            return await asyncio.to_thread(handshake, port, own(home), ssl.TLSVersion[version])
+
+    assert asyncio.run(tried()) == agreed
+
+
+def test_an_assert_tells_a_type_and_guards_nothing() -> None:
+    """`python -O` takes asserts away: whatever else they checked would not be checked any more."""
+
+    def narrows(test: ast.expr) -> bool:
+        match test:
+            case ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+                return True
+            case ast.Call(func=ast.Name(id="isinstance")):
+                return True
+            case ast.BoolOp(values=values):
+                return all(map(narrows, values))
+            case _:
+                return False
+
+    paths = [path for name in ("coordinator", "site_agent", "proto/coreg_wire") for path in (ROOT / name).rglob("*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path, tree in [(path, ast.parse(path.read_text())) for path in paths]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert) and node not in tree.body and not narrows(node.test)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("app", [coordinator_app.app, agent_app.app])
+def test_no_option_takes_a_secret_only_files_that_hold_one(app: typer.Typer) -> None:
+    """Arguments of a process can be read by every user of its machine."""
+
+    def options(command: click.Command) -> Iterator[str]:
+        for parameter in command.params:
+            yield from parameter.opts
+        for inner in getattr(command, "commands", {}).values():
+            yield from options(inner)
+
+    secret = [
+        option
+        for option in options(typer.main.get_command(app))
+        if any(word in option for word in ("token", "passphrase", "secret", "password"))
+        and not option.endswith("-file")
+    ]
+    assert secret == []

@@ -1,5 +1,6 @@
-"""coordinator/service/one_study.py and daemon.py: `run`, which is the service with one study."""
+"""coordinator/service/daemon.py: `run`, which is the service with one study."""
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,14 @@ from store.filled import NOW, RECORDS, begun, write
 from coordinator.config.federation_toml import Configuration, read_configuration
 from coordinator.machine.records import Ended
 from coordinator.service.access import AccessControl
-from coordinator.service.daemon import Daemon, ServiceOptions, StoredRuns
-from coordinator.service.one_study import ABANDONED, choose_run, run, trained_run
-from coordinator.store.runs import History, Queue
+from coordinator.service.daemon import ABANDONED, Daemon, ServiceOptions, choose_run, run, serve
+from coordinator.store.runs import History, RunStore, trained_run
 from coordinator.store.status import Status, store_of
-from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError, UsageError
+from coreg_core.messages import PROTOCOL_VERSION, Finished, Hello
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.protocol.messages import PROTOCOL_VERSION, Finished, Hello
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.outcomes import Outcome
 
 RUN, NEXT = "run-1", "run-2"  # the second is the name that the configuration has made up for a new run
 OTHER = make_plan(run=NEXT, coupling=(9.0,))
@@ -29,52 +28,45 @@ UNTIL = {"no attempt": [], "an attempt": RECORDS[:1], "a step": RECORDS[:2]}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    opened = Summaries(tmp_path / "runs.sqlite")
+    opened = RunStore(tmp_path / "runs.sqlite")
     yield opened
     opened.close()
-
-
-@pytest.fixture
-def queue(store: Summaries) -> Queue:
-    return Queue(store.path)
 
 
 # --- which run ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("until", UNTIL)
-def test_an_unfinished_run_of_the_same_plan_is_chosen(store: Summaries, queue: Queue, until: str) -> None:
+def test_an_unfinished_run_of_the_same_plan_is_chosen(store: RunStore, until: str) -> None:
     begun(store, UNTIL[until])
-    assert choose_run(store, queue, make_plan(run=NEXT), new=False) == make_plan()
-    assert queue.waiting() == []
+    assert choose_run(store, make_plan(run=NEXT), new=False) == make_plan()
+    assert store.waiting() == []
 
 
-def test_a_run_of_the_same_plan_that_waits_is_chosen_and_otherwise_a_new_one_is_queued(
-    store: Summaries, queue: Queue
-) -> None:
+def test_a_run_of_the_same_plan_that_waits_is_chosen_and_otherwise_a_new_one_is_queued(store: RunStore) -> None:
     begun(store, RECORDS)  # over
     for name in (NEXT, "run-3"):
-        assert choose_run(store, queue, make_plan(run=name), new=False) == make_plan(run=NEXT)
-    assert queue.waiting()[0][0] == make_plan(run=NEXT)
+        assert choose_run(store, make_plan(run=name), new=False) == make_plan(run=NEXT)
+    assert store.waiting()[0][0] == make_plan(run=NEXT)
     assert [s.run for s in store.runs()] == [RUN]
 
 
-def test_a_run_of_another_plan_is_not_abandoned_unasked(store: Summaries, queue: Queue) -> None:
+def test_a_run_of_another_plan_is_not_abandoned_unasked(store: RunStore) -> None:
     begun(store, UNTIL["an attempt"])
     with pytest.raises(UsageError, match=r"run run-1 in .* is unfinished and has another plan.*--new"):
-        choose_run(store, queue, OTHER, new=False)
+        choose_run(store, OTHER, new=False)
     assert store.find(RUN).ended is None
-    assert choose_run(store, queue, OTHER, new=True) == OTHER
+    assert choose_run(store, OTHER, new=True) == OTHER
     assert (store.find(RUN).stop, store.find(RUN).reason) == ("INTERRUPTED", ABANDONED)
 
 
-def test_a_run_of_another_plan_that_never_had_an_attempt_gives_way(store: Summaries, queue: Queue) -> None:
+def test_a_run_of_another_plan_that_never_had_an_attempt_gives_way(store: RunStore) -> None:
     begun(store, UNTIL["no attempt"])
-    assert choose_run(store, queue, OTHER, new=False) == OTHER
+    assert choose_run(store, OTHER, new=False) == OTHER
     assert store.find(RUN).stop == "INTERRUPTED"
 
 
-def test_models_score_together_that_were_trained_together(store: Summaries) -> None:
+def test_models_score_together_that_were_trained_together(store: RunStore) -> None:
     with pytest.raises(UsageError, match="no run has models"):
         trained_run(store.path, "")
     for name in ("old", "new"):
@@ -120,12 +112,11 @@ def carried_out(path: Path, plan: Any = None) -> tuple[Any, list[str], Configura
 
 
 def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) -> None:
-    """It is not parked, and nothing waits without a limit."""
     end, notices, configuration = carried_out(path)
     assert (end.run, end.outcome) == (RUN, Outcome.TOO_FEW_SITES)
     assert "a, b, c did not join within 0.2 s" in end.reason
     assert notices == ["listening", "answers_in_clear", "run_began", "run_ended", "stopped"]
-    store = Summaries(configuration.service.store)
+    store = RunStore(configuration.service.store)
     assert (store.find(RUN).stop, store.unfinished()) == ("TOO_FEW_SITES", [])
     store.close()
 
@@ -133,7 +124,7 @@ def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) 
 def test_a_site_is_greeted_with_the_ends_that_it_waits_for(path: Path) -> None:
     configuration = read_configuration(path)
     where = configuration.service.store
-    store, history, status = StoredRuns(where), History(where), Status(where)
+    store, history, status = RunStore(where), History(where), Status(where)
     begun(store, RECORDS)
     begun(store, RECORDS[:-1], run="unfinished")
     access = AccessControl(configuration.service.identity, insecure=True)
@@ -151,6 +142,16 @@ def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(path:
     with store_of(store):
         with pytest.raises(StorageError, match=r"in use by the coordinator with process id \d+ on .*another --store"):
             carried_out(path)
-        reader = Summaries(store, read_only=True)
+        reader = RunStore(store, read_only=True)
         assert len(reader.runs()) == 1, "readers need no lock"
         reader.close()
+
+
+def test_a_service_that_never_listened_does_not_say_that_it_stopped(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        path, heard = tmp_path / "federation.toml", list[Any]()
+        path.write_text(f'[federation]\nname = "f"\nsites = ["a", "b", "c"]\n[service]\nlisten = "{listen}"\n')
+        with pytest.raises(UsageError, match="another program listens"):
+            serve(path, read_configuration(path), ServiceOptions(insecure=True), [heard.append])
+    assert [notice.name for notice in heard] == []

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.store.summaries import Summaries
+from coordinator.store.runs import RunStore
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Summaries]:
-    opened = Summaries(tmp_path / "runs.sqlite")
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    opened = RunStore(tmp_path / "runs.sqlite")
     yield opened
     opened.close()

@@ -8,9 +8,9 @@ from machine.tiny import make_plan
 from coordinator.driver import Timing
 from coordinator.machine.records import AttemptBegan, Ended, Record, StepDone
 from coordinator.store.runs import RunStore
-from coreg_core.protocol.messages import Report
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.messages import Report
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 
 NOW, LAP = "2026-01-01T00:00:00.000+00:00", Timing(0.25, 100, 200)
 PLAN = make_plan()

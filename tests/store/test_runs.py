@@ -1,61 +1,34 @@
-"""coordinator/store/runs.py: what is written is read back to the bit."""
+"""coordinator/store: what is written is read back to the bit, by this and by other processes; how a store is opened."""
 
-import shutil
+import json
 import sqlite3
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from machine.tiny import Pump, all_restarted, begun_by, make_plan, make_sites, sealed, undisturbed
-from store.filled import END, INTERRUPTED, LAP, NOW, RECORDS, begun, write
+from machine.stepwise import RUN
+from machine.tiny import begun_by, make_plan, undisturbed
+from store.filled import INTERRUPTED, LAP, NOW, RECORDS, begun, write
 
-from coordinator.machine.records import Begun, Ended, HeadSigned, Record, StepDone
-from coordinator.store.runs import RunStore
-from coordinator.store.summaries import Summaries
-from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, LedgerHead, Step
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
-
-
-def unfinished(store: RunStore) -> list[str]:
-    plans = store.unfinished()
-    return [plan.run for plan in plans]
-
-
-@pytest.mark.parametrize("records", [RECORDS, INTERRUPTED], ids=["undisturbed", "interrupted"])
-def test_the_last_attempt_that_began_is_read_back_after_each_record(store: Summaries, records: list[Record]) -> None:
-    plan = begun(store)
-    assert (store.begun(plan.run), store.has_begun(plan.run)) == (Begun(), False)
-    for kept, record in enumerate(records, 1):
-        store.write(plan.run, record, LAP, NOW)
-        assert (store.begun(plan.run), store.has_begun(plan.run)) == (begun_by(records[:kept]), True)
-        assert unfinished(store) == ([] if isinstance(record, Ended) else [plan.run])
+from coordinator.machine import notices as n
+from coordinator.machine.events import QueueRead
+from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, Record, StepDone
+from coordinator.store import runs, schema
+from coordinator.store.runs import History, RunStore
+from coordinator.store.status import SiteStatus, Status
+from coreg_core.errors import StorageError, UsageError
+from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Report, Step
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import alignment_of
 
 
-@pytest.mark.parametrize("plan", [make_plan(sites=("a", "b")), sealed(make_plan(sites=("a", "b")))])
-def test_killed_between_two_writes_a_copy_of_the_files_begins_again_and_ends_with_the_same_bits(
-    tmp_path: Path, plan: Plan
-) -> None:
-    expected = undisturbed(plan)
-    for kept in range(1, len(expected.records), 7):
-        first = Pump(plan, make_sites(plan.sites), kill_after=kept).join().run()
-        written, copies = tmp_path / f"run-{kept}", tmp_path / f"killed-{kept}"
-        written.mkdir()
-        store = RunStore(written / "runs.sqlite")
-        store.begin(plan, NOW)
-        write(store, plan, first.records)
-        shutil.copytree(written, copies)  # the log is part of the store until it is folded in
-        again = RunStore(copies / "runs.sqlite")
-        assert (unfinished(again), again.begun(plan.run)) == ([plan.run], begun_by(first.records))
-        pump = Pump(plan, all_restarted(first.sites), first.records).join().run()
-        again.close()
-        store.close()
-        assert pump.outcome is expected.outcome
-        assert pump.bits == expected.bits
-
-
-def test_a_site_that_waits_for_the_end_of_a_run_receives_it(store: Summaries) -> None:
+def test_a_site_that_waits_for_the_end_of_a_run_receives_it(store: RunStore) -> None:
     plan = begun(store, INTERRUPTED[:-1])
     assert store.end_for(plan.run, "a") is None, "it has not ended"
     write(store, plan, [Ended(Outcome.MAX_ROUNDS, "too few")])
@@ -63,9 +36,13 @@ def test_a_site_that_waits_for_the_end_of_a_run_receives_it(store: Summaries) ->
     why = "c: the run ended (max_rounds) with a, b, and without this site."
     assert store.end_for(plan.run, "c") == Dismissed(plan.run, Outcome.STALLED, why), "it was dropped"
     assert store.end_for("another run", "a") is None
+    for damage in ("participants = '{'", "participants = '7'", "stop = 'NO_SUCH_OUTCOME'"):
+        assert store._db.execute(f"update runs set {damage}").rowcount
+        with pytest.raises(StorageError, match=r"the run store cannot be read.*restore the newest backup"):
+            store.end_for(plan.run, "a")
 
 
-def test_no_file_of_the_store_has_a_number_of_a_site_in_it(store: Summaries) -> None:
+def test_no_file_of_the_store_has_a_number_of_a_site_in_it(store: RunStore) -> None:
     """The sums stay with the sites, in plaintext too."""
     plan = make_plan()
     pump = undisturbed(plan)
@@ -77,54 +54,33 @@ def test_no_file_of_the_store_has_a_number_of_a_site_in_it(store: Summaries) -> 
     assert not any(word.tobytes() in content for words in sums for word in words if word > 1 << 32)
 
 
-def test_unfinished_runs_come_in_the_order_in_which_they_began(store: Summaries) -> None:
-    for run, started in [("old", "01"), ("new", "03"), ("middle", "02"), ("over", "09")]:
-        store.begin(make_plan(run=run), f"2026-01-{started}")
-    write(store, make_plan(run="over"), [END])
-    assert unfinished(store) == ["old", "middle", "new"]
-    assert store.latest(make_plan().digest).run == "new"
-
-
 @pytest.mark.parametrize("kept", [0, 5, len(RECORDS)])
-def test_a_run_that_is_not_under_way_is_ended_and_what_it_ended_with_stays(store: Summaries, kept: int) -> None:
+def test_a_run_that_is_not_under_way_is_ended_and_what_it_ended_with_stays(store: RunStore, kept: int) -> None:
     plan = begun(store, RECORDS[:kept])
     store.close_run(plan, Outcome.INTERRUPTED, "abandoned", "2026-02-02")
     [summary] = store.runs()
     ends = (NOW, "CONVERGED", "") if kept == len(RECORDS) else ("2026-02-02", "INTERRUPTED", "abandoned")
-    assert (unfinished(store), summary.ended, summary.stop, summary.reason) == ([], *ends)
+    assert (store.unfinished(), summary.ended, summary.stop, summary.reason) == ([], *ends)
 
 
 # --- what goes wrong ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", ["participants = '{'", "participants = '7'", "stop = 'NO_SUCH_OUTCOME'"])
-def test_damaged_records_are_one_error_that_says_what_to_do(store: Summaries, damage: str) -> None:
-    plan = begun(store, INTERRUPTED)
-    assert store._db.execute(f"update runs set {damage}").rowcount
-    with pytest.raises(StorageError, match=r"the run store cannot be read.*restore the newest backup"):
-        store.end_for(plan.run, "a")
-
-
-def test_damaged_pages_are_a_storage_error(store: Summaries) -> None:
+def test_damaged_pages_are_a_storage_error(store: RunStore) -> None:
     plan = begun(store, RECORDS)
     store.close()
-    data = bytearray(store.path.read_bytes())
-    data[4096:] = b"\xa5" * (len(data) - 4096)
-    store.path.write_bytes(data)
+    data = store.path.read_bytes()
+    store.path.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
 
     def read() -> None:
-        opened = Summaries(store.path)
-        try:
-            opened.begun(plan.run)
+        with closing(RunStore(store.path)) as opened:
             opened.show(plan.run)
-        finally:
-            opened.close()
 
     with pytest.raises(StorageError):  # where it shows is the library's business
         read()
 
 
-def test_a_failed_write_leaves_nothing_half_done(store: Summaries) -> None:
+def test_a_failed_write_leaves_nothing_half_done(store: RunStore) -> None:
     plan = begun(store, RECORDS[:3])
     before = store.begun(plan.run)
     store._db.execute("create trigger full before insert on rounds begin select raise(abort, 'disk is full'); end")
@@ -133,7 +89,7 @@ def test_a_failed_write_leaves_nothing_half_done(store: Summaries) -> None:
     assert store.begun(plan.run) == before
 
 
-def test_every_record_but_a_step_is_durable_when_it_is_written(store: Summaries) -> None:
+def test_every_record_but_a_step_is_durable_when_it_is_written(store: RunStore) -> None:
     """A power cut can undo a step: the next attempt begins from its beginning."""
     plan, modes = begun(store), list[tuple[type[Record], int]]()
     receipt = Countersigned(plan.run, LedgerHead(7, "ab", NOW), NOW, "05", "06")
@@ -145,12 +101,281 @@ def test_every_record_but_a_step_is_durable_when_it_is_written(store: Summaries)
     assert {mode for kind, mode in modes if kind is not StepDone} == {full}
 
 
-def test_two_connections_of_one_process_and_one_of_another_keep_each_others_writes(tmp_path: Path) -> None:
+# --- the queue, and the status of sites ---------------------------------------------------------------------------
+
+
+ONE, TWO = make_plan(run="one"), make_plan(run="two", coupling=(9.0,))
+
+
+def test_runs_wait_in_order_until_they_begin(store: RunStore) -> None:
+    assert [store.submit(plan, NOW) for plan in (ONE, TWO)] == [0, 1]
+    assert store.waiting() == [(ONE, NOW), (TWO, NOW)]
+    with pytest.raises(StorageError):
+        store.submit(ONE, NOW)
+    store.begin(ONE, NOW)
+    assert store.read() == QueueRead((TWO,), {})
+    assert [s.run for s in store.runs()] == ["one"]
+
+
+def test_a_run_is_cancelled_by_a_beginning_of_its_name_until_it_has_ended(store: RunStore) -> None:
+    for plan in (ONE, TWO):
+        store.submit(plan, NOW)
+    store.begin(TWO, NOW)
+    assert store.cancel("o", "not today", NOW) == ("one", False)
+    assert store.cancel("two", "enough", NOW) == ("two", True)
+    assert store.read() == QueueRead((ONE,), {"one": "not today", "two": "enough"})
+    assert store.cancelled() == [(ONE, NOW)]
+    assert store.waiting() == [], "a cancelled run is not listed as queued, also while no coordinator runs"
+    for plan in (ONE, TWO):
+        store.close_run(plan, Outcome.CANCELLED, "", NOW)
+    assert store.read() == QueueRead((), {})
+    for name, words in (("one", "is over, or cancelled already"), ("three", "no runs begin"), ("", "2 runs begin")):
+        with pytest.raises(UsageError, match=words):
+            store.cancel(name, "", NOW)
+
+
+def test_an_alignment_has_a_new_name_once_the_last_one_is_over_and_is_no_run_of_its_own_in_commands(
+    store: RunStore,
+) -> None:
+    """A site keeps the end of the last one: under the same name it would take the new one for over."""
+    above = replace(ONE, align=Alignment())
+    plan = alignment_of(above, 0)
+    store.begin(above, NOW)
+    assert [store.begin(plan, NOW)[0].run for _ in range(2)] == ["one-ids-0"] * 2
+    store.close_run(plan, Outcome.INTERRUPTED, "", NOW)
+    assert [store.begin(plan, NOW)[0] for _ in range(2)] == [replace(plan, run="one-ids-1")] * 2
+    assert [found.run for found in store.unfinished()] == ["one", "one-ids-1"]
+    assert (store.find("on").run, store.find("one-ids-1").run) == ("one", "one-ids-1")
+    assert store.cancel("on", "enough", NOW) == ("one", True)
+    assert store.cancel("one-ids-1", "this one alone", NOW) == ("one-ids-1", True)
+
+
+def test_the_status_of_sites_and_of_the_service_is_read_by_other_processes(tmp_path: Path) -> None:
+    status = Status(tmp_path / "runs.sqlite")
+    status.opened("b", "0.2.0", "2027", "2026-01-01")
+    status.opened("a", "", "", "2026-01-02")
+    status.ended("a", "2026-01-03")
+    status.rejected("c", "revoked", "2026-01-04")
+    status.set_service({"state": "ready", "sites": ["a"]}, "2026-01-05")
+    reader = Status(status.path, read_only=True)
+    a, b, c = reader.sites()
+    assert (a.connected, b.connected, c.connected) == (False, True, False)
+    assert b == SiteStatus("b", "2026-01-01", None, "0.2.0", "2027")
+    assert (c.refusal, c.refused) == ("revoked", "2026-01-04")
+    assert reader.service() == {"state": "ready", "sites": ["a"], "updated_at": "2026-01-05"}
+    assert (a.seen("2026-01-05"), b.seen("2026-01-05"), c.seen("2026-01-05")) == ("2026-01-03", "2026-01-05", None)
+    status.all_ended("2026-01-06")
+    assert [site.ended for site in reader.sites()] == ["2026-01-03", "2026-01-06", "2026-01-06"]
+
+
+# --- runs as people look at them ----------------------------------------------------------------------------------
+
+
+SHOWN = ("round", "phase", "verified", "residual", "gap")
+
+
+def test_a_run_and_its_rounds_show_what_happened(store: RunStore) -> None:
+    plan = begun(store, RECORDS)
+    summary, rounds = store.show(plan.run)
+    assert (summary.run, summary.started, summary.ended) == (plan.run, NOW, NOW)
+    assert (summary.stop, summary.federation) == (Outcome.CONVERGED.name, "tiny")
+    assert summary.plan == json.loads(json.dumps(plan.to_dict()))
+    steps = [record for record in RECORDS if isinstance(record, StepDone)]
+    assert summary.steps == len(steps) == len(rounds)
+    for row, step in zip(rounds, steps, strict=True):
+        assert (row["number"], row["attempt"], row["answered"]) == (step.number, step.attempt, step.answered)
+        assert (row["seconds"], row["bytes_sent"], row["bytes_received"], row["at"]) == (0.25, 100, 200, NOW)
+        told = {name: tuple(x) if isinstance(x := row[name], list) else x for name in SHOWN}
+        assert told == {name: getattr(step.report, name) for name in SHOWN}
+    certified = [row for row in rounds if row["verified"]][-1]
+    assert summary.rounds == rounds[-1]["round"]
+    assert (summary.residual, summary.gap) == (max(certified["residual"]), max(certified["gap"]))
+    other = begun(store, run="other")
+    first = Report(1, verified=True, residual=(-1.0, -1.0), gap=(1.0, -1.0))
+    for number, report in enumerate((first, Report(2, gap=(9.0, 9.0)), Report(2))):
+        store.write(other.run, StepDone(number, 0, 3, report), LAP, NOW)
+    found = store.find(other.run)
+    assert (found.steps, found.rounds, found.gap, found.residual) == (3, 2, 1.0, None), "-1 is no number"
+
+
+@pytest.mark.parametrize("records", [RECORDS, INTERRUPTED], ids=["undisturbed", "interrupted"])
+def test_the_last_attempt_that_began_is_read_back_after_each_record(store: RunStore, records: list[Record]) -> None:
+    plan = begun(store)
+    assert (store.begun(plan.run), store.has_begun(plan.run)) == (Begun(), False)
+    for kept, record in enumerate(records, 1):
+        store.write(plan.run, record, LAP, NOW)
+        assert (store.begun(plan.run), store.has_begun(plan.run)) == (begun_by(records[:kept]), True)
+        assert store.unfinished() == ([] if isinstance(record, Ended) else [plan])
+    if records is INTERRUPTED:
+        found, rounds = store.show(plan.run)
+        assert (found.steps, found.rounds, found.residual) == (12, 3, 1e-3)
+        assert [row["attempt"] for row in rounds] == 6 * [0] + 2 * [1] + 4 * [2]
+        store.write(plan.run, AttemptBegan(3, ("a", "b")), LAP, NOW)
+        found = store.find(plan.run)
+        assert (found.steps, found.rounds, found.residual, found.gap) == (12, 0, None, None)
+
+
+def test_a_run_is_found_by_its_name_or_by_a_unique_beginning(store: RunStore) -> None:
+    for run in ("alpha-1", "alpha-12", "beta_%"):
+        store.begin(make_plan(run=run), NOW)
+    assert store.show("b")[0].run == "beta_%"
+    assert store.show("alpha-12")[0].run == "alpha-12"
+    assert store.show("alpha-1")[0].run == "alpha-1", "a whole name is no ambiguity"
+    for name, count in (("alpha", 2), ("%", "no"), ("gamma", "no"), ("", 3)):
+        with pytest.raises(UsageError, match=f"{count} runs begin with"):
+            store.show(name)
+
+
+def test_runs_are_listed_the_latest_first_and_unfinished_ones_in_the_order_in_which_they_began(store: RunStore) -> None:
+    for run, started in [("old", "01"), ("new", "03"), ("middle", "02")]:
+        store.begin(make_plan(run=run), f"2026-01-{started}")
+    store.begin(make_plan(run="other", coupling=(9.0,)), "2026-01-08")
+    assert [s.run for s in store.runs()] == ["other", "new", "middle", "old"]
+    assert [plan.run for plan in store.unfinished()] == ["old", "middle", "new", "other"]
+    for run in ("new", "middle", "old"):
+        assert store.latest(make_plan().digest).run == run
+        store.close_run(make_plan(run=run), Outcome.CANCELLED, "", NOW)
+    assert store.latest(make_plan().digest) is None
+
+
+def test_signed_heads_are_read_by_run_and_by_site(store: RunStore) -> None:
+    for run in ("one", "two"):
+        begun(store, run=run)
+        for site in ("a", "b"):
+            receipt = Countersigned(run, LedgerHead(7, "ab", NOW), NOW, "05", "06")
+            store.write(run, HeadSigned(site, "03", "04", receipt), LAP, NOW)
+    found = [(c.site, c.receipt.run) for c in store.checkpoints()]
+    assert found == [("a", "one"), ("b", "one"), ("a", "two"), ("b", "two")]
+    assert [c.receipt.run for c in store.checkpoints(site="b")] == ["one", "two"]
+    assert [c.site for c in store.checkpoints(run="two", site="a")] == ["a"]
+    last = store.last_checkpoint("a")
+    assert last is not None
+    assert (last.run, last.head) == ("two", LedgerHead(7, "ab", NOW))
+    assert store.last_checkpoint("c") is None
+
+
+# --- notices ------------------------------------------------------------------------------------------------------
+
+
+def test_notices_come_back_as_json_the_last_first_and_the_oldest_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = History(tmp_path / "runs.sqlite")
+    stalled, joined = n.stalled(RUN, ("b",), 600.0), n.joined("run-2", "a", 1, 3)
+    for at, notice in ((1, stalled), (2, joined), (3, n.step_answered(RUN, 0, 0, 3, Report()))):
+        tables.add(notice, f"2026-01-0{at}")
+    assert tables.notices(50) == []
+    tables.flush()
+    tables.flush()  # nothing is new
+    second = {"at": "2026-01-02", **joined.to_dict()}
+    first = {"at": "2026-01-01", **stalled.to_dict(), "sites": ["b"]}
+    assert tables.notices(50) == [second, first]
+    assert tables.notices(1) == [second]
+    monkeypatch.setattr(runs, "MAX_NOTICES", 3)
+    for i in range(8):
+        tables.add(n.session_ended("a", f"{i}"), f"2026-02-0{i + 1}")
+        tables.flush()
+    assert [row["reason"] for row in tables.notices(50)] == ["7", "6", "5"]
+
+
+# --- how a store is opened, and how its writers wait for each other ---------------------------------------------------
+
+
+def test_a_store_is_for_its_owner_alone_and_opened_at_once_by_many(tmp_path: Path) -> None:
     """Opening a file and closing it lifts every lock that SQLite holds on it in the process: the store must not do that."""
     path = tmp_path / "runs.sqlite"
-    stores = [RunStore(path) for _ in range(2)]
+    stores = [RunStore(path) for _ in range(3)]
     RunStore(path).close()
     for i, each in enumerate(stores):
         each.begin(make_plan(run=f"run-{i}"), NOW)
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("select count(*) from runs").fetchone() == (2,)
+        assert db.execute("select count(*) from runs").fetchone() == (3,)
+    assert [len(s.runs()) for s in stores] == [3, 3, 3]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for each in stores:
+        each.close()
+
+
+def test_a_reader_changes_nothing_and_a_store_of_another_release_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    with pytest.raises(StorageError, match="cannot be opened for reading"):
+        RunStore(path, read_only=True)
+    with closing(RunStore(path)) as store, closing(RunStore(path, read_only=True)) as reader:
+        with pytest.raises(StorageError, match="readonly"):
+            reader.begin(make_plan(), NOW)
+        assert reader.runs() == []
+        store._db.execute("pragma user_version = 99")
+        for read_only in (False, True):
+            with pytest.raises(StorageError, match=r"another release of coreg-federation.*schema 99"):
+                RunStore(path, read_only=read_only)
+
+
+@pytest.mark.parametrize("content", [b"dear diary, " * 1000, bytes(65536)])
+def test_a_file_that_is_no_database_is_a_storage_error_and_stays_as_it_was(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "runs.sqlite"
+    path.write_bytes(content)
+    for wrong in (path, tmp_path, tmp_path / "missing" / "runs.sqlite"):
+        with pytest.raises(StorageError, match="cannot be opened as a run store"):
+            RunStore(wrong)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("SQLITE_FULL", "The disk is full, and the store is unharmed"),
+        ("SQLITE_CANTOPEN", "owner or mode of the file"),
+        ("SQLITE_BUSY", "Another process holds it: try again"),
+    ],
+)
+def test_a_store_that_is_whole_is_not_said_to_need_a_backup(tmp_path: Path, monkeypatch, name: str, told: str) -> None:
+    error = sqlite3.OperationalError("it failed")
+    error.sqlite_errorname = name
+    monkeypatch.setattr(sqlite3, "connect", mock.Mock(side_effect=error))
+    with pytest.raises(StorageError, match=told):
+        RunStore(tmp_path / "another.sqlite")
+
+
+@pytest.mark.parametrize(("patience", "waits"), [(20.0, True), (0.1, False)])
+def test_a_writer_waits_for_another_one_that_holds_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: float, waits: bool
+) -> None:
+    """A copy of the file holds it for seconds: that ends no service."""
+    monkeypatch.setattr(schema, "BUSY_SECONDS", patience)
+    store = RunStore(tmp_path / "runs.sqlite")
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+            other.execute("begin immediate")
+            held.set()
+            release.wait(1.0)
+            other.execute("commit")
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(10)
+    if waits:
+        store.begin(make_plan(), NOW)
+    else:
+        with pytest.raises(StorageError, match="locked"):
+            store.begin(make_plan(), NOW)
+    release.set()
+    holder.join()
+    assert len(store.runs()) == int(waits)
+    store.close()
+
+
+def test_threads_take_turns_on_one_connection(tmp_path):
+    """A service's heartbeat and its flush of attendance write one `Status` from two threads."""
+    status = Status(tmp_path / "runs.sqlite")
+    with ThreadPoolExecutor(4) as threads:
+        writes = [
+            *(threads.submit(status.set_service, {"state": str(i)}, NOW) for i in range(50)),
+            *(threads.submit(status.opened, f"site-{i}", "1", "", NOW) for i in range(50)),
+            *(threads.submit(status.service) for _ in range(50)),
+        ]
+    for each in writes:
+        each.result()
+    assert len(status.sites()) == 50
+    status.close()

@@ -1,14 +1,16 @@
 """What must hold at the end of every storm."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from coordinator.store.summaries import RunSummary, Summaries
+from coordinator.store.runs import RunStore, RunSummary
 from coreg_core.errors import CoregError
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan, aligns_for
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan, aligns_for
+from site_agent.identity.run_keys import AttemptSeal
 from site_agent.ledger import read_ledger
 from site_agent.ledger.audit import audit, head_of
 from tests.storm.story import EVERYWHERE, GOOD, IDLE, LONG, Fault
@@ -115,7 +117,7 @@ def interrupted_too_often(world: World, plan: Plan, summary: RunSummary) -> bool
 
 def _check_ledgers(world: World, broken: list[str]) -> None:
     """Every answer that left stands in the site's ledger, whose chain and signatures hold, and which has every head kept."""
-    store = Summaries(world.folder / "runs.sqlite")
+    store = RunStore(world.folder / "runs.sqlite")
     try:
         kept_heads = [head_of(asdict(signed)) for signed in store.checkpoints()]
     finally:
@@ -141,3 +143,32 @@ def _check_ledgers(world: World, broken: list[str]) -> None:
         }
         if missing := left - kept:
             broken.append(f"{len(missing)} answers of {site} left and are not in its ledger")
+
+
+@contextmanager
+def keystreams_watched(broken: list[str]) -> Iterator[None]:
+    """Add a sentence to ``broken`` for each keystream of a site, an attempt and a step that was used for another plaintext."""
+    real = AttemptSeal.mask, AttemptSeal.close, AttemptSeal.blind
+    seen = dict[tuple[Any, ...], bytes]()
+
+    def see(seal: AttemptSeal, plain: bytes, *use: Any) -> None:
+        if seen.setdefault((seal.site, seal.key, *use), plain) != plain:
+            broken.append(f"{seal.site} sealed two plaintexts with one keystream ({use[0]})")
+
+    def mask(self: AttemptSeal, context: bytes, words: Any, answering: tuple[str, ...]) -> Any:
+        see(self, words.tobytes(), "mask", context)
+        return real[0](self, context, words, answering)
+
+    def close(self: AttemptSeal, context: bytes, text: bytes, receiver: str = "") -> bytes:
+        see(self, text, "text", context, receiver)
+        return real[1](self, context, text, receiver)
+
+    def blind(self: AttemptSeal, context: bytes, words: Any, senders: tuple[str, ...], receiver: str) -> Any:
+        see(self, words.tobytes(), "blind", context, receiver)
+        return real[2](self, context, words, senders, receiver)
+
+    AttemptSeal.mask, AttemptSeal.close, AttemptSeal.blind = mask, close, blind  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        AttemptSeal.mask, AttemptSeal.close, AttemptSeal.blind = real  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from typing import Any
 from coordinator.authority.authorised import Authorised
 from coordinator.transports import Emit
 from coordinator.transports.sessions import Sessions
-from coreg_core.protocol.messages import Answer, Hello
+from coreg_core.messages import Answer, Hello
 from coreg_wire.identity.names import certificate_name, load_certificates
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
 from site_agent.session.stream import NoAnswer

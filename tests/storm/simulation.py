@@ -14,13 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from coreg_core.protocol.plan import Plan
+from coreg_core.plan import Plan
 from coreg_core.secure import cross_products
 from coreg_wire import clock
-from tests.storm.disk import followed
-from tests.storm.invariants import Told, check, check_tasks, is_over
-from tests.storm.keystreams import keystreams_watched
-from tests.storm.loop import VirtualLoop
+from tests.storm.invariants import Told, check, check_tasks, is_over, keystreams_watched
+from tests.storm.loop import VirtualLoop, followed
 from tests.storm.story import EVERYWHERE, GOOD, JUMPS, LONG, NEEDS, PATIENCE, STORM, STUDIES, Fault, Story
 from tests.storm.world import SITES, World
 
@@ -167,21 +165,20 @@ def _happens(world: World, fault: Fault) -> None:
         case "noise" | "lie":
             world.network.damage(fault.where, lie=fault.kind == "lie")
         case "reload":
-            world.reload(fault.where, limit=1 + int(fault.seconds) % 3)
+            world.reload(limit=1 + int(fault.seconds) % 3)
         case "revoke":
             world.certificates.revoke(fault.where)
             loop.call_later(fault.seconds, world.certificates.sign, fault.where)
         case "renew":
             world.certificates.renew(fault.where)
-            loop.call_later(fault.seconds, world.reload, fault.where)
         case "clock":
             world.clocks[fault.where] = JUMPS[int(fault.seconds) % len(JUMPS)]
             loop.call_later(fault.seconds, world.clocks.pop, fault.where, None)
         case "wrong peer":
             world.wrong_peer(fault.where, int(fault.seconds) % 3, fault.seconds)
         case "unlist":
-            world.reload("coordinator", [site for site in SITES if site != fault.where])
-            loop.call_later(fault.seconds, world.reload, "coordinator")
+            world.reload([site for site in SITES if site != fault.where])
+            loop.call_later(fault.seconds, world.reload)
         case "cancel":
             world.cancel(fault.where)
         case "refuse":

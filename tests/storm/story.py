@@ -106,7 +106,7 @@ def story_of(seed: int, *, operated: bool = True) -> Story:
     for _ in range(chance.choice((0, 0, 1, 2)) if operated else 0):
         kind = chance.choice(OPERATED)
         where = chance.choice(
-            {"reload": EVERYWHERE, "clock": EVERYWHERE, "power cut": ("coordinator",)}.get(kind, SITES)
+            {"reload": ("coordinator",), "clock": EVERYWHERE, "power cut": ("coordinator",)}.get(kind, SITES)
         )
         at = chance.choice(runs)[0] + chance.expovariate(0.3)
         moment = chance.choice(("Offer", "Answer", "Fetched", "Fetched")) if kind == "power cut" else ""

@@ -1,36 +1,43 @@
 """A federation in one folder: the daemons as simulated processes, which end and are started again."""
 
 import asyncio
+import contextlib
 import contextvars
 import json
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+from cryptography import x509
 
+from coordinator.authority import pki
+from coordinator.authority.authorised import revoke
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import Trained, study_plan
-from coordinator.service.daemon import Daemon, ServiceOptions, StoredRuns
-from coordinator.store.maintenance import back_up
-from coordinator.store.runs import History, Queue
+from coordinator.service.access import AccessControl
+from coordinator.service.daemon import Daemon, ServiceOptions
+from coordinator.store.runs import History, RunStore, RunSummary
 from coordinator.store.status import Status
-from coordinator.store.summaries import RunSummary, Summaries
 from coreg_core.additive.features import LocalModel
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import PROTOCOL_VERSION, Hello
-from coreg_core.protocol.outcomes import Notice
-from coreg_core.protocol.plan import Plan
+from coreg_core.errors import CoregError, Refused
+from coreg_core.messages import PROTOCOL_VERSION, Hello
+from coreg_core.outcomes import Notice
+from coreg_core.plan import Plan
 from coreg_wire import clock
-from site_agent.consent.policy import Policy
+from coreg_wire.identity.names import key_fingerprint, load_certificates
+from coreg_wire.identity.signatures import private_key
+from site_agent.consent.objections import Policy
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import DataSets, Prepared, prepare
-from site_agent.data.shared_set import AlignedIds, SharedIds
-from site_agent.identity.identity import Identity, check_identity
+from site_agent.data.prepare import AlignedIds, DataSets, Prepared, SharedIds, prepare
+from site_agent.identity.identity import Identity, check_identity, enrol, install, install_renewed
 from site_agent.identity.run_keys import Members
 from site_agent.ledger import HeadSigner, Ledger
 from site_agent.machine.agent import Agent
@@ -41,10 +48,9 @@ from site_agent.service.daemon import AgentDaemon
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial
-from tests.storm.certificates import Access, Certificates
-from tests.storm.disk import Durable
-from tests.storm.loop import Process, VirtualLoop, process_name
-from tests.storm.network import Network, SimulatedDialler
+from tests.issued import issued
+from tests.storm.loop import Durable, Process, VirtualLoop, process_name
+from tests.storm.network import Network, Server, SimulatedDialler
 
 SITES = ("north", "south", "west")
 BEGIN = 1.8e9  # seconds since 1970: the first moment of a storm
@@ -92,6 +98,48 @@ def _prepared(inputs: Inputs, salt: bytes, aligned: SharedIds | None) -> Prepare
 def _unheard(notice: Notice) -> None: ...
 
 
+class Certificates:
+    """An authority in ``folder/authority``, and each site's identity in a folder of its name."""
+
+    def __init__(self, folder: Path, sites: tuple[str, ...]):
+        self._folder, self.authority = folder, folder / "authority"
+        pki.create_authority(self.authority, [])
+        self.keys = dict[str, str]()  # the fingerprint of each site's key, which every renewal keeps
+        for site in sites:
+            self.sign(site)
+            self.keys[site] = key_fingerprint(private_key(check_identity(folder / site).key_pem).public_key())
+
+    def sign(self, site: str) -> None:
+        """Sign a request of the site, as at its enrolment; this admits a revoked site."""
+        request = enrol(self._folder / site, site)
+        install(self._folder / site, issued(self.authority, request))
+
+    def renew(self, site: str) -> None:
+        """Renew the certificate, as the coordinator does before its end."""
+        with mock.patch.object(pki, "RENEWED_DAYS", 1e6):
+            renewed = pki.renewed_site(self.authority, check_identity(self._folder / site).certificate_pem)
+        assert renewed is not None
+        with contextlib.suppress(Refused):  # the clock went back: it is no later one
+            install_renewed(self._folder / site, renewed)
+
+    def revoke(self, site: str) -> None:
+        revoke(self.authority, site)
+
+    def trusted(self) -> list[x509.Certificate]:
+        return load_certificates((self.authority / "ca.pem").read_bytes(), "ca.pem")
+
+
+class Access(AccessControl):
+    """The coordinator's access control, with a listener of the simulated network."""
+
+    def __init__(self, authority: Path, network: Network, host: Process):
+        super().__init__(authority, insecure=False)
+        self._network, self._host, self._authority = network, host, authority
+
+    def transport(self, _listen: str, _timeouts: object) -> Server:  # type: ignore[override]
+        return Server(self._network, self._host, self._authority)
+
+
 class World:
     """See the module's docstring."""
 
@@ -109,7 +157,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self.starts = 0  # of processes
         self.agents: dict[str, AgentDaemon] = {}  # the latest of each site
-        self.reloads: dict[str, Callable[[], None]] = {}  # what SIGHUP does to a process
+        self.reloaded: Callable[[], None] = lambda: None  # what SIGHUP does to the coordinator
         self.ends: list[str] = []  # how processes ended of themselves
         self.graves: list[Any] = []  # tasks of the dead: collecting them would run their `finally`
         (folder / "federation.toml").write_text(FEDERATION, encoding="utf-8")
@@ -161,9 +209,13 @@ class World:
     # --- the coordinator's store ----------------------------------------------------------------------------------
 
     def back_up(self) -> None:
-        """As `coreg-coordinator backup`."""
+        """As docs/how-to/operate-a-coordinator.md: sqlite3's `.backup`, beside a coordinator that writes."""
         (self.folder / "backup.sqlite").unlink(missing_ok=True)
-        back_up(self.folder / "runs.sqlite", self.folder / "backup.sqlite")
+        with (
+            closing(sqlite3.connect(self.folder / "runs.sqlite")) as store,
+            closing(sqlite3.connect(self.folder / "backup.sqlite")) as copy,
+        ):
+            store.backup(copy)
 
     def restore(self) -> None:
         """As docs/how-to/operate-a-coordinator.md: stop, put the backup in its place, start."""
@@ -190,7 +242,7 @@ class World:
 
     async def _coordinator(self, process: Process) -> None:
         path = self.folder / "runs.sqlite"
-        store, history, status = StoredRuns(path), History(path), Status(path)
+        store, history, status = RunStore(path), History(path), Status(path)
         process.files += [store.close, history.close, status.close]
         access = Access(self.certificates.authority, self.network, process)
         listed = self.folder / "federation.toml"
@@ -198,7 +250,7 @@ class World:
             listed, read_configuration(listed), ServiceOptions(), access,
             store, history, status, [_unheard],
         )  # fmt: skip
-        self.reloads["coordinator"] = daemon._reload
+        self.reloaded = daemon._reload
         await daemon.drive(None)
 
     async def _agent(self, site: str, process: Process) -> None:
@@ -231,12 +283,6 @@ class World:
             identity.credentials()
             return identity.identity.certificate_pem
 
-        def reload() -> None:
-            sets.relist(tables)
-            identity.refresh()
-            daemon.notify(Notice("reloaded"))
-
-        self.reloads[site] = reload
         process.start(self.loop, identity.warn_daily())
         dialler = SimulatedDialler(self.network, site, certificate)
         await daemon.live(Dial(dialler, float("inf"), jitter=self.chance.uniform))
@@ -245,13 +291,12 @@ class World:
         if notice.name == "run_over" and notice.fields["stop"] in ("CONVERGED", "MAX_ROUNDS"):
             self.network.over.add(notice.run)
 
-    def reload(self, name: str, sites: Sequence[str] = SITES, limit: int = 2) -> None:
-        """Send SIGHUP to a process; to the coordinator with this list of sites and limit of concurrent runs."""
-        if name == "coordinator":
-            text = FEDERATION.replace("= 2", f"= {limit}").replace(json.dumps(SITES), json.dumps(sites))
-            (self.folder / "federation.toml").write_text(text, encoding="utf-8")
-        if (process := self.processes.get(name)) is not None and name in self.reloads:
-            process.start(self.loop, _called(self.reloads[name]))
+    def reload(self, sites: Sequence[str] = SITES, limit: int = 2) -> None:
+        """Send SIGHUP to the coordinator, with this list of sites and limit of concurrent runs."""
+        text = FEDERATION.replace("= 2", f"= {limit}").replace(json.dumps(SITES), json.dumps(sites))
+        (self.folder / "federation.toml").write_text(text, encoding="utf-8")
+        if (process := self.processes.get("coordinator")) is not None:
+            process.start(self.loop, _called(self.reloaded))
 
     def wall_clock(self) -> float:
         """What the process that asks reads from its clock."""
@@ -275,7 +320,7 @@ class World:
 
     def submit(self, plan: Plan) -> None:
         self.submitted[plan.run] = self.loop.time()
-        queue = Queue(self.folder / "runs.sqlite")
+        queue = RunStore(self.folder / "runs.sqlite")
         queue.submit(plan, clock.timestamp())
         queue.close()
 
@@ -288,7 +333,7 @@ class World:
                 state.record_decision(run, Decision(run not in self.refusing, "the operator's decision"))
 
     def cancel(self, run: str) -> None:
-        queue = Queue(self.folder / "runs.sqlite")
+        queue = RunStore(self.folder / "runs.sqlite")
         try:
             queue.cancel(run, "the operator's decision", clock.timestamp())
         except CoregError:
@@ -301,7 +346,7 @@ class World:
         return run in self.untrained or any(time >= self.submitted[run] for time in self.restored)
 
     def runs(self) -> dict[str, RunSummary]:
-        store = Summaries(self.folder / "runs.sqlite")
+        store = RunStore(self.folder / "runs.sqlite")
         try:
             return {summary.run: summary for summary in store.runs()}
         finally:

@@ -1,29 +1,20 @@
 """Messages of every kind for the tests of frames: strategies of hypothesis, and functions that make and read frames."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from annotated_types import Ge, Gt, Le, Len
 from hypothesis import strategies as st
 
-from coreg_core.agreement.schedules import SCHEDULE_NAMES
-from coreg_core.objectives.additive import Additive
-from coreg_core.objectives.agreement import MOST_COLUMNS, Agreement, Form, LabelUnits, PlanKernel
-from coreg_core.objectives.alignment import Alignment, IdRule
-from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import Aggregation, DropoutPolicy, Iteration, Membership, Privacy
-from coreg_core.protocol import messages as m
-from coreg_core.protocol.messages import FromSite, ToSite, Words
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
-from coreg_wire.transport.codec import (
-    PIECE_BYTES,
-    Assembler,
-    coordinator_message_to_frames,
-    site_message_to_frames,
-)
+from coreg_core import messages as m
+from coreg_core.messages import FromSite, ToSite, Words
+from coreg_core.plan import Plan
+from coreg_wire.transport.codec import PIECE_BYTES, Assembler, coordinator_message_to_frames, site_message_to_frames
 
 REPOSITORY = Path(__file__).parents[2]
 PIECE = PIECE_BYTES // 8
@@ -32,160 +23,62 @@ Made = Callable[[], Any]
 texts = st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" "), max_size=40)
 # Runs that the assemblers of these tests expect; other vectors are refused, which has tests of its own.
 RUNS = ("r", "run-2", "another run")
-runs = st.sampled_from(RUNS)
-finite = st.floats(allow_nan=False, allow_infinity=False)
-not_negative = st.floats(0.0, allow_infinity=False, allow_nan=False).map(abs)  # -0.0 is at least 0, and another number
-positive = st.floats(0.0, exclude_min=True, allow_infinity=False, allow_nan=False)
-uint31, uint64 = st.integers(0, 2**31 - 1), st.integers(0, 2**64 - 1)
-counts = st.integers(1, 2**31 - 1)
-few_numbers = st.lists(finite, max_size=4).map(tuple)
+word_lists = st.lists(st.integers(0, 2**64 - 1), max_size=40)
 
 
-def made_later(message: type, *args: Any, **kwargs: Any) -> st.SearchStrategy[Any]:
-    """A message that the test makes by calling: beartype looks at a random entry of a tuple, and hypothesis forbids
-    that while it draws."""
-    return st.builds(partial, st.just(message), *args, **kwargs)
+def made(kind: Any) -> st.SearchStrategy[Made]:
+    """A dataclass with values of its fields' types and within their limits, which the test makes by calling.
+
+    Beartype looks at a random entry of a tuple, and hypothesis forbids that while it draws.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    values = st.fixed_dictionaries({field.name: drawn(hints[field.name], field.name) for field in fields(kind)})
+    return values.map(lambda found: partial(_built, kind, found))
 
 
-words = st.lists(uint64, max_size=40).map(lambda values: Words(np.array(values, dtype="<u8")))
+def _built(kind: Any, values: dict[str, Any]) -> Any:
+    return kind(**{name: _called(value) for name, value in values.items()})
 
 
-def some(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.lists(strategy, max_size=3).map(tuple)
+def _called(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_called, value))
+    return value() if isinstance(value, partial) else value
 
 
-agreements = made_later(
-    Agreement,
-    form=st.sampled_from(get_args(Form)),
-    kernel=st.sampled_from(get_args(PlanKernel)),
-    bandwidth=st.sampled_from(["paper", "median", "loo"]) | positive,
-    ridge=st.sampled_from(["paper", "loo"]) | positive,
-    landmarks=counts,
-    seed=uint31,
-    coupling=st.lists(not_negative, min_size=1, max_size=MOST_COLUMNS).map(tuple),
-    label_units=st.sampled_from(get_args(LabelUnits)),
-)
-iterations = st.builds(
-    Iteration,
-    name=st.sampled_from(SCHEDULE_NAMES),
-    tolerance=not_negative,
-    prediction_tolerance=not_negative,
-    max_rounds=counts,
-    threads=st.integers(1, 1024),
-)
-memberships = made_later(
-    Membership,
-    sites=st.lists(texts, min_size=1, max_size=4).map(tuple),
-    min_sites=counts,
-    on_dropout=st.sampled_from(get_args(DropoutPolicy)),
-)
+def drawn(hint: Any, name: str, *limits: Any) -> st.SearchStrategy[Any]:
+    """Values of a field."""
+    if get_origin(hint) is Annotated:
+        inner, *more = get_args(hint)
+        return drawn(inner, name, *limits, *more)
+    least = max((limit.ge for limit in limits if isinstance(limit, Ge)), default=None)
+    most = min((limit.le for limit in limits if isinstance(limit, Le)), default=None)
+    kind = get_origin(hint) or hint
+    if kind in (Union, UnionType):
+        return st.one_of(*(drawn(each, name, *limits) for each in get_args(hint)))
+    if kind is Literal:  # the parts of an agreement's models are in no score
+        return st.just("additive") if name == "trained" else st.sampled_from(get_args(hint))
+    if kind is tuple:
+        length = next((limit for limit in limits if isinstance(limit, Len)), Len(0, 3))
+        items = drawn(get_args(hint)[0], name)
+        return st.lists(items, min_size=length.min_length, max_size=min(length.max_length, 4)).map(tuple)
+    if kind is str:
+        return st.sampled_from(RUNS) if name == "run" else texts
+    if kind is int:
+        return st.integers(least or 0, 2**64 - 1 if most is None else most)
+    if kind is float:
+        above = any(isinstance(limit, Gt) for limit in limits)
+        least = 0.0 if above else least
+        found = st.floats(least, most, exclude_min=above, allow_nan=False, allow_infinity=False)
+        return found if least is None else found.map(abs)  # -0.0 is at least 0, and another number
+    if hint is Words:
+        return word_lists.map(lambda values: partial(Words, np.array(values, dtype="<u8")))
+    return made(hint) if is_dataclass(hint) else st.from_type(hint)
 
 
-def plan(run: str, federation: str, membership: Made, objective: Made, *terms: Any) -> Plan:
-    return Plan(run, federation, membership(), objective(), *terms)
-
-
-additives = made_later(
-    Additive,
-    kernel=st.sampled_from(["gaussian", "linear"]),
-    task=st.sampled_from(["regression", "classification"]),
-    rows_per_feature=st.integers(5, 1000),
-    noise=st.floats(0, 1),
-    label_noise=st.floats(0, 10),
-    least_labels=st.integers(3, 100_000),
-    least_rows=st.integers(10, 100_000),
-)
-scorings = made_later(
-    Scoring,
-    of_run=texts,
-    trained=st.sampled_from(["additive", "agreement"]),
-    receivers=some(texts),
-    batches=some(texts),
-)
-alignments = st.builds(Alignment, st.integers(1, 1_000_000), st.sampled_from(get_args(IdRule)))
-plans = st.builds(
-    partial,
-    st.just(plan),
-    runs,
-    texts,
-    memberships,
-    agreements | additives | scorings | alignments.map(lambda made: lambda: made),
-    iterations,
-    st.builds(Privacy, st.sampled_from(get_args(Aggregation)), st.booleans()),
-    texts,
-    texts,
-    st.none() | alignments,
-    texts,
-    texts,
-)
-offers = made_later(
-    m.Offer,
-    run=runs,
-    attempt=uint31,
-    plan_digest=texts,
-    site=texts,
-    n_unlabelled=uint64,
-    ids_digest=texts,
-    data_digest=texts,
-    key=texts,
-    release=texts,
-    identity=texts,
-    signature=texts,
-)
-parts = some(st.builds(m.Part, texts, texts))
-reports = made_later(m.Report, uint64, texts, st.booleans(), few_numbers, few_numbers, texts, texts)
-ledger_heads = st.builds(m.LedgerHead, uint64, texts, texts)
-
-
-def answer(report: Made, **values: Any) -> m.Answer:
-    return m.Answer(report=report(), **values)
-
-
-def step(roster: list[Made], **values: Any) -> m.Step:
-    return m.Step(roster=tuple(offer() for offer in roster), **values)
-
-
-def proposal(run: str, attempt: int, plan: Made, approval: float, keys: tuple[str, ...]) -> m.Proposal:
-    return m.Proposal(run, attempt, plan(), approval, keys)
-
-
-FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
-    m.Hello: made_later(m.Hello, texts, uint31, texts, some(runs)),
-    m.Offer: offers,
-    m.PlanRefused: made_later(m.PlanRefused, runs, texts),
-    m.Approval: made_later(m.Approval, runs, st.booleans()),
-    m.Unaligned: made_later(m.Unaligned, runs),
-    m.Answer: made_later(
-        answer,  # type: ignore[arg-type]
-        run=runs,
-        attempt=uint31,
-        step=uint64,
-        report=reports,
-        parts=parts,
-        words=st.none() | words,
-    ),
-    m.Fault: made_later(m.Fault, runs, uint31, uint64, texts),
-    m.Fetched: made_later(m.Fetched, runs, ledger_heads, texts),
-    m.Leaving: made_later(m.Leaving, texts),
-}
-TO_SITE: dict[type, st.SearchStrategy[Any]] = {
-    m.Proposal: made_later(proposal, runs, uint31, plans, st.floats(0.0, 1e9), some(texts)),  # type: ignore[arg-type]
-    m.Step: made_later(
-        step,  # type: ignore[arg-type]
-        run=runs,
-        attempt=uint31,
-        step=uint64,
-        roster=st.lists(offers, max_size=3),
-        parts=parts,
-        words=st.none() | words,
-    ),
-    m.Finished: made_later(m.Finished, runs, st.sampled_from(Outcome), texts),
-    m.Renewed: made_later(m.Renewed, texts),
-    m.Countersigned: made_later(m.Countersigned, runs, ledger_heads, texts, texts, texts, texts),
-    m.Dismissed: made_later(m.Dismissed, runs, st.sampled_from(Outcome), texts),
-    m.Rejected: made_later(m.Rejected, texts, st.booleans()),
-}
-from_site, to_site = st.one_of(FROM_SITE.values()), st.one_of(TO_SITE.values())
+FROM_SITE = {kind: made(kind) for kind in get_args(FromSite)}
+TO_SITE = {kind: made(kind) for kind in get_args(ToSite)}
+plans, from_site, to_site = made(Plan), st.one_of(FROM_SITE.values()), st.one_of(TO_SITE.values())
 
 
 def answered(count: int, run: str = "r", number: int = 0) -> m.Answer:

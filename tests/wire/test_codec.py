@@ -1,4 +1,4 @@
-"""Frames: what goes in comes out, and what is too much is refused before memory is taken."""
+"""Frames: what goes in comes out; what is too much is refused before memory is taken; false frames and noise are refused."""
 
 import contextlib
 import subprocess
@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire.frames import (
-    FROM_SITE,
     PIECE,
     REPOSITORY,
-    TO_SITE,
     Made,
     answered,
     expecting,
@@ -29,16 +27,17 @@ from wire.frames import (
     to_site_frames,
 )
 
-from coreg_core.protocol import messages as m
-from coreg_core.protocol.messages import FromSite, ToSite, Words
-from coreg_core.protocol.plan import (
-    Plan,
-)
+from coreg_core import messages as m
+from coreg_core.messages import FromSite, ToSite, Words
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.setting import Membership
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from coreg_wire.transport.codec import (
     PIECE_BYTES,
     Assembler,
 )
-from coreg_wire.transport.fields import ProtocolError, fill, read, snake
+from coreg_wire.transport.fields import MAX_TEXT, ProtocolError, fill, read, snake
 from coreg_wire.transport.service import MAX_FRAME_BYTES
 from coreg_wire.v1 import federation_pb2 as pb
 
@@ -49,8 +48,11 @@ def camel(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
-@pytest.mark.parametrize(("wire", "messages"), [(pb.FromSite, FromSite), (pb.ToSite, ToSite)])
-def test_the_wire_carries_these_messages_and_nothing_else(wire: Any, messages: Any) -> None:
+@pytest.mark.parametrize(
+    ("frame", "wire", "messages"),
+    [(pb.SiteFrame, pb.FromSite, FromSite), (pb.CoordinatorFrame, pb.ToSite, ToSite)],
+)
+def test_the_wire_carries_these_messages_and_nothing_else(frame: Any, wire: Any, messages: Any) -> None:
     kinds = {message.__name__: message for message in get_args(messages)}
     oneof = wire.DESCRIPTOR.oneofs_by_name["body"].fields
     assert {camel(field.name) for field in oneof} == set(kinds)
@@ -58,6 +60,8 @@ def test_the_wire_carries_these_messages_and_nothing_else(wire: Any, messages: A
     for field in oneof:
         assert field.message_type.name == camel(field.name)
         mirrors(field.message_type, kinds[camel(field.name)])
+    assert [field.name for field in frame.DESCRIPTOR.fields] == ["message", "chunk"]
+    assert [f.name for f in frame.DESCRIPTOR.oneofs_by_name["content"].fields] == ["message", "chunk"]
 
 
 def mirrors(wire: Any, kind: Any) -> None:
@@ -74,17 +78,6 @@ def mirrors(wire: Any, kind: Any) -> None:
             mirrors(field.message_type, part)
 
 
-def test_every_message_has_its_strategy_here() -> None:
-    assert set(FROM_SITE) == set(get_args(FromSite))
-    assert set(TO_SITE) == set(get_args(ToSite))
-
-
-@pytest.mark.parametrize("frame", [pb.SiteFrame, pb.CoordinatorFrame])
-def test_a_frame_is_a_message_or_a_chunk(frame: Any) -> None:
-    assert [field.name for field in frame.DESCRIPTOR.fields] == ["message", "chunk"]
-    assert [f.name for f in frame.DESCRIPTOR.oneofs_by_name["content"].fields] == ["message", "chunk"]
-
-
 def test_the_generated_code_is_what_the_schema_says(tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools", reason="grpcio-tools is a development dependency")
     out = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
@@ -99,16 +92,11 @@ def test_the_generated_code_is_what_the_schema_says(tmp_path: Path) -> None:
 # --- round trips --------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(from_site, min_size=1, max_size=3))
-def test_what_a_site_sends_is_what_the_coordinator_reads(made: list[Made]) -> None:
-    messages = [make() for make in made]
-    assert from_site_frames(data for message in messages for data in of_site(message)) == messages
-
-
-@given(st.lists(to_site, min_size=1, max_size=3))
-def test_what_the_coordinator_sends_is_what_a_site_reads(made: list[Made]) -> None:
-    messages = [make() for make in made]
-    assert to_site_frames(data for message in messages for data in of_coordinator(message)) == messages
+@given(st.lists(from_site, min_size=1, max_size=3), st.lists(to_site, min_size=1, max_size=3))
+def test_what_one_side_sends_is_what_the_other_reads(up: list[Made], down: list[Made]) -> None:
+    said, told = [make() for make in up], [make() for make in down]
+    assert from_site_frames(data for message in said for data in of_site(message)) == said
+    assert to_site_frames(data for message in told for data in of_coordinator(message)) == told
 
 
 @given(plans)
@@ -127,15 +115,9 @@ def test_words_are_cut_into_pieces(count: int) -> None:
     frames = of_site(message := answered(count))
     assert len(frames) == max(1, -(-8 * count // PIECE_BYTES))
     assert all(len(data) <= MAX_FRAME_BYTES for data in frames)
-    assert from_site_frames(frames, room=count) == [message]
-
-
-def test_what_was_read_cannot_be_written_to() -> None:
-    [back] = from_site_frames(of_site(answered(3)))
-    assert isinstance(back, m.Answer)
-    assert back.words is not None
-    with pytest.raises(ValueError, match="read-only"):
-        back.words.values[0] = 2
+    [back] = from_site_frames(frames, room=count)
+    assert back == message
+    assert not back.words.values.flags.writeable
 
 
 # --- limits -------------------------------------------------------------------------------------------------------
@@ -151,11 +133,11 @@ def chunk(data: bytes, run: str = "r") -> bytes:
 
 
 @contextlib.contextmanager
-def within_a_mebibyte() -> Iterator[None]:
+def memory_of(most: int = 1 << 20) -> Iterator[None]:
     tracemalloc.start()
     try:
         yield
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        assert tracemalloc.get_traced_memory()[1] < most
     finally:
         tracemalloc.stop()
 
@@ -163,19 +145,14 @@ def within_a_mebibyte() -> Iterator[None]:
 @pytest.mark.parametrize("count", [41, 2**60, 2**64 - 1])
 def test_words_that_are_too_many_are_refused_before_memory_is_taken(count: int) -> None:
     frame = announced(count, b"")
-    with within_a_mebibyte(), pytest.raises(ProtocolError, match=f"{count} words announced; at most 40 fit"):
+    with memory_of(), pytest.raises(ProtocolError, match=f"{count} words announced; at most 40 fit"):
         from_site_frames([frame])
 
 
 def test_memory_is_taken_once_and_for_the_words_alone() -> None:
     frames = of_site(message := answered(8 * PIECE))
-    tracemalloc.start()
-    try:
+    with memory_of(12 * PIECE_BYTES):  # the words, a frame or two, and nothing of their size beside them
         assert from_site_frames(frames, room=8 * PIECE) == [message]
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 12 * PIECE_BYTES, "the words, a frame or two, and nothing of their size beside them"
 
 
 WHOLE_PIECE = b"\0" * PIECE_BYTES
@@ -255,5 +232,167 @@ def test_nothing_is_taken_for_a_run_that_is_over() -> None:
 def test_no_words_are_taken_before_their_run_is_expected_and_no_memory_either(count: int) -> None:
     body = pb.Step(run="r", words=pb.Words(count=count, data=bytes(min(8 * count, PIECE_BYTES))))
     frame = pb.CoordinatorFrame(message=pb.ToSite(step=body)).SerializeToString()
-    with within_a_mebibyte(), pytest.raises(ProtocolError, match="run 'r', whose plan was not accepted here"):
+    with memory_of(), pytest.raises(ProtocolError, match="run 'r', whose plan was not accepted here"):
         Assembler().feed_coordinator(frame)
+
+
+# --- frames that say what they may not, and noise: nothing that a peer sends raises anything else ---------------------
+
+
+# --- words, numbers and texts -------------------------------------------------------------------------------------
+
+
+def said(**changes: Any) -> bytes:
+    """A good answer but for some fields."""
+    values: dict[str, Any] = {"run": "r", "report": pb.Report()} | changes
+    return pb.SiteFrame(message=pb.FromSite(answer=pb.Answer(**values))).SerializeToString()
+
+
+def offered(**changes: Any) -> bytes:
+    return pb.SiteFrame(message=pb.FromSite(offer=pb.Offer(run="r", **changes))).SerializeToString()
+
+
+def greeted(**changes: Any) -> bytes:
+    return pb.SiteFrame(message=pb.FromSite(hello=pb.Hello(site="a", protocol=5, **changes))).SerializeToString()
+
+
+def ended(**changes: Any) -> bytes:
+    values: dict[str, Any] = {"run": "r", "outcome": "CONVERGED"} | changes
+    return pb.CoordinatorFrame(message=pb.ToSite(finished=pb.Finished(**values))).SerializeToString()
+
+
+def planned(part: str = "", **changes: Any) -> bytes:
+    """A good plan but for some fields of one of its parts (None: that part, or that field, is missing)."""
+    message = pb.Plan()
+    fill(message, Plan("r", "f", Membership(("a",), 1), Agreement(bandwidth=2.0, ridge=1.0)))
+    if part and not changes:
+        message.ClearField(part)  # type: ignore[arg-type]
+    mended = getattr(message, part) if part else message
+    for name, value in changes.items():
+        mended.ClearField(name)
+        if value is not None:
+            mended.MergeFrom(type(mended)(**{name: value}))
+    return pb.CoordinatorFrame(message=pb.ToSite(proposal=pb.Proposal(run="r", plan=message))).SerializeToString()
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (planned("membership"), "membership is missing"),
+        (planned("membership", on_dropout="panic"), "on_dropout is 'panic'"),
+        (planned("membership", sites=None), "sites has 0 entries"),
+        (planned("membership", min_sites=None), "min_sites is 0; at least 1"),
+        (planned("agreement", kernel="rbf"), "kernel is 'rbf'"),
+        (planned("agreement", coupling=None), "coupling has 0 entries; 1 to 64 fit"),
+        (planned("agreement", coupling=65 * [1.0]), "coupling has 65 entries"),
+        (planned("agreement", coupling=[1.0, float("inf")]), "coupling is inf"),
+        (planned("iteration", tolerance=NAN), "tolerance is nan"),
+        (planned("iteration", max_rounds=None), "max_rounds is 0; at least 1"),
+        (planned("iteration", max_rounds=2**40), "max_rounds is 1099511627776; at most"),
+        (planned("agreement", bandwidth=None), "bandwidth is missing"),
+        (planned("agreement", bandwidth=pb.RuleOrValue(rule="silverman")), "bandwidth is 'silverman'"),
+        (planned("agreement", bandwidth=pb.RuleOrValue(value=0.0)), "bandwidth is 0.0; only more than 0"),
+        (ended(outcome="VICTORY"), "outcome is 'VICTORY'"),
+        (ended(run="r" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
+        (pb.CoordinatorFrame(message=pb.ToSite(proposal=pb.Proposal(run="r"))).SerializeToString(), "plan is missing"),
+        (pb.CoordinatorFrame(message=pb.ToSite()).SerializeToString(), "does not know"),
+    ],
+)
+def test_what_the_coordinator_may_not_say(frame: bytes, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        to_site_frames([frame])
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (said(report=None), "report is missing"),
+        (said(attempt=2**31), "attempt is 2147483648; at most"),
+        (said(report=pb.Report(gap=65 * [0.0])), "gap has 65 entries; 0 to 64"),
+        (said(report=pb.Report(gap=[NAN])), "gap is nan"),
+        (said(parts=10_001 * [pb.Part()]), "parts has 10001 entries"),
+        (greeted(runs=65 * ["r"]), "runs has 65 entries; 0 to 64"),
+        (offered(signature="0" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
+    ],
+)
+def test_what_a_site_may_not_say(frame: bytes, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        from_site_frames([frame])
+
+
+@given(st.text(max_size=60))
+def test_no_control_character_reaches_a_terminal(text: str) -> None:
+    [message] = from_site_frames(of_site(m.Leaving(text.encode("utf-8", "replace").decode())))
+    assert isinstance(message, m.Leaving)
+    assert message.reason.isprintable()
+    assert len(message.reason) == len(text)
+
+
+LONG = "x" * 20_000
+
+
+def test_a_long_reason_is_cut_when_it_is_sent() -> None:
+    for said in (m.PlanRefused("r", LONG), m.Fault("r", 0, 0, LONG), m.Leaving(LONG)):
+        assert from_site_frames(of_site(said))[0].reason == MAX_TEXT * "x"  # type: ignore[union-attr]
+    end, sent_away = m.Finished("r", Outcome.STALLED, LONG), m.Dismissed("r", Outcome.REFUSED, LONG)
+    for told in (m.Rejected(LONG), end, sent_away):
+        assert to_site_frames(of_coordinator(told))[0].reason == MAX_TEXT * "x"  # type: ignore[union-attr]
+
+
+# --- noise --------------------------------------------------------------------------------------------------------
+
+
+edits = st.lists(
+    st.tuples(
+        st.sampled_from(["set", "cut", "insert", "double", "reverse"]),
+        st.integers(0, 3),
+        st.integers(0, 400),
+        st.binary(min_size=1, max_size=8),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def mutated(frames: list[bytes], edits: list[tuple[str, int, int, bytes]]) -> list[bytes]:
+    """Some bytes set, cut or put in; some frames doubled, or in another order."""
+    mutable = [bytearray(data) for data in frames]
+    for kind, which, where, data in edits:
+        frame = mutable[which % len(mutable)]
+        at = where % (len(frame) + 1)
+        match kind:
+            case "set":
+                frame[at : at + 1] = data[:1]
+            case "cut":
+                del frame[at : at + len(data)]
+            case "insert":
+                frame[at:at] = data
+            case "double":
+                mutable.append(bytearray(frame))
+            case _:
+                mutable.reverse()
+    return [bytes(frame) for frame in mutable]
+
+
+def read_or_refused(read: Any, frames: list[bytes], kinds: Any) -> None:
+    try:
+        messages = read(frames)
+    except ProtocolError:
+        return
+    assert all(isinstance(message, kinds) for message in messages)
+
+
+@settings(max_examples=250)
+@given(from_site, to_site, edits)
+def test_who_garbles_is_read_or_refused_and_nothing_else(up: Made, down: Made, edits: list[Any]) -> None:
+    read_or_refused(from_site_frames, mutated(of_site(up()), edits), m.FromSite)
+    read_or_refused(to_site_frames, mutated(of_coordinator(down()), edits), m.ToSite)
+
+
+@given(st.lists(st.binary(max_size=60), max_size=3))
+def test_noise_is_read_or_refused_and_nothing_else(frames: list[bytes]) -> None:
+    read_or_refused(from_site_frames, frames, m.FromSite)
+    read_or_refused(to_site_frames, frames, m.ToSite)

@@ -92,7 +92,6 @@ function detail(run) {
     make("h3", {}, `${run.study} ${run.run} `, badge(run.state)), make("p", {}, run.text),
     facts({ Phase: phases.length ? phases.at(-1).phase || "training" : "–", Began: when(run.started), Ended: when(run.ended),
       Rounds: run.rounds, Residual: power(run.residual), Gap: power(run.gap), Sites: run.plan.membership.sites.join(", ") }),
-    run.pruned ? make("p", {}, `Its rounds were pruned on ${run.pruned.slice(0, 10)}.`) : "",
     make("div", { class: "charts" }, chart({ ...run, convergence }, "residual"), chart({ ...run, convergence }, "gap")),
     make("h4", {}, "Answer times"), table(["phase", "steps", "mean", "longest", "traffic"], phases.map(spent)),
     fold("Convergence", table(["round", "phase", "sites", "residual", "gap", "time"], convergence.map(cells)),

@@ -69,13 +69,6 @@ class Disk:
         if path.exists():
             shutil.rmtree(path)
 
-    def point(self, link: Path, name: str) -> None:
-        """Set the target of a symbolic link, atomically."""
-        beside = link.with_name(f".{link.name}.new")
-        beside.unlink(missing_ok=True)
-        beside.symlink_to(name)
-        beside.replace(link)
-
     def sync_folder(self, path: Path) -> None:
         """Sync the names in a folder to disk. If the file system does not support it, the system does so later."""
         with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.protocol.plan import Plan, plan_fault, plan_from_dict
+from coreg_core.plan import Plan, plan_fault, plan_from_dict
 from coreg_wire.transport.fields import fill, read
 from coreg_wire.v1 import federation_pb2 as pb
 

@@ -1,12 +1,25 @@
-"""An invitation: one line with all that a site needs to join a federation.
+"""What operators tell each other: an invitation, and the eight words of a study.
+
+An invitation is one line with all that a site needs to join a federation.
 
 ``coreg://HOST:PORT/SITE#FINGERPRINT.SECRET``: where the coordinator listens for sites, the site's name, the SHA-256 of the
 authority's certificate (DER), and a secret of 128 bits. The secret is never sent: the site sends a proof of it.
+
+The eight words stand for the authority, the names of all sites and their public keys:
+
+    scrypt(authority, name₁, key₁, …, name_M, key_M; N = 2¹⁴, r = 8)  →  128 bits  →  eight words
+
+The operators compare them once, by telephone. Two sets of keys with the same words cost 2⁶⁴ evaluations of scrypt. Words are
+proquints (Wilkerson, "A Proposal for Proquints", arXiv:0901.4016): five letters, alternating consonants and vowels, for 16 bits.
 """
 
 import hmac
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from coreg_core.errors import UsageError
 from coreg_wire.identity.names import check_site_name
@@ -14,6 +27,7 @@ from coreg_wire.identity.names import check_site_name
 SCHEME = "coreg://"
 _AUTHORITY, _SECRET, _PORT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}"), re.compile(r"[1-9][0-9]{0,4}")
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+_CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
 _AGAIN = "Copy the whole line again from the coordinator's operator."
 
 
@@ -64,3 +78,23 @@ def proof(secret: str, site: str, request_pem: str) -> str:
     """The proof that the sender of this request has the secret. It serves for no other site and no other request."""
     said = "\0".join(("coreg enrolment 1", site, request_pem))  # a site's name has no \0
     return hmac.digest(bytes.fromhex(secret), said.encode(), "sha256").hex()
+
+
+# --- the eight words ----------------------------------------------------------------------------------------------
+
+
+def eight_words(authority: str, keys: Mapping[str, str]) -> str:
+    """Of an authority's fingerprint, and the fingerprints of the sites' keys by name."""
+    statement = json.dumps(["coreg members 1", authority, sorted(keys.items())], separators=(",", ":"))
+    digest = Scrypt(salt=b"coreg eight words", length=16, n=2**14, r=8, p=1).derive(statement.encode())
+    return " ".join(_word(int.from_bytes(digest[i : i + 2], "big")) for i in range(0, 16, 2))
+
+
+def same_words(one: str, other: str) -> bool:
+    """Whether an operator wrote the same words: hyphens, spaces and case do not matter."""
+    return one.lower().replace("-", " ").split() == other.lower().replace("-", " ").split()
+
+
+def _word(number: int) -> str:
+    shifts = ((12, _CONSONANTS, 15), (10, _VOWELS, 3), (6, _CONSONANTS, 15), (4, _VOWELS, 3), (0, _CONSONANTS, 15))
+    return "".join(letters[number >> shift & mask] for shift, letters, mask in shifts)

@@ -27,19 +27,14 @@ def check_site_name(name: str) -> str:
     """Return `name` if it is a valid name of a site."""
     if name in _RESERVED:
         raise UsageError(f"A site cannot have the name {name!r}: the coordinator's own files have it. Choose another.")
-    if _SITE_NAME.fullmatch(name) is None:
-        raise UsageError(
-            f"{name!r} is not a valid site name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
-            "with a letter or a digit first and last."
-        )
-    return name
+    return check_study_name(name, "site")
 
 
 def check_study_name(name: str, what: str) -> str:
-    """Return `name` if it is a valid name of a study or a data set. It becomes the name of a folder at every site."""
+    """Return `name` if it is a valid name of a site, a study or a data set. It becomes the name of a file or folder."""
     if _SITE_NAME.fullmatch(name) is None:
         raise UsageError(
-            f"{name!r} is not a valid name of a {what}: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
+            f"{name!r} is not a valid {what} name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
             "with a letter or a digit first and last."
         )
     return name
@@ -98,7 +93,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
     """SHA-256 of the public key (SubjectPublicKeyInfo, DER) in hexadecimal. It stays while the key stays.
 
-    The eight words stand for the fingerprints of all sites of a study (`coreg_wire.identity.words`).
+    The eight words stand for the fingerprints of all sites of a study (`coreg_wire.identity.invitation`).
     """
     digest = Hash(SHA256())
     digest.update(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))

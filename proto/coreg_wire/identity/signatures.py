@@ -1,4 +1,7 @@
-r"""Signatures by the keys of certificates. Each is on one statement, whose context separates it from all other kinds.
+"""Private keys in files, and signatures by the keys of certificates.
+
+A key is PEM (PKCS#8), with mode 0600 or, for the own group, 0640. A signature is on one statement, whose context separates it
+from all other kinds.
 
 Both sides, and a later audit, use this module for statements.
 
@@ -9,21 +12,75 @@ a person who can write the file.
 """
 
 import json
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from coreg_core.errors import BadData, CoregError
-from coreg_core.protocol.messages import Countersigned, LedgerHead
+from coreg_core.errors import BadData, CoregError, Refused
+from coreg_core.messages import Countersigned, LedgerHead
 from coreg_wire.identity.names import certificate_name
 
 _ECDSA = ec.ECDSA(SHA256())
+
+
+def load_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
+    """The key in a file's text."""
+    try:
+        key = load_pem_private_key(pem, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadData(f"{path} is not a private key in PEM ({error}).") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadData(f"{path} is not an elliptic-curve key.")
+    return key
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The key in PEM (PKCS#8)."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def check_private(path: Path, if_read: str = "") -> None:
+    """Refuse a key that other users can read; ``if_read``: what to do if one has. The file's own group can read it (0640).
+
+    Windows is left out: there the folder's access list protects files.
+    """
+    if not hasattr(os, "geteuid"):
+        return
+    found = path.stat()
+    beyond = found.st_mode & 0o777 & ~0o600
+    if not beyond or (beyond == 0o040 and found.st_gid in (os.getegid(), *os.getgroups())):
+        return
+    why, todo = (
+        f"{path} has mode {found.st_mode & 0o777:04o}, so other users of this machine can",
+        f"Run `chmod 600 {path}`.",
+    )
+    if beyond & 0o020:
+        kubernetes = (
+            "If Kubernetes set it (fsGroup), set fsGroupChangePolicy: OnRootMismatch in the securityContext too."
+        )
+        raise Refused(f"{why} change the key. {todo} {kubernetes}{if_read}")
+    if not found.st_mode & 0o222:  # a secret of Docker
+        docker = "A secret of Docker has this mode: mount the folder of the key instead, or give the secret mode 0400."
+        raise Refused(f"{why} read the key. {docker}{if_read}")
+    raise Refused(f"{why} read the key. {todo}{if_read}")
+
+
+def private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    """The key in the PEM text of a checked identity."""
+    private = load_pem_private_key(pem, None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey), "other kinds are rejected when the file is read"
+    return private
+
+
+# --- signatures ---------------------------------------------------------------------------------------------------
 
 
 def statement(context: str, *about: Any) -> bytes:
@@ -44,13 +101,6 @@ def is_signed(public: object, signature: str, said: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """The key in the PEM text of a checked identity."""
-    private = load_pem_private_key(pem, None)
-    assert isinstance(private, ec.EllipticCurvePrivateKey), "other kinds are rejected when the file is read"
-    return private
 
 
 def to_hex(certificate: x509.Certificate) -> str:

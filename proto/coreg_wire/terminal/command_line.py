@@ -1,16 +1,18 @@
-"""The end of a command: a user's mistake ends with one sentence and a documented exit code, never with a traceback.
+"""Output and end of a command: a user's mistake ends with one sentence and a documented exit code, never with a traceback.
 
 docs/reference/exit-codes.md lists the codes.
 """
 
 import errno
 import io
+import json
 import os
 import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import typer
 
@@ -124,3 +126,20 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def _fail(program: str, text: str, code: int) -> int:
     sys.stderr.write(f"{program}: {text}\n")
     return code
+
+
+# --- output -------------------------------------------------------------------------------------------------------
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on one line of standard output, and flush it."""
+    sys.stdout.write(json.dumps(value, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def human_bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
 
-from coreg_core.protocol.messages import FromSite, ToSite, Words
+from coreg_core.messages import FromSite, ToSite, Words
 from coreg_core.secure.sums import WORD
 from coreg_wire.transport.fields import ProtocolError, fill, read, snake, text
 from coreg_wire.v1 import federation_pb2 as pb

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 from annotated_types import BaseMetadata, Ge, Gt, Le, Len
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.protocol.messages import Words
+from coreg_core.messages import Words
 
 MAX_TEXT = 10_000  # characters of a reason or a name; longer reasons are cut before sending and refused on receipt
 T = TypeVar("T")

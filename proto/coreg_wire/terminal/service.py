@@ -1,19 +1,22 @@
-"""Structured logs of services: one line per event on standard error.
+"""Logs and signals of a process that serves.
 
-A line has the event, its time, run, site and counts. Callers must never pass a label, a feature, an id of an instance or a key
-as a field.
+A log has one line per event on standard error: the event, its time, run, site and counts. Callers must never pass a label, a
+feature, an id of an instance or a key as a field.
 """
 
+import asyncio
 import json
+import signal
 import sys
-from collections.abc import Iterator, MutableMapping
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import structlog
 
 from coreg_core.errors import CoregError
-from coreg_core.protocol.outcomes import Notice
+from coreg_core.outcomes import Notice
 from coreg_wire.terminal.command_line import owner_hint
 
 
@@ -75,3 +78,28 @@ def make_log(*, as_json: bool) -> Log:
         cache_logger_on_first_use=False,
     )
     return log
+
+
+# --- signals ------------------------------------------------------------------------------------------------------
+
+
+def on_signals(stop: Callable[[], None], reload: Callable[[], None] | None = None) -> None:
+    """Call ``stop`` at SIGINT and SIGTERM, and ``reload`` at SIGHUP, in the running event loop.
+
+    Windows has no SIGHUP and its loops take no signals: there Ctrl-C and Ctrl-Break stop, and a new start reloads.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return  # a run within a program, which has signals of its own
+    loop = asyncio.get_running_loop()
+    wanted = {"SIGINT": stop, "SIGTERM": stop, "SIGBREAK": stop, "SIGHUP": reload}
+    for name, action in wanted.items():
+        number = getattr(signal, name, None)
+        if number is not None and action is not None:
+            _handle(loop, number, action)
+
+
+def _handle(loop: asyncio.AbstractEventLoop, number: signal.Signals, action: Callable[[], None]) -> None:
+    try:
+        loop.add_signal_handler(number, action)
+    except NotImplementedError:
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(action))
