@@ -31,8 +31,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from jaxtyping import Float64, UInt8
 
+from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr
 
 P, A = 2**255 - 19, 486662
 ORDER = 2**252 + 27742317777372353535851937790883648493  # ℓ, of the base point

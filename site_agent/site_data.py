@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jaxtyping import Float64, Int64
 
-from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.arrays import Arr, Ints
 from coreg_core.secure.cross_products import normal
 
 

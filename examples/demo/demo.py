@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 
 from coreg_core.estimators import AdditiveRegressor, CoRLSR
-from coreg_core.numerics.threads import pin_threads
-from coreg_sim.federation.simulate import rmse
+from coreg_core.threads import pin_threads
+from coreg_sim.simulate import rmse
 from coreg_sim.tables import COUPLINGS, ID, TARGET, DemoData, write_tables
-from coreg_wire.terminal import svg
-from coreg_wire.terminal.output import human_bytes
-from coreg_wire.terminal.svg import Plot, Series
+from coreg_wire.terminal.command_line import human_bytes
+from examples.demo import svg
 from examples.demo.processes import DemoFailed, create, run, together
+from examples.demo.svg import Plot, Series
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import prepare
-from site_agent.data.shared_set import SharedIds
+from site_agent.data.prepare import SharedIds, prepare
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
 from site_agent.models.file import load_model
@@ -76,7 +75,7 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     _show_convergence(stored, off)
     say("\nThe additive method on the same patients, then the held-out patients scored together …")
     spent["additive"] = _train(work, data, "additive")
-    score = ["score", "--model", "additive.coreg", "--id", ID, "--output", "scores.csv", "--data"]
+    score = ["score", "--id", ID, "--data"]
     scoring = ["run", "fed", "--study", data.studies["scoring"]]
     spent["scoring"] = together(work, "scoring", scoring, {s: [*score, data.held_out[s]] for s in sites})
     errors, pooled = judged(work, data), _pooled(data)
@@ -109,9 +108,14 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
 
 
 def _train(work: Path, data: DemoData, study: str) -> float:
-    """Train to SITE/STUDY.coreg and the files beside it; the seconds."""
-    agents = {s: ["--data", table, "--output", f"{study}.coreg"] for s, table in data.tables.items()}
+    """Train to SITE/models/STUDY/RUN; the seconds."""
+    agents = {s: ["--data", table] for s, table in data.tables.items()}
     return together(work, study, ["run", "fed", "--study", data.studies[study]], agents)
+
+
+def _file(work: Path, site: str, study: str, name: str) -> Path:
+    [path] = (work / site / "models" / study).glob(f"*/{name}")
+    return path
 
 
 def _stored(work: Path, study: str) -> dict[str, Any]:
@@ -142,7 +146,7 @@ def distance_from_closed_form(work: Path, data: DemoData, study: str) -> float:
         )
         exact = central.predict_views([prepared[s].preprocessing.transform(tables[s]) for s in sites])
         for v, s in enumerate(sites):
-            model = load_model(work / s / f"{study}-coupling-{coupling:g}.coreg")
+            model = load_model(_file(work, s, study, f"model-coupling-{coupling:g}.coreg"))
             on_shared = central.predictions_unlabelled_[v]
             for rows, values in ((tables[s], exact[v]), (prepared[s].table.unlabelled, on_shared)):
                 worst = max(worst, float(np.abs(model.predict(rows) - (values + means[s])).max()) / unit)
@@ -162,12 +166,12 @@ def judged(work: Path, data: DemoData) -> dict[str, dict[str, float]]:
     for site in sorted(data.tables):
         table, y = read_table(data.held_out[site]), data.held_out_y
         labels = read_table(data.tables[site]).numbers(TARGET)
-        files = {"ridge": "algorithm-1-coupling-0", "corlsr": "algorithm-1"}
-        files |= {"local": "additive-local", "joined": "additive"}
+        files = {"ridge": ("algorithm-1", "model-coupling-0"), "corlsr": ("algorithm-1", "model")}
+        files |= {"local": ("additive", "local"), "joined": ("additive", "model")}
         found[site] = {"mean": rmse(np.full(len(y), np.nanmean(labels)), y)}
-        for key, name in files.items():
-            found[site][key] = rmse(load_model(work / site / f"{name}.coreg").predict(table), y)
-        scores = read_table(work / site / "scores.csv")
+        for key, (study, name) in files.items():
+            found[site][key] = rmse(load_model(_file(work, site, study, f"{name}.coreg")).predict(table), y)
+        scores = read_table(_file(work, site, "scoring", "scores.csv"))
         by_id = dict(zip(scores.ids(ID), scores.numbers("score").tolist(), strict=True))
         found[site]["score"] = rmse(np.array([by_id[i] for i in table.ids(ID)]), y)
     return found

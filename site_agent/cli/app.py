@@ -1,26 +1,27 @@
 """The command coreg-agent."""
 
 import os
+import shlex
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from coreg_core.numerics.threads import keep_freed_memory
-from coreg_core.protocol.outcomes import exit_code
+from coreg_core.errors import UsageError
+from coreg_core.outcomes import exit_code
+from coreg_core.threads import keep_freed_memory
 from coreg_wire.terminal import command_line
-from coreg_wire.terminal.output import print_json
+from coreg_wire.terminal.command_line import print_json
 from site_agent.cli import ledger, models, service
-from site_agent.cli.join import join as join_command
 from site_agent.cli.service import JsonOption
 from site_agent.config.options import with_settings
 
 if TYPE_CHECKING:
     from site_agent.service.app import Joined
-    from site_agent.service.console import OperatorConsole
 
 # polars, SciPy, gRPC and pydantic take a second to import, so each command imports them when it runs.
 
@@ -28,11 +29,8 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 
 for _command in (*models.COMMANDS, *service.COMMANDS):
     app.command()(_command)
-app.command("join")(join_command)
 app.command()(ledger.ledger)
-app.add_typer(models.app, name="models")
 
-NEEDED = ("data", "coordinator")
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -64,68 +62,139 @@ def root(
     if len(sys.argv) == 1 and config is None and not any(given.values()):
         typer.echo(context.get_help())
         raise typer.Exit(2)
-    from site_agent.service.app import join
-
-    joined, console = _take_part(config, given, join, as_json=as_json)
-    sent = {kind: {"messages": s.messages, "numbers": s.numbers} for kind, s in sorted(joined.sent.items())}
-    result = joined.result
-    if as_json:
-        _print_end(
-            joined,
-            models=[str(p) for p in joined.written],
-            sent=sent,
-            label_bearing_vectors=joined.label_bearing.messages,
-            findings=[] if result is None else list(result.findings),
-            words_compared=not joined.unseen,
-        )
-    else:
-        listed = ", ".join(f"{s['messages']} {kind} ({s['numbers']} numbers)" for kind, s in sent.items())
-        labels = (
-            f"{joined.label_bearing.messages} vectors among these, and some scalars, were computed from labels too"
-            if "Answer" in sent
-            else "no answer was computed from labels"
-        )
-        console.note(f"what left this machine: {listed}; {labels}; all entries are in {joined.ledger}")
-        for path in joined.written:
-            console.note(f"model: {path}")
-        if joined.unseen:
-            console.note("the eight words were NOT compared (--accept-words): any site of this run can be an invention")
-        if joined.outcome.good and not joined.written:
-            console.note("an earlier process of this agent has written the model of this run")
-        if joined.written and result is not None and result.plan is not None:
-            console.note(
-                f"next: coreg-agent report --model {joined.written[0]}; "
-                f"coreg-agent predict --model {joined.written[0]} --data new.csv --output predictions.csv"
-            )
-    raise typer.Exit(exit_code(joined.outcome))
+    _take_part(config, given, as_json=as_json)
 
 
 def _take_part(
-    config: Path | None, given: dict[str, Any], run: "Callable[..., Joined]", *, as_json: bool
-) -> "tuple[Joined, OperatorConsole]":
-    from site_agent.config.settings import read_settings
+    config: Path | None, given: dict[str, Any], *, as_json: bool, kind: Literal["training", "scoring"] = "training"
+) -> None:
+    """Take part in one run, and print its end."""
+    from site_agent.config.settings import NEEDED, read_settings
+    from site_agent.service.app import join
     from site_agent.service.console import OperatorConsole, Terminal
 
     console = OperatorConsole(as_json=as_json)
     try:
         settings = read_settings(config, given, NEEDED)
         asked = Terminal(consents=not settings.yes, before=console.close)
-        return run(settings, observer=console, asked=asked), console
+        joined = join(settings, console, asked, kind)
     finally:
         console.close()
+    if as_json:
+        print_json({"event": "finished", **_fields(joined)})
+    else:
+        for text in _sentences(joined):
+            console.note(text)
+    raise typer.Exit(exit_code(joined.outcome))
 
 
-def _print_end(joined: "Joined", **fields: Any) -> None:
-    reason = "" if joined.result is None else joined.result.reason
-    about = {"event": "finished", "site": joined.site, "stop": joined.outcome.name, "reason": reason}
-    print_json({**about, **fields, "ledger": str(joined.ledger)})
+_KINDS = {".coreg": "model", ".csv": "scores", ".json": "shared ids"}  # of the files of a run
+
+
+def _fields(joined: "Joined") -> dict[str, Any]:
+    result = joined.result
+    return {
+        "site": joined.site,
+        "stop": joined.outcome.name,
+        "reason": "" if result is None else result.reason,
+        "files": [str(path) for path in joined.written],
+        "findings": [] if result is None else list(result.findings),
+        "sent": {kind: asdict(sent) for kind, sent in sorted(joined.sent.items())},
+        "words_compared": not joined.unseen,
+        "ledger": str(joined.ledger),
+    }
+
+
+def _sentences(joined: "Joined") -> list[str]:
+    listed = ", ".join(f"{s.messages} {kind} ({s.numbers} numbers)" for kind, s in sorted(joined.sent.items()))
+    said = [
+        f"what left this machine: {listed}; {joined.ledger} says of each what it is, and what was computed from labels"
+    ]
+    said += [f"{_KINDS[path.suffix]}: {path}" for path in joined.written]
+    if joined.unseen:
+        said.append("the eight words were NOT compared (--accept-words): any site of this run can be an invention")
+    if not joined.written:
+        if joined.outcome.good:
+            said.append(
+                "this run left no file here: this site receives no scores, or an earlier process stored the models"
+            )
+    elif joined.written[0].suffix == ".coreg":
+        command = f"--model {joined.written[0]}"
+        said.append(f"next: coreg-agent report {command}; coreg-agent predict {command} --data new.csv")
+    return said
+
+
+@app.command()
+def join(
+    invitation: Annotated[
+        str | None,
+        typer.Argument(
+            help="The line from the coordinator's operator, or a file with it; - or nothing: standard input.",
+            metavar="INVITATION",
+        ),
+    ] = None,
+    folder: Annotated[Path, typer.Option("--folder", help="The folder of this site.")] = Path(),
+) -> None:
+    """Join a federation by an invitation. It makes this site's key (which never leaves), gets a certificate, writes agent.toml.
+
+    The command can be repeated with the same invitation, for example after a broken connection. A new invitation replaces an
+    expired certificate. Existing agent.toml and policy.toml stay unchanged.
+    """
+    from coreg_wire.identity.invitation import parse_invitation
+    from site_agent.config.settings import start
+    from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY
+    from site_agent.identity.identity import join as redeem
+
+    given = parse_invitation(_line(invitation))
+    joined = redeem(given, folder / "identity")
+    typer.echo(f"{joined.name}: joined, certificate valid until {joined.not_after:%Y-%m-%d}")
+    typer.echo(f"  {', '.join(str(folder / 'identity' / name) for name in (KEY, CERTIFICATE, AUTHORITY))}")
+    agent = folder / "agent.toml"
+    for path, written in start(folder, given.address).items():
+        typer.echo(f"  {path}{'' if written else ': exists, unchanged'}")
+    if (other := _coordinator(agent)) != given.address:
+        typer.echo(
+            f"warning: {agent} has coordinator = {other!r}, and the invitation is from {given.address!r}. Correct that line.",
+            err=True,
+        )
+    where = "" if folder == Path() else f"cd {shlex.quote(str(folder))}; "
+    typer.echo(f"next: {where}coreg-agent --data local.csv")
+
+
+def _line(given: str | None) -> str:
+    """The first word with the scheme of an invitation: in the argument, in its file, or in standard input."""
+    from coreg_wire.identity.invitation import SCHEME
+
+    if given is None or given == "-":
+        if sys.stdin.isatty():
+            typer.echo("Paste the invitation:", err=True)
+        text, where = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read(), "Standard input"
+    elif given.startswith(SCHEME):
+        return given
+    else:
+        try:
+            text, where = Path(given).read_text(encoding="utf-8"), "The file"
+        except (OSError, ValueError):  # without the argument: it can be a damaged invitation with its secret
+            raise UsageError(
+                f"The argument is neither an invitation ({SCHEME}…) nor a file that can be read."
+            ) from None
+    if not (found := [word for word in text.split() if word.startswith(SCHEME)]):
+        raise UsageError(f"{where} has no invitation ({SCHEME}…).")
+    return found[0]
+
+
+def _coordinator(path: Path) -> object:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")).get("coordinator")
+    except (OSError, ValueError):
+        return None  # the next command names the fault
 
 
 _VERDICTS = {True: "ok", False: "WRONG"}
 
 
 @app.command("check")
-@with_settings(without=frozenset({"local_model", "ledger", "connect_timeout", "words", "yes", "accept_words"}))
+@with_settings(without=frozenset({"ledger", "connect_timeout", "words", "yes", "accept_words"}))
 def check_command(
     given: dict[str, Any],
     config: ConfigOption = None,
@@ -161,43 +230,20 @@ def check_command(
 
 
 # What only a training takes.
-_OF_TRAINING = frozenset(
-    {"target", "output", "local_model", "categorical", "dates", "drop", "scale", "labels", "positive"}
-)
+_OF_TRAINING = frozenset({"target", "categorical", "dates", "drop", "scale", "labels", "positive"})
 
 
 @app.command("score")
 @with_settings(without=_OF_TRAINING | {"unlabelled", "na_values"})
-def score_command(
-    given: dict[str, Any],
-    model: Annotated[Path, typer.Option("--model", help="This site's model of the run to score with.")],
-    output: Annotated[
-        Path, typer.Option("--output", help="The output file, CSV or Parquet. A new file has mode 0600.")
-    ] = Path("scores.csv"),
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def score_command(given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Score shared instances together with the other sites. Each site sends its part for the same ids and receives the sum.
 
     --data has the id column and the model's columns. If all features of a row are empty, this site has no record of that
-    instance. The members learn which ones it has. Only the receivers read the sum of the parts. The ledger lists
-    both. The policy must have scoring = true.
+    instance. The members learn which ones it has. Only the receivers read the sum of the parts: it goes to
+    models/STUDY/RUN/scores.csv. The ledger lists both. The policy must have scoring = true. The plan names the training
+    whose models it uses.
     """
-    from site_agent.service.app import score
-
-    joined, console = _take_part(config, given, partial(score, model=model, output=output), as_json=as_json)
-    sent = sum(s.numbers for s in joined.sent.values())
-    result = joined.result
-    rows = 0 if result is None or result.scores is None else len(result.scores)
-    if as_json:
-        _print_end(joined, rows=rows, output=str(joined.written[0]) if joined.written else None, numbers_sent=sent)
-    elif joined.written:
-        console.note(
-            f"{rows} scores in {', '.join(map(str, joined.written))}; {sent} numbers left this machine ({joined.ledger})"
-        )
-    else:
-        console.note(f"no scores for this site; {sent} numbers left this machine ({joined.ledger})")
-    raise typer.Exit(exit_code(joined.outcome))
+    _take_part(config, given, as_json=as_json, kind="scoring")
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreg_wire.terminal.output import print_json
+from coreg_wire.terminal.command_line import print_json
 
 if TYPE_CHECKING:
     from site_agent.ledger.audit import Audited, SignedHead

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreg_core.errors import BadData, Unreachable, UsageError
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.errors import Unreachable
+from coreg_core.outcomes import Outcome
 from coreg_wire.clock import utc_now
-from coreg_wire.terminal.command_line import as_owner
-from coreg_wire.terminal.output import print_json
+from coreg_wire.terminal.command_line import as_owner, print_json
 
 if TYPE_CHECKING:
     from site_agent.service.state_dir import StateDir
@@ -40,24 +39,22 @@ def serve(
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS; on a loopback address only.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="The site's name, with --insecure.")] = None,
-    metrics: Annotated[
-        str | None, typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics.")
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log lines as JSON.")] = False,
 ) -> None:
     """Stay connected and take part in runs. Each run names its data set. Logs go to stderr.
 
-    Models go to models/STUDY/RUN, with a link models/STUDY/current. A data set is read again after its file changed. SIGTERM
-    ends the agent. SIGHUP reads agent.toml and the policy again.
+    Models go to models/STUDY/RUN. A data set is read again after its file changed. SIGTERM ends the agent. Restart it after
+    a change of agent.toml or the policy.
     """
-    from coreg_wire.terminal.logs import last_line, make_log
-    from site_agent.service.app import Given
+    from coreg_wire.terminal.service import last_line, make_log
+    from site_agent.config.settings import NEEDED, read_settings
     from site_agent.service.app import serve as stay
     from site_agent.service.console import ServiceLog
 
     log = make_log(as_json=as_json)
     with last_line(log, as_json=as_json):
-        stay(Given(config, coordinator, insecure, name, metrics), ServiceLog(log))
+        options = {"coordinator": coordinator, "insecure": insecure or None, "name": name}
+        stay(read_settings(config, options, NEEDED), ServiceLog(log))
 
 
 def state_of(config: Path, *, change: bool = False) -> "StateDir":
@@ -101,10 +98,10 @@ def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
 
 
 def approve(run: RunArgument, config: FileOption = FILE) -> None:
-    """Approve a pending run. The policy still applies. For a run that is not pending, show its state."""
+    """Approve a pending run. The policy still applies."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {state_of(config, change=True).record_decision(run, Decision(True, ''))}")
+    typer.echo(f"run {state_of(config, change=True).record_decision(run, Decision(True, ''))}: approved")
 
 
 def refuse(
@@ -112,10 +109,10 @@ def refuse(
     reason: Annotated[str, typer.Option("--reason", help="Sent to the coordinator's operator.")],
     config: FileOption = FILE,
 ) -> None:
-    """Refuse a pending run. For a run that is not pending, show its state."""
+    """Refuse a pending run."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {state_of(config, change=True).record_decision(run, Decision(False, reason))}")
+    typer.echo(f"run {state_of(config, change=True).record_decision(run, Decision(False, reason))}: refused")
 
 
 def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
@@ -138,27 +135,16 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
                 typer.echo(f"    {why}")
 
 
-def status(
-    config: FileOption = FILE,
-    complete: Annotated[
-        bool,
-        typer.Option("--complete", help="Exit code 6 also if a data set cannot be used, or another problem is listed."),
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
+def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     """Show the agent's state. Exit code 7 if it does not run or is not connected: for health checks.
 
-    A problem that the operator has to mend does not change the exit code, unless --complete is given.
+    A problem that the operator has to mend is listed, and does not change the exit code.
     """
     from coreg_wire.files.disk import is_held
     from site_agent.config.settings import read_settings
     from site_agent.machine.agent import Stage
 
-    try:
-        found: dict[str, Any] = state_of(config).status() or {}
-    except UsageError as error:
-        running = "An agent that is running keeps its former configuration; its log has its state."
-        raise UsageError(f"{error}\n{running}") from None
+    found: dict[str, Any] = state_of(config).status() or {}
     up = is_held(read_settings(config, {}).ledger_path)
     connected = up and found.get("connected_since") is not None
     if as_json:
@@ -192,8 +178,6 @@ def status(
             typer.echo(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}")
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
-    if complete and (found["troubles"] or found.get("unresolved")):
-        raise typer.Exit(BadData.exit_code)
 
 
 def _why(entry: dict[str, Any]) -> str:

@@ -38,8 +38,7 @@ TABLE_HELP = {
 OWN_HELP = {
     "coordinator": "HOST:PORT.",
     "identity": "Folder of key, certificate and ledger [identity].",
-    "output": "The model file [model.coreg]. It holds labelled rows: keep it private.",
-    "local_model": "Where the model goes that this site trains alone [beside --output, with -local in its name].",
+    "models": "Folder of the models, by study and run [models]. They hold labelled rows: keep it private.",
     "policy": "policy.toml: what this site agrees to.",
     "ledger": "What left this machine [IDENTITY/ledger.jsonl].",
     "connect_timeout": "How long to try to connect, in seconds [600; `serve`: unlimited].",
@@ -52,9 +51,9 @@ OWN_HELP = {
 TABLE = {key: "table" if key == "data" else key for key in TABLE_HELP}  # the option's key of each key of `Inputs`
 OWN = tuple(OWN_HELP)
 WITH_ENVIRONMENT = frozenset(
-    {"data", "target", "id", "unlabelled", "coordinator", "identity", "output", "policy", "ledger", "words"}
+    {"data", "target", "id", "unlabelled", "coordinator", "identity", "models", "policy", "ledger", "words"}
 )
-_PATHS = frozenset({"identity", "output", "local_model", "policy", "ledger"})
+_PATHS = frozenset({"identity", "models", "policy", "ledger"})
 _LISTS = frozenset({"na_values", "categorical", "dates", "drop"})
 _SWITCHES = frozenset({"insecure", "scale", "labels", "yes", "accept_words"})
 _OFF = {"scale": "no_scale", "labels": "no_labels"}  # an option that switches off

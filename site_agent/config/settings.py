@@ -29,8 +29,7 @@ class AgentSettings(BaseModel):
 
     coordinator: Text | None = None
     identity: PathField = Path("identity")
-    output: PathField = Path("model.coreg")
-    local_model: PathField | None = None
+    models: PathField = Path("models")
     policy: PathField | None = None
     ledger: PathField | None = None
     connect_timeout: Literal["unlimited"] | Annotated[float, Field(ge=1, strict=False)] | None = None
@@ -39,11 +38,10 @@ class AgentSettings(BaseModel):
     words: Text | None = None
     yes: bool = False
     accept_words: bool = False
+    keep_models: Annotated[int, Field(ge=1)] | None = None
     # Of an agent that serves; they have no option.
-    models: PathField = Path("models")
     state: PathField | None = None
     approval: Literal["policy", "ask"] = "policy"
-    keep_models: Annotated[int, Field(ge=1)] | None = None
     data: dict[str, Inputs] = Field(default_factory=dict)
 
     @field_validator("data")
@@ -74,6 +72,7 @@ NOT_IN_FILE = frozenset(
 
 
 DEFAULT_FILE = Path("agent.toml")
+NEEDED = ("data", "coordinator")  # to take part in runs
 
 
 def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...] = ()) -> AgentSettings:
@@ -125,7 +124,7 @@ def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
 
 def _relative_to(base: Path, settings: AgentSettings, options: dict[str, Any]) -> AgentSettings:
     """Paths of the file are relative to it; those of the command line are not."""
-    paths = ("identity", "output", "local_model", "policy", "ledger", "models", "state")
+    paths = ("identity", "policy", "ledger", "models", "state")
     found = {name: getattr(settings, name) for name in paths if name not in options}
     moved: dict[str, Any] = {name: base / path for name, path in found.items() if path is not None}
     given = [TABLE[name] for name in ("data", "unlabelled") if name in options]
@@ -146,7 +145,7 @@ identity = "identity"  # folder of key, certificate and ledger
 policy = "policy.toml"
 # words = "…"  # the eight words of the sites, after all operators have compared them
 # connect_timeout = 600  # seconds
-# output = "model.coreg"  # the model file; it holds labelled rows
+# models = "models"  # folder of the models; they hold labelled rows
 
 # This site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared unlabelled instances.
 # data = "local.csv"
@@ -160,8 +159,7 @@ policy = "policy.toml"
 
 # Only for `coreg-agent serve`: instead of `data` and the keys below it, a section for each data set. A study names it, as in
 # its key data = "patients".
-# models = "models"  # folder of the models; they hold labelled rows
-# approval = "ask"  # each run waits for `coreg-agent approve`
+# approval = "ask"  # each run waits for `coreg-agent approve`; without this line the policy alone decides
 # [data.patients]
 # table = "local.csv"
 # dates = {admitted = "%d/%m/%Y"}  # any key of a table
@@ -181,6 +179,7 @@ POLICY = """\
 # aggregation = "secure"  # "plaintext": the coordinator reads each answer
 # membership_changes = false  # true: on the same individuals sites can be added, lost or replaced. Decide before the first run
 # scores_of_two = false  # true: scores of two sites, where each can compute the other's part
+# contributions = false  # true: receivers of a score read this site's part of it
 # models_per_individual = 5  # most models, or sets of sites, that score an individual in its life
 # max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
 # rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows for each feature

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import UInt64
 
-from coreg_core.protocol.plan import Plan
+from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
 from site_agent.site_data import keyed
 

@@ -1,4 +1,5 @@
-"""May this site do that? One list of objections, before an offer, when the others' counts are known, and for `check --plan`.
+"""May this site do that? policy.toml, the limits of its consent; and one list of objections to a plan, before an offer, when the
+others' counts are known, and for `check --plan`.
 
 A reason leaves the site, so it holds no figure of its rows. It names the key of policy.toml and its limit, and what would be
 disclosed.
@@ -6,23 +7,83 @@ disclosed.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
+from pathlib import Path
+from typing import Literal, assert_never
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.spatial.distance import pdist
 
+from coreg_core.arrays import Arr
 from coreg_core.errors import Refused
-from coreg_core.kernels.functions import Linear
-from coreg_core.numerics.arrays import Arr
+from coreg_core.kernels import Linear
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.protocol.plan import Plan, plan_fault
-from coreg_wire.files.toml_file import toml
+from coreg_core.objectives.setting import Aggregation, ScheduleName
+from coreg_core.plan import Plan, plan_fault
+from coreg_wire.files.toml_file import file_faults, read_toml, toml
 from site_agent.consent.memory import Memory, Pairs, RowSet, SummedWith, changed_rows, over_budget
-from site_agent.consent.policy import Policy
 from site_agent.site_data import PrivateData
+
+
+class Policy(BaseModel):
+    """The keys of policy.toml. The defaults allow a plan with the defaults of federation.toml."""
+
+    # Strict: a consent is not guessed from a text. `strict=False` below lets a list of TOML be a tuple.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    max_rounds: int = Field(default=10_000, ge=1)
+    min_sites: int = Field(default=2, ge=1)
+    # With "block-coordinate-descent" the members read each site's predictions (docs/concepts/privacy.md).
+    solvers: tuple[ScheduleName, ...] = Field(
+        default=("conjugate-gradients", "block-coordinate-descent"), min_length=1, strict=False
+    )
+    # "secure": the coordinator receives encrypted sums. "plaintext": it receives each answer of this site.
+    aggregation: Aggregation = "secure"
+    # A secret of the sites, unknown to the coordinator. It keys the digest of the shared ids; an unkeyed digest confirms a guess.
+    ids_secret: str | None = Field(default=None, min_length=16)
+    # Allow sums over other sets of sites; single answers follow from their differences. Plan and every site must allow it.
+    membership_changes: bool = False
+    # What members of each objective can compute: docs/concepts/privacy.md.
+    objectives: tuple[Literal["agreement", "additive"], ...] = Field(
+        default=("agreement", "additive"), min_length=1, strict=False
+    )
+    # The least values of the additive plan's terms of these names.
+    rows_per_feature: int = Field(default=10, ge=5)
+    noise: float = Field(default=0.01, ge=0)
+    label_noise: float = Field(default=0.5, ge=0)
+    least_labels: int = Field(default=20, ge=3)
+    least_rows: int = Field(default=150, ge=10)
+    # Additive trainings that can open sums of one set of rows, over all runs: averages remove noise.
+    openings: int = Field(default=3, ge=1)
+    # With fewer columns, or with yes/no columns only, this site's sums are counts, and need more noise.
+    least_columns: int = Field(default=2, ge=1)
+    # Allow joint scoring: this site's part of each score leaves encrypted, and the receivers of the plan read the sum.
+    scoring: bool = True
+    # ... also of two sites, where each can compute the other's part.
+    scores_of_two: bool = False
+    # Let the receivers of a score read this site's part of it, and not only the sum of all parts.
+    contributions: bool = False
+    # Models, or sets of sites, that score an individual in its life: each tells more of its features.
+    models_per_individual: int = Field(default=5, ge=1)
+    # Allow alignments of ids: this site learns which of its ids all sites have, and the others learn it of theirs; ...
+    alignment: bool = True
+    # ... of plans that let each site list at most so many ids. A site can insert ids to test whether others have them.
+    max_alignment_ids: int = Field(default=100_000, ge=1)
+
+
+def read_policy(path: Path | None) -> Policy:
+    if path is None:
+        return Policy()
+    try:
+        return Policy.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise file_faults(path, error, Policy.model_fields) from None
+
+
+# --- objections ---------------------------------------------------------------------------------------------------------
 
 COUNTED = 0.1  # least noise on sums of a site whose entries are counts
 # Limits of every agent: a plan beyond them holds the machine longer, or discloses more, than a study needs.
@@ -159,7 +220,7 @@ def _of_terms(plan: Plan, policy: Policy, data: PrivateData | None) -> Iterator[
         case Additive() as terms:
             trained, own = "additive", _of_additive(terms, policy, data)
         case Scoring() as terms:
-            trained, own = terms.trained, _of_scoring(plan, policy)
+            trained, own = terms.trained, _of_scoring(plan, terms, policy)
         case Alignment() as terms:
             trained, own = "", _of_alignment(terms, policy)
         case _:
@@ -229,7 +290,7 @@ def _of_additive(terms: Additive, policy: Policy, data: PrivateData | None) -> I
         )
 
 
-def _of_scoring(plan: Plan, policy: Policy) -> Iterator[Objection]:
+def _of_scoring(plan: Plan, terms: Scoring, policy: Policy) -> Iterator[Objection]:
     if not policy.scoring:
         yield Objection("scoring together is not allowed (scoring = false)", "scoring = true")
     if plan.membership.min_sites < 3 and not policy.scores_of_two:
@@ -237,6 +298,12 @@ def _of_scoring(plan: Plan, policy: Policy) -> Iterator[Objection]:
             f"the plan's min_sites = {plan.membership.min_sites} would let one site compute another's part of a score "
             "(scores_of_two = false)",
             "scores_of_two = true",
+        )
+    if terms.contributions and not policy.contributions:
+        yield Objection(
+            "the plan's contributions = true would show the receivers this site's part of each score, and not only the sum "
+            "(contributions = false)",
+            "contributions = true",
         )
 
 
@@ -333,8 +400,8 @@ def faults_of_scale(terms: Agreement, data: PrivateData) -> list[tuple[str, str]
     """
     kernel, rows = "linear" if terms.form == "linear" else terms.kernel, data.X if len(data.X) else data.Z
     found = list[tuple[str, str]]()
-    if kernel in ("gaussian", "laplacian") and not isinstance(terms.bandwidth, str):
-        unit = _distance(rows, kernel) or _distance(np.concatenate([rows, data.Z]), kernel)
+    if kernel == "gaussian" and not isinstance(terms.bandwidth, str):
+        unit = _distance(rows) or _distance(np.concatenate([rows, data.Z]))
         scaled = 1.0 if unit is None else terms.bandwidth / unit
         named, here = f"the plan's bandwidth = {terms.bandwidth:g}", f"here it is {scaled:.3g} times that distance"
         distance = "times the median distance of this site's labelled rows"
@@ -371,11 +438,11 @@ def sends_counts(data: PrivateData, least_columns: int) -> bool:
     return data.Z.shape[1] < least_columns or all(len(np.unique(np.concatenate(pair))) <= 2 for pair in pairs)
 
 
-def _distance(rows: Arr, kernel: str) -> float | None:
-    """The median over pairs of different rows; None without such a pair."""
+def _distance(rows: Arr) -> float | None:
+    """The median squared distance over pairs of different rows; None without such a pair."""
     some = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int))]
     if len(some) < 2:
         return None
-    apart = pdist(some, "sqeuclidean") if kernel == "gaussian" else pdist(some, "cityblock")
+    apart = pdist(some, "sqeuclidean")
     apart = apart[apart > 0.0]
     return float(np.median(apart)) if apart.size and np.isfinite(apart).all() else None

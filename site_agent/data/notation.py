@@ -7,7 +7,7 @@ import csv
 import io
 import re
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import polars as pl
 
 from coreg_core.errors import UsageError
-from site_agent.data.errors import BadTable, Fault
+from site_agent.data.sources import BadTable, Fault
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 Mark: TypeAlias = Literal[".", ",", "?"]
@@ -60,16 +60,9 @@ def notation_of(separator: str | None, decimal: str | None) -> Notation:
             raise UsageError(f"--decimal {decimal}: needs . or ,")
 
 
-def said(key: str, value: str) -> str:
-    return f'{key} = "{value}" in agent.toml, or --{key} {shlex.quote(value)}'
-
-
-def listed(key: str, column: str) -> str:
-    return f'{key} = ["{column}"] in agent.toml, or --{key} {shlex.quote(column)}'
-
-
-def dated(column: str, layout: str) -> str:
-    return f'dates = {{"{column}" = "{layout}"}} in agent.toml, or --dates {shlex.quote(f"{column}={layout}")}'
+def flag(key: str, value: str) -> str:
+    """The option as it is typed; agent.toml has a key of the same name."""
+    return f"--{key} {shlex.quote(value)}"
 
 
 # --- separators ---------------------------------------------------------------------------------------------------
@@ -86,7 +79,7 @@ def separator_of(body: bytes, source: str) -> str:
     if len(fitting) > 1:
         either = " or ".join(SEPARATORS[s] for s in fitting)
         what = f"can be read with {either} between columns. Every line has as many cells as the header either way."
-        todo = f"Give {said('separator', fitting[0])}; or the other one."
+        todo = f"Give {flag('separator', fitting[0])}; or the other one."
         raise BadTable(Fault(source, what, todo, kind="separator", lines=(1,)))
     return fitting[0] if fitting else max(wide, key=lambda s: wide[s])
 
@@ -132,16 +125,12 @@ def find_decimals(columns: Sequence[tuple[str, pl.Series, str]], separator: str)
         cells.str.contains(",", literal=True).any() for _, cells, mark in columns if not mark
     ):
         return Decimals()
-    sure, grouped, both = Counter[str](), Counter[str](), Counter[str]()  # cells by mark
-    examples = dict[tuple[int, str], list[str]]()
+    counts, examples = Counter[tuple[str, str]](), defaultdict[tuple[str, str], list[str]](list)
 
-    def see(seen: Counter[str], mark: str, name: str, cells: pl.Series) -> None:
+    def see(kind: str, mark: str, name: str, cells: pl.Series, count: int | None = None) -> None:
         if len(cells):
-            examples.setdefault((id(seen), mark), []).append(f"{cells[0]!r} in {name!r}")
-            seen[mark] += len(cells)
-
-    def shown(seen: Counter[str], mark: str, most: int = 1) -> str:
-        return " and ".join(examples[id(seen), mark][:most])
+            counts[kind, mark] += len(cells) if count is None else count
+            examples[kind, mark].append(f"{cells[0]!r} in {name!r}")
 
     for name, raw, under in columns:
         cells = raw.drop_nulls()
@@ -152,41 +141,40 @@ def find_decimals(columns: Sequence[tuple[str, pl.Series, str]], separator: str)
         for mark, pattern in ((".", POINT), (",", COMMA)):
             if not under:
                 with_both = cells.filter(cells.str.contains(BOTH[mark]))
-                see(both, mark, name, with_both)
-                see(sure, mark, name, with_both)
+                see("both", mark, name, with_both)
+                see("sure", mark, name, with_both)
             if under not in ("", mark):
                 continue
             marked = cells.filter(cells.str.contains(mark, literal=True))
             head = marked.head(HEAD)
             if under and len(found := head.filter(~head.str.contains(GROUPED[mark]))):
-                see(sure, mark, name, found)
-                sure[mark] += len(marked) - len(found)
+                see("sure", mark, name, found, len(marked))
                 continue
             grouping = marked.str.contains(GROUPED[mark])
-            see(grouped, mark, name, marked.filter(grouping))
-            see(sure, mark, name, marked.filter(~grouping & marked.str.contains(pattern)))
-    points, commas = sure["."], sure[","]
+            see("grouped", mark, name, marked.filter(grouping))
+            see("sure", mark, name, marked.filter(~grouping & marked.str.contains(pattern)))
+    points, commas = counts["sure", "."], counts["sure", ","]
     if separator == ",":
-        every = commas + grouped[","]
-        if not every or (both["."] and not commas):
-            return Decimals(".", bool(both["."]))
+        every = commas + counts["grouped", ","]
+        if not every or (counts["both", "."] and not commas):
+            return Decimals(".", bool(counts["both", "."]))
         why = "commas separate this table's columns too, so a comma in a cell can be a decimal comma, a thousand or a mistake"
         return Decimals("." if every < SLIPS or SLIPS * every <= points else "?", why=why)
+    sure = {mark: examples["sure", mark] for mark in ".,"}
     if commas and points and SLIPS * min(commas, points) > max(commas, points):
-        why = f"the table has decimal commas ({shown(sure, ',')}) and decimal points ({shown(sure, '.')})"
+        why = f"the table has decimal commas ({sure[','][0]}) and decimal points ({sure['.'][0]})"
         return Decimals("?", why=why)
     if commas > points:
-        told = shown(sure, ",", 2)
+        told = " and ".join(sure[","][:2])
         note = f"numbers with {'decimal commas' if ',' in told else 'points between thousands'}, such as {told}"
-        return Decimals(",", bool(both[","]), f"this table's decimals have commas ({shown(sure, ',')})", note)
+        why = f"this table's decimals have commas ({sure[','][0]})"
+        return Decimals(",", bool(counts["both", ","]), why, note)
     if points:
-        return Decimals(".", bool(both["."]), f"this table's decimals have points ({shown(sure, '.')})")
+        return Decimals(".", bool(counts["both", "."]), f"this table's decimals have points ({sure['.'][0]})")
     for mark, marks in ((".", "points"), (",", "commas")):
-        if grouped[mark]:
-            first = shown(grouped, mark)
-            return Decimals(
-                "?", why=f"no cell of the table shows whether its {marks} ({first}) separate decimals or thousands"
-            )
+        if first := examples["grouped", mark]:
+            why = f"no cell of the table shows whether its {marks} ({first[0]}) separate decimals or thousands"
+            return Decimals("?", why=why)
     return Decimals()
 
 
@@ -269,7 +257,7 @@ def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
     layout = counts.most_common(1)[0][0] if counts else ""
     if not layout:
         file, line, text = cells[0]
-        todo = f"Give {dated(column, '%d.%m.%y')}, for example."
+        todo = f"Give {flag('dates', f'{column}=%d.%m.%y')}, for example."
         raise BadTable(Fault(file, f"{text!r} is a date in an unknown notation.", todo, "date", column, (line,)))
     sure = [order for order in orders if order]
     if layout != "/":
@@ -281,8 +269,11 @@ def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
     what = f"{shown} has the day or the month first, and no cell of the column shows which."
     if sure:
         what = f"{shown} have the day and the month first."
-    todo, lines = f"Give {dated(column, '%d/%m/%Y')}; or %m/%d/%Y.", tuple(n for where, n, _ in places if where == file)
-    raise BadTable(Fault(file, what, todo, "date of two readings", column, lines))
+    todo, lines = (
+        f"Give {flag('dates', f'{column}=%d/%m/%Y')}; or %m/%d/%Y.",
+        [n for where, n, _ in places if where == file],
+    )
+    raise BadTable(Fault(file, what, todo, "date of two readings", column, tuple(lines)))
 
 
 # --- cells that do not fit ----------------------------------------------------------------------------------------
@@ -296,12 +287,15 @@ _KINDS = (
     ("not finite", rf"(?i)^[+-]?(inf(inity)?|nan)$|{INTEGER}|{POINT}|{COMMA}"),
 )
 _ADVICE = {
+    "decimal comma": "Write it with a point, without a mark for thousands.",
     "decimal point": "Write this column with decimal commas, without a mark for thousands.",
     "thousands separators": "Write numbers without a mark for thousands.",
-    "detection limit": "Replace it by a number, for example half the limit, or declare it as missing (na_values in agent.toml, "
-    "or --na-values).",
+    "date": "Name the dates, such as {dates}, or leave the column out: {drop}.",
+    "detection limit": "Replace it by a number, for example half the limit, or declare it as missing (--na-values).",
     "number with a unit": "Write the number only, and the unit into the column's name.",
 }
+OTHERWISE = "Correct the cell, or declare it as missing (--na-values). If the column holds texts: {categorical}."
+OF_TARGET = "A target is a number or empty. Of a yes/no target name the value that means 1 (--positive)."
 
 
 def kind_of(cell: str, mark: Mark) -> str:
@@ -314,19 +308,9 @@ def kind_of(cell: str, mark: Mark) -> str:
 
 
 def advice(kind: str, column: str, *, target: bool = False) -> str:
-    if kind == "date":
-        return f"Name the dates: {dated(column, '%d.%m.%Y')}, for example. Or leave it out: {listed('drop', column)}."
-    if kind in _ADVICE:
-        return _ADVICE[kind]
-    texts = f"If the column holds texts: {listed('categorical', column)}."
-    if target:
-        texts = (
-            "A target is a number or empty. If it has two texts, name the one that means 1 (positive in agent.toml, or "
-            "--positive)."
-        )
-    if kind == "decimal comma":
-        return f"Write it with a point, without a mark for thousands. {texts}"
-    return f"Correct the cell, or declare it as missing (--na-values, or na_values in agent.toml). {texts}"
+    options = {key: flag(key, column) for key in ("drop", "categorical")}
+    text = _ADVICE.get(kind, OF_TARGET if target else OTHERWISE)
+    return text.format(dates=flag("dates", f"{column}=%d.%m.%Y"), **options)
 
 
 # --- ids that a spreadsheet would run as formulas -------------------------------------------------------------------

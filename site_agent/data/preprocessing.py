@@ -5,18 +5,18 @@ pickle. Means and scales are from the labelled rows. Levels and missing values a
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date, timedelta
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
 
+from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
-from coreg_core.numerics.arrays import Arr
-from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, shortened, some
-from site_agent.data.notation import check_layout, day_of, find_layout, holds_dates, listed, most
-from site_agent.data.sources import NA_VALUES
+from site_agent.data.notation import check_layout, day_of, find_layout, flag, holds_dates
+from site_agent.data.sources import COLUMNS, NA_VALUES, BadTable, Fault, Faults, shortened, some
 from site_agent.data.tables import Table
 
 Kind: TypeAlias = Literal["numeric", "boolean", "date", "text"]
@@ -24,6 +24,7 @@ Range: TypeAlias = tuple[float, float, int]  # least, greatest, cells
 MOST_LEVELS = 200  # the limit of the 2006 paper for the KDD Cup data (section 5.2)
 FEW_LEVELS = 20  # a column with more, and with more than a tenth of its rows, holds no categories
 MANY_LEVELS = 10  # a column with fewer is not reported as most of the features
+OUTSIDE = 0.05  # a larger share of cells outside the range of training is reported
 LARGEST = 1e150  # above it, squares overflow, and so do variances and kernels
 TRUE, FALSE = frozenset({"true", "yes"}), frozenset({"false", "no"})
 
@@ -71,14 +72,9 @@ class Column:
         bad = [i for i, text in enumerate(texts) if text is not None and read[text] is None]
         if bad:
             lines = tuple(int(table.lines[i]) for i in bad)
-            what, todo = (
-                f"{texts[bad[0]]!r} is neither true nor false (nor yes nor no). The column was boolean in training.",
-                "",
-            )
-            if self.kind == "date":
-                what = f"{texts[bad[0]]!r} is not a date of the format {self.layout}, which the column has."
-                todo = "Correct the cell, or leave it empty. Dates have no time zone."
-            raise BadTable(Fault(table.source, what, todo, "date" if self.kind == "date" else "text", self.name, lines))
+            dates = f"a date of the format {self.layout}, without time zone" if self.kind == "date" else "true or false"
+            what, kind = f"{texts[bad[0]]!r} is not {dates}.", "date" if self.kind == "date" else "text"
+            raise BadTable(Fault(table.source, what, "Correct the cell, or leave it empty.", kind, self.name, lines))
         return np.array([math.nan if text is None else read[text] for text in texts], dtype=np.float64)
 
     def encoded(self, table: Table) -> Arr:
@@ -166,7 +162,7 @@ class Preprocessing:
         total = sum(len(column.feature_names) for column in columns)
         notes += [
             f"column {c.name!r} makes {len(c.feature_names)} of {total} features, one for each text. Group the texts, or leave "
-            f"the column out: {listed('drop', c.name)}"
+            f"the column out: {flag('drop', c.name)}"
             for c in columns
             if len(c.levels) >= MANY_LEVELS and 2 * len(c.feature_names) > total
         ]
@@ -189,6 +185,15 @@ class Preprocessing:
         found.raise_any()
         return X
 
+    def moved(self, table: Table) -> list[str]:
+        """Notes on columns that differ from training: new texts, newly missing cells, values outside the range."""
+        table.require(self.sources, "a feature of this model")
+        return [
+            f"{table.source}, column {column.name!r}: {note}"
+            for column in self.columns
+            for note in _moved(column, table, (self.ranges or {}).get(column.name))
+        ]
+
     def to_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = {"columns": [asdict(c) for c in self.columns], "na_values": list(self.na_values)}
         return plain if self.ranges is None else {**plain, "ranges": dict(self.ranges)}
@@ -210,7 +215,7 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, layout: str |
     own = labelled.missing(name).astype(np.float64)
     if own.all():
         what = "no labelled row has a value, so the model cannot learn from it."
-        raise BadTable(Fault(labelled.source, what, f"Leave it out: {listed('drop', name)}.", "missing", name))
+        raise BadTable(Fault(labelled.source, what, f"Leave it out: {flag('drop', name)}.", "missing", name))
     indicator = any(bool(table.missing(name).any()) for table in tables)
     indicator_mean, indicator_scale = standard(own) if indicator and scale else (0.0, 1.0)
     shared: dict[str, Any] = {
@@ -253,7 +258,7 @@ def kind_of_column(name: str, tables: list[Table]) -> tuple[Kind, str | None]:
     ]
     if not places:
         raise BadTable(
-            Fault(tables[0].source, "no row has a value.", f"Leave it out: {listed('drop', name)}.", "missing", name)
+            Fault(tables[0].source, "no row has a value.", f"Leave it out: {flag('drop', name)}.", "missing", name)
         )
     texts = [text for *_, text in places]
     if holds_dates(texts):
@@ -264,20 +269,36 @@ def kind_of_column(name: str, tables: list[Table]) -> tuple[Kind, str | None]:
 def _levels(name: str, tables: list[Table], categorical: bool) -> tuple[str, ...]:
     cells = [text for table in tables for text in table.texts(name) if text is not None]
     levels, rows = sorted(set(cells)), sum(map(len, tables))
-    drop, many = f"leave the column out ({listed('drop', name)})", len(levels)
-    if many > MOST_LEVELS:
-        what = f"{many} different texts. At most {MOST_LEVELS} are one-hot encoded."
-        todo = f"Group them, or {drop}."
-        if many == rows:
-            todo = f"If it is the id, give --id {name}, or id in agent.toml. Otherwise: {todo}"
-    elif not categorical and many > max(FEW_LEVELS, rows // 10):
-        what = f"{many} different texts in {rows} rows, such as {cells[0]!r}. Each would become a feature."
-        todo = f"If they are categories: {listed('categorical', name)}. Otherwise {drop}."
-        if most(cells, lambda text: any(c.isdigit() for c in text)):
-            todo = f"If they are numbers, write the numbers only. {todo}"
-    else:
+    many, todo = len(levels), f"Group them, or leave the column out: {flag('drop', name)}."
+    if many <= (MOST_LEVELS if categorical else min(MOST_LEVELS, max(FEW_LEVELS, rows // 10))):
         return tuple(levels)
+    what = f"{many} different texts in {rows} rows, such as {cells[0]!r}. Each would become a feature."
+    if many <= MOST_LEVELS:
+        todo = f"If they are categories: {flag('categorical', name)}. {todo}"
     raise BadTable(Fault(tables[0].source, what, todo, "text", name))
+
+
+def _moved(column: Column, table: Table, known: Range | None) -> Iterator[str]:
+    missing = int(table.missing(column.name).sum())
+    if column.kind == "text":
+        new = [text for text in table.texts(column.name) if text is not None and text not in column.levels]
+        if new:
+            first = f"{len(new)} cells hold a text that training never had ({new[0]!r} first)"
+            yield f"{first}. They count as none of its levels"
+    elif known is not None:
+        low, high, seen = known
+        values = column.numbers(table)
+        outside, cells = int(((values < low) | (values > high)).sum()), len(table) - missing
+        # Of n training cells and no change, 2 of n + 1 new ones are outside.
+        if outside > cells * max(OUTSIDE, 4.0 / (seen + 1)):
+            ends = [
+                str(date(1970, 1, 1) + timedelta(days=x)) if column.kind == "date" else f"{x:g}" for x in (low, high)
+            ]
+            share = f"{outside} of {cells} cells ({100 * outside / cells:.0f} %)"
+            yield f"{share} are outside the range of training ({' to '.join(ends)}). The model extrapolates there"
+    if missing and not column.indicator:
+        instead = "none of its levels" if column.kind == "text" else "the mean"
+        yield f"{missing} cells are missing, and none was in training. They count as {instead}"
 
 
 def _range(values: Arr) -> Range:

@@ -8,7 +8,6 @@ import csv
 import io
 import math
 import re
-import shlex
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,9 +23,8 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.exceptions import PanicException, PolarsError
 
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
-from coreg_core.numerics.arrays import Arr, Ints
-from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, some
 from site_agent.data.notation import (
     PLAIN,
     ROUNDED,
@@ -35,14 +33,14 @@ from site_agent.data.notation import (
     Notation,
     advice,
     find_decimals,
+    flag,
     kind_of,
     looks_numeric,
     read_numbers,
-    said,
     separator_of,
     unguarded,
 )
-from site_agent.data.sources import NA_VALUES, Query, Source, ask
+from site_agent.data.sources import COLUMNS, NA_VALUES, BadTable, Fault, Faults, Query, Source, ask, some
 
 BOM = b"\xef\xbb\xbf"
 BROKEN = "Quote a cell that holds a quote, and double the inner quote. End lines with LF or CRLF."
@@ -190,7 +188,6 @@ class Table:
     lines: Ints
     held: tuple[Cells, ...] = field(repr=False)
     kept: Ints | None = field(repr=False)  # None: all rows
-    notation: Notation = Notation()  # noqa: RUF009 - frozen
     found: tuple[str, ...] = ()
 
     @property
@@ -264,28 +261,19 @@ class Table:
         kinds = [kind_of(cell, decimals.mark) for cell in cells]
         known = {text for text in texts if text is not None}
         marked = decimals.mark == "?" and any(kind.startswith("decimal") for kind in kinds)
-        whole = target and not marked and len(bad) == sum(text is not None for text in texts)
-        if whole and len(known) == 2:
-            first, second = sorted(known)
-            what = f"the column has two values, {first!r} and {second!r}."
-            either = f"--positive {shlex.quote(first)} or --positive {shlex.quote(second)}"
-            todo = f"If it is a yes/no target, name the event whose probability you want: {either}, or positive in agent.toml."
-            return [Fault(self.source, what, todo, "text", name)]
-        if whole and "text" in kinds:
+        if target and "text" in kinds and len(bad) == sum(text is not None for text in texts):
             what = f"the column has {len(known)} different texts, such as {cells[0]!r}, and no number."
-            return [Fault(self.source, what, "Name another target: a number, or two values.", "text", name)]
+            todo = "Name another target. Of a yes/no target name the event whose probability you want: "
+            return [Fault(self.source, what, f"{todo}{flag('positive', cells[0])}.", "text", name)]
         found = []
         if marked:  # one fault for the whole table
-            todo = f"Give {said('decimal', ',')}; or a point."
+            todo = f"Give {flag('decimal', ',')}; or a point."
             found.append(Fault(self.source, f"{decimals.why}.", todo, "decimal mark"))
             kinds = ["" if kind.startswith("decimal") else kind for kind in kinds]
         for kind in filter(None, dict.fromkeys(kinds)):
             lines = [int(self.lines[i]) for i, k in zip(bad, kinds, strict=True) if k == kind]
-            one, several = "is not a finite number", "and similar cells are not finite numbers"
-            if kind == "detection limit":
-                one = "is a detection limit, not a number"
-                several = "and similar cells are detection limits, not numbers"
-            what = f"{cells[kinds.index(kind)]!r} {one if len(lines) == 1 else several}"
+            several = "is not a finite number" if len(lines) == 1 else "and similar cells are not finite numbers"
+            what = f"{cells[kinds.index(kind)]!r} {several}"
             if kind.startswith("decimal") and decimals.why:
                 what += f": {decimals.why}"
             found.append(Fault(self.source, f"{what}.", advice(kind, name, target=target), kind, name, tuple(lines)))
@@ -351,10 +339,7 @@ class Table:
         if len(others) > 1 or any(text.casefold() == positive.casefold() for text in others):
             what = f"{column!r} has the values {some(others)} besides the positive one, {positive!r}."
             todo = "A yes/no target has two values. Correct the cells, or name another positive value."
-            often = max(others, key=texts.count)
-            rare = {text for text in others if text != often} or set(others)
-            lines = tuple(int(line) for line, text in zip(self.lines, texts, strict=True) if text in rare)
-            raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
+            raise BadTable(Fault(self.source, what, todo, "classes", column))
         coded = [None if text is None else str(int(text == positive)) for text in self.cells(column).texts]
         new = Cells(column, coded, self.source)
         return replace(self, held=tuple(new if cells.name == column else cells for cells in self.held))
@@ -417,7 +402,7 @@ def _read(source: Any, name: str, na_values: Sequence[str], notation: Notation, 
             raise BadData(f"a pandas or polars DataFrame with named columns is needed, not a {what}.")
     held = tuple(Cells(n.strip(), raw, name, na_values, decimals) for n, raw in zip(names, columns, strict=True))
     rows = len(columns[0]) if len(columns) else 0
-    return Table(name, np.arange(first, first + rows), held, None, notation)
+    return Table(name, np.arange(first, first + rows), held, None)
 
 
 def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults) -> Table:
@@ -461,9 +446,8 @@ def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults
     told += [decimals.note] * bool(decimals.note)
     columns = zip(names, frame.iter_columns(), floats.iter_columns(), strict=True)
     held = tuple(Cells(name, texts, source, na_values, decimals, numbers) for name, texts, numbers in columns)
-    found_notation = Notation(separator, None if decimals.mark == "?" else decimals.mark)
     lines = np.arange(frame.height) + above + 2 if lines is None else lines
-    return Table(source, lines, held, None, found_notation, tuple(told))
+    return Table(source, lines, held, None, tuple(told))
 
 
 def _marks(texts: pl.DataFrame, floats: pl.DataFrame, mark: str) -> dict[str, str]:

@@ -1,10 +1,18 @@
 """The site's own identity: one directory with its key, its certificate and the authority that it trusts.
 
-site.key (mode 0600) never leaves the site. site.csr is the request that `site_agent.identity.enrolment` sends. `install` splits
-the answer into site.pem and ca.pem. `check_identity` finds a fault before the agent connects.
+site.key (mode 0600) never leaves the site. site.csr is the request that `join` sends, with an invitation. `install` splits the
+answer into site.pem and ca.pem. `check_identity` finds a fault before the agent connects.
+
+`join` opens two connections over TLS. On the first, nothing is verified and nothing is sent but the question for the
+authority's certificate. Its SHA-256 must be that of the invitation. The second is verified against that authority and the
+host's name. It carries the request and a proof of the secret, never the secret or the key.
 """
 
+import json
 import os
+import socket
+import ssl
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,12 +23,13 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization as keys
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_core.errors import BadData, Refused, StorageError, Unreachable, UsageError
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import read, write_whole
-from coreg_wire.identity.keys import check_private, key_pem, load_key
+from coreg_wire.identity.invitation import Invitation, proof
 from coreg_wire.identity.names import (
     certificate_name,
     check_site_name,
@@ -29,20 +38,12 @@ from coreg_wire.identity.names import (
     load_certificates,
     site_uri,
 )
+from coreg_wire.identity.signatures import check_private, key_pem, load_key
 
+WARN_DAYS = 25  # before its end, a certificate that no coordinator has renewed is reported
 KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
 _STEPS = "Run `coreg-agent join` with the coordinator's invitation, or name the folder where this site has joined (--identity)."
 _JOIN_AGAIN = "Ask the coordinator's operator for a new invitation, and run `coreg-agent join` with it."
-
-
-@dataclass(frozen=True)
-class EnrolResult:
-    """The result of `enrol`: the request to send, and the fingerprint of its key."""
-
-    name: str
-    request_path: Path
-    key_fingerprint: str
-    reused_key: bool
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,19 @@ class Identity:
         """Without the key: the text can get into a log."""
         return f"Identity({self.name!r}, {str(self.directory)!r}, not_after={self.not_after:%Y-%m-%d})"
 
-    def days_left(self, *, now: datetime | None = None) -> float:
+    def days_left(self) -> float:
         """Days until the certificate or its authority expires."""
-        return (self.not_after - (now or utc_now())) / timedelta(days=1)
+        return (self.not_after - utc_now()) / timedelta(days=1)
 
-    def expiry_warning(self, *, within_days: int = 25, now: datetime | None = None) -> str | None:
+    def expiry_warning(self) -> str | None:
         """A sentence if the certificate expires soon, else None."""
-        days = self.days_left(now=now)
-        if days >= within_days:
+        if (days := self.days_left()) >= WARN_DAYS:
             return None
         return f"{self.directory / CERTIFICATE} expires in {days:.0f} days, and no coordinator has renewed it. {_JOIN_AGAIN}"
 
 
-def enrol(directory: Path | str, name: str) -> EnrolResult:
-    """Create the site's key, unless it exists, and a request for a certificate in `name`."""
+def enrol(directory: Path | str, name: str) -> Path:
+    """Create the site's key, unless it exists, and a request for a certificate in `name`; the file of the request."""
     directory, name = Path(directory), check_site_name(name)
     path, known_as = directory / KEY, directory / CERTIFICATE
     if known_as.exists():
@@ -86,36 +86,31 @@ def enrol(directory: Path | str, name: str) -> EnrolResult:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{directory} cannot be created ({error.strerror}): give another --identity.") from error
-    reused = path.exists()
-    if not reused:
+    if not path.exists():
         _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1())))
-    key = _load_key(path)
-    _write_public(directory / REQUEST, _request(name, key).public_bytes(keys.Encoding.PEM))
-    return EnrolResult(name, directory / REQUEST, key_fingerprint(key.public_key()), reused)
-
-
-def _request(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateSigningRequest:
-    return (
+    request = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
         .add_extension(x509.SubjectAlternativeName([site_uri(name)]), critical=False)
-        .sign(key, SHA256())
+        .sign(_load_key(path), SHA256())
     )
+    _write_public(directory / REQUEST, request.public_bytes(keys.Encoding.PEM))
+    return directory / REQUEST
 
 
-def install(directory: Path | str, answer: Path | bytes, *, now: datetime | None = None) -> Identity:
+def install(directory: Path | str, answer: Path | bytes) -> Identity:
     """Check and install the coordinator's answer, a file or its text: the site's certificate followed by its authority's.
 
     The first answer decides which authority this site trusts.
     """
-    directory, now = Path(directory), now or utc_now()
+    directory = Path(directory)
     what, pem = ("the answer", answer) if isinstance(answer, bytes) else (str(answer), _read(answer))
     bundle = load_certificates(pem, what)
     if len(bundle) != 2:
         raise BadData(f"{what} holds {len(bundle)} certificates, expected two: the site's, then the authority's.")
     certificate, ca = bundle
     where = f"{what}: the site's certificate", f"{what}: the authority's certificate"
-    _check_chain(certificate, ca, _load_key(directory / KEY), *where, now)
+    _check_chain(certificate, ca, _load_key(directory / KEY), *where)
     check_authority(directory, fingerprint(ca))
     installed = certificate_in(directory)
     if installed is not None and certificate.not_valid_before_utc < installed.not_valid_before_utc:
@@ -126,7 +121,7 @@ def install(directory: Path | str, answer: Path | bytes, *, now: datetime | None
         )
     _write_public(directory / AUTHORITY, ca.public_bytes(keys.Encoding.PEM))
     _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
-    return check_identity(directory, now=now)
+    return check_identity(directory)
 
 
 def check_authority(directory: Path, mark: str) -> None:
@@ -144,7 +139,7 @@ def install_renewed(directory: Path, certificate_pem: bytes) -> None:
     where, path = "the certificate that the coordinator sent", directory / AUTHORITY
     certificate = load_certificates(certificate_pem, where)[0]
     ca = load_certificates(_read(path), str(path))[0]
-    name = _check_chain(certificate, ca, _load_key(directory / KEY), where, str(path), utc_now())
+    name = _check_chain(certificate, ca, _load_key(directory / KEY), where, str(path))
     installed = load_certificates(_read(directory / CERTIFICATE), str(directory / CERTIFICATE))[0]
     if name != certificate_name(installed) or certificate.not_valid_after_utc <= installed.not_valid_after_utc:
         raise Refused(
@@ -161,14 +156,14 @@ def certificate_in(directory: Path) -> x509.Certificate | None:
     return None
 
 
-def check_identity(directory: Path | str, *, now: datetime | None = None) -> Identity:
+def check_identity(directory: Path | str) -> Identity:
     """Read the identity and check it, as far as possible without the coordinator."""
-    directory, now = Path(directory), now or utc_now()
+    directory = Path(directory)
     key = _load_key(directory / KEY)
     certificate, ca = (
         load_certificates(_read(directory / name), str(directory / name))[0] for name in (CERTIFICATE, AUTHORITY)
     )
-    name = _check_chain(certificate, ca, key, str(directory / CERTIFICATE), str(directory / AUTHORITY), now)
+    name = _check_chain(certificate, ca, key, str(directory / CERTIFICATE), str(directory / AUTHORITY))
     return Identity(
         name=name,
         key_pem=key_pem(key),
@@ -185,9 +180,8 @@ def _check_chain(
     key: ec.EllipticCurvePrivateKey,
     where: str,
     where_ca: str,
-    now: datetime,
 ) -> str:
-    """Check that key, certificate and authority belong together and are valid at `now`. Returns the site's name."""
+    """Check that key, certificate and authority belong together and are valid now. Returns the site's name."""
     if certificate.public_key() != key.public_key():
         raise Refused(
             f"{where} was issued for another key than {KEY} ({key_fingerprint(key.public_key())[:16]}…). It is the certificate "
@@ -207,15 +201,15 @@ def _check_chain(
         raise Refused(
             f"{where} was signed by {_who(certificate, issuer=True)}, but {where_ca} is {_who(ca)}. {_JOIN_AGAIN}"
         ) from error
-    _check_period(ca, where_ca, now, "Its federation is over: join a new one.")
-    _check_period(certificate, where, now, _JOIN_AGAIN)
+    _check_period(ca, where_ca, "Its federation is over: join a new one.")
+    _check_period(certificate, where, _JOIN_AGAIN)
     if ExtendedKeyUsageOID.CLIENT_AUTH not in _purposes(certificate):
         raise Refused(f"{where} is not a client's certificate, but perhaps the coordinator's own. {_JOIN_AGAIN}")
     return certificate_name(certificate, where)
 
 
-def _check_period(certificate: x509.Certificate, where: str, now: datetime, next_step: str) -> None:
-    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+def _check_period(certificate: x509.Certificate, where: str, next_step: str) -> None:
+    start, end, now = certificate.not_valid_before_utc, certificate.not_valid_after_utc, utc_now()
     if now < start:
         raise Refused(
             f"{where} is not valid before {start:%Y-%m-%d %H:%M} UTC, but this machine's clock shows "
@@ -275,3 +269,95 @@ def _create_private(path: Path, data: bytes) -> None:
 
 def _write_public(path: Path, data: bytes) -> None:
     write_whole(path, data, mode=0o644)
+
+
+# --- joining by an invitation -------------------------------------------------------------------------------------------
+
+# A coordinator delays refusals by 5 s and ends each connection after 10 s.
+SECONDS, MOST_BYTES = 15.0, 64 << 10
+STARTING = 10.0  # seconds for a coordinator that does not listen yet or drops connections
+
+
+def join(invitation: Invitation, directory: Path) -> Identity:
+    """The identity of the site in ``directory``. An existing key of the same site is kept."""
+    check_authority(directory, invitation.authority)
+    request = enrol(directory, invitation.site)
+    unverified = _context()
+    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+    shown = _text(invitation, _ask(invitation, unverified, {"ask": "authority"}), "authority")
+    authority = load_certificates(shown.encode(), "The coordinator's authority")[0]
+    if (found := fingerprint(authority)) != invitation.authority:
+        raise Refused(
+            f"{invitation.address} shows the authority {found[:16]}…, but the invitation names {invitation.authority[:16]}…. "
+            "Another service answers there, or somebody intercepts the connection. Nothing was sent. Call the coordinator's "
+            "operator."
+        )
+    pem = authority.public_bytes(Encoding.PEM)  # this certificate alone: more can follow it in the text
+    verified, csr = _context(), request.read_text(encoding="ascii")
+    verified.load_verify_locations(cadata=pem.decode())
+    given = proof(invitation.secret, invitation.site, csr)
+    asked = {"ask": "certificate", "site": invitation.site, "request": csr, "proof": given}
+    answer = _ask(invitation, verified, asked)
+    if "refused" in answer:
+        raise Refused(f"The coordinator refused: {_text(invitation, answer, 'refused')}")
+    identity = install(directory, _text(invitation, answer, "certificate").encode() + pem)
+    (directory / REQUEST).unlink(missing_ok=True)
+    return identity
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
+def _ask(invitation: Invitation, context: ssl.SSLContext, question: dict[str, str]) -> dict[str, object]:
+    """One question on a new connection, and its answer."""
+    host, port = invitation.host, invitation.enrolment_port
+    try:
+        line = _answered(host, port, context, json.dumps(question).encode() + b"\n")
+    except ssl.SSLCertVerificationError as error:
+        raise Refused(
+            f"{host}:{port}: its certificate is not valid for the invitation ({error.verify_message}). The operator "
+            f"can renew it: `coreg-coordinator init FOLDER --renew-server --host {host}`."
+        ) from None
+    except (OSError, UnicodeError) as error:
+        raise Unreachable(
+            f"{host}:{port} does not answer ({error}). The coordinator must run (`coreg-coordinator run` or `serve`), and the "
+            f"firewall must let port {port} through, beside port {invitation.port}."
+        ) from None
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise Unreachable(f"{host}:{port} gave no answer of a coordinator. Check the port, or try again in a minute.")
+    return answer
+
+
+def _answered(host: str, port: int, context: ssl.SSLContext, line: bytes) -> bytes:
+    """A line for a line. A coordinator that does not listen yet, or has too many connections, is asked again for a while."""
+    until = time.monotonic() + STARTING
+    while True:
+        try:
+            with (
+                socket.create_connection((host, port), SECONDS) as raw,
+                context.wrap_socket(raw, server_hostname=host) as channel,
+                channel.makefile("rwb") as file,
+            ):
+                file.write(line)
+                file.flush()
+                if (answer := file.readline(MOST_BYTES)) or time.monotonic() >= until:
+                    return answer
+        except (ConnectionError, ssl.SSLEOFError):
+            if time.monotonic() >= until:
+                raise
+        time.sleep(0.2)
+
+
+def _text(invitation: Invitation, answer: dict[str, object], key: str) -> str:
+    """A text of the answer, printable and in ASCII: it goes to a terminal or into a file."""
+    text = answer.get(key)
+    if not (isinstance(text, str) and text.isascii() and text.replace("\n", "").isprintable()):
+        raise Unreachable(f"{invitation.host}:{invitation.enrolment_port} gave no answer of a coordinator ({key}).")
+    return text

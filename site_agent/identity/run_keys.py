@@ -27,13 +27,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from coreg_core.errors import BadData, Refused, StorageError
-from coreg_core.names import TAG_WORDS
-from coreg_core.protocol.messages import Offer, Proposal
+from coreg_core.messages import Offer, Proposal
+from coreg_core.objectives.setting import TAG_WORDS
 from coreg_core.secure.sums import WORD, Words, is_sum, message, tag_words
 from coreg_wire.files.disk import write_whole
+from coreg_wire.identity.invitation import eight_words, same_words
 from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates
 from coreg_wire.identity.signatures import is_signed, private_key, sign, statement
-from coreg_wire.identity.words import eight_words, same_words
 from site_agent.identity.identity import Identity
 
 _PIECE = 1 << 14  # words of a keystream at a time: they stay in the cache
@@ -306,12 +306,12 @@ class Members:
         return not self.news(keys)
 
     def confirm(self, keys: Mapping[str, str]) -> None:
-        """Remember keys whose words the operators have compared."""
-        self._replaced |= {old for site, old in self._confirmed.items() if keys.get(site, old) != old}
-        self._replaced -= {*keys.values()}
-        self._confirmed |= keys
-        stored = {"keys": self._confirmed, "replaced": sorted(self._replaced)}
+        """Remember keys whose words the operators have compared: on the disk first, since an answer can follow at once."""
+        replaced = self._replaced | {old for site, old in self._confirmed.items() if keys.get(site, old) != old}
+        confirmed, replaced = {**self._confirmed, **keys}, replaced - {*keys.values()}
+        stored = {"keys": confirmed, "replaced": sorted(replaced)}
         write_whole(self._path, json.dumps(stored, indent=1).encode() + b"\n", mode=0o600)
+        self._confirmed, self._replaced = confirmed, replaced
 
     def key_of(self, site: str) -> str | None:
         return self._confirmed.get(site) or self.unseen.get(site)

@@ -8,7 +8,7 @@ if they are given.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -17,7 +17,7 @@ from cryptography import x509
 from pydantic import TypeAdapter
 
 from coreg_core.errors import BadData, StorageError
-from coreg_core.protocol.messages import Countersigned, LedgerHead
+from coreg_core.messages import Countersigned, LedgerHead
 from coreg_wire.identity.names import certificate_name
 from coreg_wire.identity.signatures import coordinator_fault, from_hex, site_fault
 from site_agent.ledger.ledger import Line, read_lines
@@ -168,7 +168,7 @@ class _Reading:
                 "the owner of the file (an agent with --insecure cannot sign; otherwise signatures were removed)"
             )
         heads = [
-            SignedHead(s.site, s.run, s.head, s.signature, s.certificate, self._receipts.get((s.run, s.head.lines)))
+            replace(s, receipt=self._receipts.get((s.run, s.head.lines)))
             for s in sorted(self._heads, key=lambda s: s.head.lines)
         ]
         both = next((s for s in reversed(heads) if s.receipt is not None), None)

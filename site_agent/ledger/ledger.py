@@ -5,17 +5,16 @@ Opening the ledger verifies its chain: the agent's memory is read from these lin
 """
 
 import contextlib
-import datetime as dt
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, assert_never
 
 from coreg_core.computation.question import KINDS
 from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import (
+from coreg_core.messages import (
     Answer,
     Approval,
     Countersigned,
@@ -29,7 +28,7 @@ from coreg_core.protocol.messages import (
     PlanRefused,
     Unaligned,
 )
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import AppendFile, Disk, exclusive
 from coreg_wire.identity.names import load_certificates
@@ -134,11 +133,7 @@ def entry_for(message: FromSite, told: Told | None) -> dict[str, Any]:
 def countersigned(receipt: Countersigned) -> dict[str, Any]:
     """The line for a received countersignature: nothing leaves with it."""
     signed = {"countersigned": receipt.at, "signature": receipt.signature, "certificate": receipt.certificate}
-    return {"kind": "Countersigned", "run": receipt.run, "head": head_told(receipt.head), **signed}
-
-
-def head_told(head: LedgerHead) -> dict[str, Any]:
-    return {"lines": head.lines, "last": head.last, "at": head.at}
+    return {"kind": "Countersigned", "run": receipt.run, "head": asdict(receipt.head), **signed}
 
 
 def _describe(message: FromSite) -> dict[str, Any]:
@@ -162,7 +157,7 @@ def _describe(message: FromSite) -> dict[str, Any]:
         case Fault():
             return {"kind": kind, **_where(message), "text": message.reason}
         case Fetched():
-            signed = {"head": head_told(message.head), "signature": message.signature} if message.signature else {}
+            signed = {"head": asdict(message.head), "signature": message.signature} if message.signature else {}
             return {"kind": kind, "run": message.run, **signed}
         case Leaving():
             return {"kind": kind, "text": message.reason}
@@ -208,14 +203,12 @@ class Ledger:
         signer: HeadSigner | None = None,
         *,
         disk: Disk | None = None,
-        now: Callable[[], dt.datetime] = utc_now,
     ):
         self.path, self.signer, self.new = path, signer, not path.exists()
-        self._disk, self._now, self.torn = disk or Disk(), now, 0
+        self._disk, self.torn = disk or Disk(), 0
         self.memory = Memory(self._write)
         self._lock = self.memory.lock  # several runs write to one chain
         self.sent: dict[str, Disclosed] = {}
-        self.label_bearing = Disclosed(0, 0)  # vectors that depend on labels
         self._signed: dict[str, Fetched] = {}  # sent heads without a countersignature, by run
         self._failed = ""  # the reason of a failed write: how much of its line is on the disk is not known
         self._held = contextlib.ExitStack()
@@ -249,7 +242,7 @@ class Ledger:
         with self._lock:
             beside, signer = {}, self.signer  # a new session can replace the signer
             if isinstance(message, Fetched) and signer is not None and not message.signature:
-                head = LedgerHead(self._lines, self._previous, _time(self._now()))  # everything before this line
+                head = LedgerHead(self._lines, self._previous, _now())  # everything before this line
                 message = replace(message, head=head, signature=signer.sign(message.run, head))
                 beside = {"certificate": signer.certificate}
                 self._signed[message.run] = message
@@ -303,7 +296,7 @@ class Ledger:
             return None
 
     def _write(self, entry: dict[str, Any]) -> None:
-        entry = {"at": _time(self._now()), **entry}
+        entry = {"at": _now(), **entry}
         line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
         if not self._failed:
             try:
@@ -317,9 +310,6 @@ class Ledger:
     def _count(self, kind: str, entry: dict[str, Any]) -> None:
         before, numbers = self.sent.get(kind, Disclosed(0, 0)), int(entry.get("numbers", 0))
         self.sent[kind] = Disclosed(before.messages + 1, before.numbers + numbers)
-        if entry.get("labels") == "in the vectors":
-            before = self.label_bearing
-            self.label_bearing = Disclosed(before.messages + 1, before.numbers + numbers)
 
     def close(self) -> None:
         """Close the file and release the lock."""
@@ -328,5 +318,5 @@ class Ledger:
         self._held.close()
 
 
-def _time(at: dt.datetime) -> str:
-    return at.isoformat(timespec="milliseconds")
+def _now() -> str:
+    return utc_now().isoformat(timespec="milliseconds")

@@ -24,13 +24,13 @@ from jaxtyping import Bool
 from coreg_core.additive.exchange import SiteExchange, SiteSummary, Terms, Words
 from coreg_core.additive.features import MOST_OWN, SiteRows
 from coreg_core.agreement.schedules import Progress
+from coreg_core.arrays import Ints
 from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation import Probability, fit_probability
-from coreg_core.numerics.arrays import Ints
 from coreg_core.objectives.additive import Additive
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
 from coreg_core.secure.sums import WORD, Layout
 from site_agent.consent.memory import RowSet, row_set

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TypeAlias, assert_never
 
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused
-from coreg_core.protocol.messages import (
+from coreg_core.messages import (
     Approval,
     Countersigned,
     Dismissed,
@@ -25,8 +25,8 @@ from coreg_core.protocol.messages import (
     Step,
     ToSite,
 )
-from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan, alignment_of, aligns_for
+from coreg_core.outcomes import Notice, Outcome
+from coreg_core.plan import Plan, alignment_of, aligns_for
 from site_agent.machine import notices
 
 RunMessage: TypeAlias = Proposal | Step | Finished | Dismissed
@@ -198,7 +198,6 @@ class ActiveRun:
     inbox: tuple[RunMessage, ...] = ()
     busy: bool = False
     answered: bool = False
-    approved: bool = False
     alignments: int = 0  # of ids, for this run
 
     @property
@@ -223,15 +222,6 @@ class Agent:
     runs: Mapping[str, ActiveRun] = field(default_factory=dict)
     held: Mapping[str, Proposal] = field(default_factory=dict)
     begun: int = 0
-
-    @property
-    def not_begun(self) -> tuple[str, ...]:
-        """Accepted runs without a step, whose data can still be read again: those that no operator approved."""
-        return tuple(
-            name
-            for name, run in self.runs.items()
-            if run.stage is Stage.ACTIVE and not (run.answered or run.busy or run.approved)
-        )
 
 
 def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
@@ -297,17 +287,17 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> tuple[Agent, li
         return _with(agent, plan.run, replace(known, inbox=(proposal,))), []
     if known is not None and known.plan != plan:
         return _refuse(agent, plan, "the plan changed in the middle of the run.")
-    received = Notify(notices.plan_received(plan))
+    received, above = Notify(notices.plan_received(plan)), agent.runs.get(aligns_for(plan.run))
     if known is not None:  # another attempt, or a new session of the same one
         agent, actions = _queue(_with(agent, plan.run, replace(known, proposal=proposal)), plan.run, proposal)
-    elif (above := agent.runs.get(aligns_for(plan.run))) and above.stage in UNDECIDED and _aligns(above.plan, plan):
+    elif above is not None and above.stage in UNDECIDED and _aligns(above.plan, plan):
         return replace(agent, held={**agent.held, above.plan.run: proposal}), []
     elif (reason := _objection(agent, plan)) is not None:
         agent, actions = _refuse(agent, plan, reason)
     elif ask or (agent.ask_first and not aligns_for(plan.run)):
         agent, actions = _with(agent, plan.run, ActiveRun(proposal, Stage.JUDGED)), [Judge(plan)]
     else:
-        if (above := agent.runs.get(aligns_for(plan.run))) is not None:
+        if above is not None:
             agent = _with(agent, above.plan.run, replace(above, alignments=above.alignments + 1))
         agent, actions = _queue(_with(agent, plan.run, ActiveRun(proposal)), plan.run, proposal)
     return agent, [received, *actions]
@@ -387,7 +377,7 @@ def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
         return agent, []
     if not decided.approved:
         return _refuse(agent, run.plan, decided.reason or "its operator refused it.")
-    agent, actions = _with(agent, run.plan.run, replace(run, stage=Stage.NEW, approved=True)), list[Action]()
+    agent, actions = _with(agent, run.plan.run, replace(run, stage=Stage.NEW)), list[Action]()
     if agent.connected:  # otherwise the coordinator sends the plan again
         agent, actions = _queue(agent, run.plan.run, run.proposal)
         actions = [Say(Approval(decided.run, True)), *actions]

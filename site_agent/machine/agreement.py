@@ -20,16 +20,24 @@ from jaxtyping import Float64
 from coreg_core.agreement.objective import powered, stays, sweep_weight, weight_of
 from coreg_core.agreement.schedules import FinalTargets
 from coreg_core.agreement.views import LabelledFit, PathChoice, Solution, View, choose_on, make_view
+from coreg_core.arrays import Arr, Ints
 from coreg_core.computation.agreement import AgreementComputation, AgreementState
 from coreg_core.computation.question import Question
 from coreg_core.errors import BadData, CoregError, Refused
-from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
-from coreg_core.kernels.functions import Linear, make_kernel
-from coreg_core.kernels.leave_one_out import kernel_rule, some_rows
-from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.kernels import (
+    EveryPoint,
+    LabelledPoints,
+    Landmarks,
+    Linear,
+    LinearFeatures,
+    Span,
+    kernel_rule,
+    make_kernel,
+    some_rows,
+)
 from coreg_core.objectives.agreement import Agreement, LabelUnits
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from site_agent.machine.job import SiteResult
 from site_agent.site_data import PrivateData
 

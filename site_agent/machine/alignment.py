@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from coreg_core.arrays import Arr
 from coreg_core.computation.alignment import (
     BLOCK,
     CANARIES,
@@ -19,10 +20,9 @@ from coreg_core.computation.alignment import (
 )
 from coreg_core.computation.question import Question
 from coreg_core.errors import BadData, Refused
-from coreg_core.numerics.arrays import Arr
 from coreg_core.objectives.alignment import Alignment
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from site_agent.id_points import Pairs, Points, exponents, multiplied, packed, points_of, public_key, unpacked
 from site_agent.machine.job import Aligned, SiteResult
 

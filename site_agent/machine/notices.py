@@ -3,14 +3,14 @@
 from math import isfinite
 
 from coreg_core.agreement.schedules import Progress
-from coreg_core.protocol.messages import Proposal, Step, ToSite
-from coreg_core.protocol.outcomes import Notice, Outcome, told
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Notice, Outcome, told
+from coreg_core.plan import Plan
 
 
 def plan_received(plan: Plan) -> Notice:
     fields = {"study": plan.study, "data": plan.data, "sites": plan.sites}
-    return Notice("plan", describe_plan(plan), run=plan.run, work=describe_work(plan), fields=fields)
+    work = "checking the plan" + " and factoring the data" * (plan.objective.needs == "rows")
+    return Notice("plan", describe_plan(plan), run=plan.run, work=work, fields=fields)
 
 
 def progressed(run: str, progress: Progress) -> Notice:
@@ -76,10 +76,6 @@ def data_unusable(data: str) -> Notice:
     return Notice("data_unusable", text, "warning", fields={"data": data})
 
 
-def working(run: str, work: str, seconds: float) -> Notice:
-    return Notice("working", f"{work}: {seconds:.0f} s so far", run=run, fields={"seconds": seconds})
-
-
 def still_waiting(runs: tuple[str, ...], seconds: float, *, approval: bool = False) -> Notice:
     what = (
         "this site's approval (`coreg-agent pending`)"
@@ -112,17 +108,6 @@ def describe_plan(plan: Plan) -> str:
     """The plan in one sentence: disclosure to the coordinator, method, sites."""
     gets = "sums that it cannot read" if plan.masked else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
     return f"plan of run {plan.run}: the coordinator gets {gets}; {plan.objective.method(plan)}; sites {', '.join(plan.sites)}"
-
-
-def describe_work(message: ToSite | Plan) -> str:
-    """A phrase for the work on a message, for the progress line."""
-    match message:
-        case Proposal(plan=plan) | (Plan() as plan):
-            return "checking the plan and factoring the data" if plan.objective.needs == "rows" else "checking the plan"
-        case Step(step=step):
-            return f"answering step {step}"
-        case _:
-            return "writing the result"
 
 
 IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"

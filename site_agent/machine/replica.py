@@ -19,9 +19,9 @@ import numpy as np
 from coreg_core.agreement.schedules import Progress
 from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, Refused
-from coreg_core.protocol.messages import Answer, Offer, Part, Report, Step, Words
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.messages import Answer, Offer, Part, Report, Step, Words
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
 from site_agent.machine.job import Fold, Heard, Job, Made, Row, Telling, each_by_itself
 

@@ -12,11 +12,7 @@ from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import View
 from coreg_core.computation.question import Question
 from coreg_core.errors import CoregError, Refused
-from coreg_core.objectives.additive import Additive
-from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.alignment import Alignment
-from coreg_core.objectives.scoring import Scoring
-from coreg_core.protocol.messages import (
+from coreg_core.messages import (
     PROTOCOL_VERSION,
     Countersigned,
     Dismissed,
@@ -32,7 +28,11 @@ from coreg_core.protocol.messages import (
     Step,
     ToSite,
 )
-from coreg_core.protocol.plan import Plan
+from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.plan import Plan
 from site_agent.consent.memory import Remembered
 from site_agent.consent.objections import Consent, Objection, not_listed, objections, refusal
 from site_agent.machine.additive import AdditiveJob

@@ -1,24 +1,30 @@
-"""Tables to score together with the other sites: from the operator's files to the parts of this site's model."""
+"""Tables to score together with the other sites: from the operator's files to the parts of this site's model. And the tables of
+scores and of predictions that come of it.
+"""
 
 import hashlib
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 from jaxtyping import Bool
 
 from coreg_core.additive.check import Correction
 from coreg_core.additive.site_model import SiteModel
+from coreg_core.arrays import Arr
+from coreg_core.errors import StorageError, UsageError
 from coreg_core.evaluation import Probability
-from coreg_core.numerics.arrays import Arr
-from site_agent.data.drift import look
+from coreg_wire.files.disk import write_whole
 from site_agent.data.inputs import Inputs
-from site_agent.data.shared_set import SharedIds, ids_digest, load_batch, own_name
+from site_agent.data.notation import guarded
+from site_agent.data.prepare import SharedIds, ids_digest, load_batch, own_name
 from site_agent.machine.job import SiteResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import ModelFile
-from site_agent.models.writer import write_predictions
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Scored:
     local: Arr | None = None
 
     def write(self, result: SiteResult, path_of: "Mapping[str, Path]") -> tuple[Path, ...]:
-        """Write ids, scores, the sites in each and the deviation that the others leave, one file per data set."""
+        """Write ids, scores, the sites in each, the deviation that absent ones leave, and known parts: one file per data set."""
         assert result.scores is not None
         start, written, scores = 0, list[Path](), self._corrected(result.scores)
         sites, missing = np.array([" ".join(names) for names in result.present]), result.missing
@@ -47,6 +53,7 @@ class Scored:
             beside["sites"] = sites[rows]
             if missing is not None and not np.isnan(missing).all():
                 beside["missing_deviation"] = missing[rows]
+            beside |= {f"part_{site}": part[rows] for site, part in result.contributions.items()}
             column = self.id_columns[name]
             write_predictions(path_of[name], own, ids=ids, id_column=column, column="score", beside=beside)
             written.append(path_of[name])
@@ -103,9 +110,7 @@ def _of_table(
     model: ModelFile, inputs: Inputs, aligned: SharedIds | None
 ) -> tuple[Arr, Arr, Bool[np.ndarray, " m"], tuple[str, ...], tuple[str, ...], list[str]]:
     """Features of the score, local predictions (NaN without), which are missing, ids as written and as compared, notes."""
-    table, ids, keys = load_batch(
-        inputs.table, inputs.id or "", model.preprocessing.na_values, aligned, inputs.notation
-    )
+    table, ids, keys = load_batch(inputs, model.preprocessing.na_values, aligned)
     names = model.preprocessing.sources
     table.require(names, "a feature of this model")
     absent = np.all([table.missing(name) for name in names], axis=0)
@@ -121,7 +126,7 @@ def _of_table(
         phi[known] = some
         if model.local is not None:
             local[known] = model.local_predictions(own)
-        notes += look(model.preprocessing, own).values
+        notes += model.preprocessing.moved(own)
     if absent.any():
         first = ", ".join(ids[i] for i in np.flatnonzero(absent)[:5])
         notes.append(
@@ -133,3 +138,46 @@ def _of_table(
 def _digest(digests: Sequence[str]) -> str:
     """The digest of one table, or the digest of several tables' digests in their order."""
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+# --- tables of scores and predictions ---------------------------------------------------------------------------------
+
+TABLES = (".csv", ".parquet", ".pq")
+
+
+def check_predictions(path: Path, read: Sequence[Path]) -> None:
+    """Check before the work that predictions can be written, and that the file is none of those that are ``read``."""
+    if path.exists() and any(each.exists() and path.samefile(each) for each in read):
+        raise UsageError(f"{path} is read by this command, and would be overwritten. Give another --output.")
+    if not path.resolve().parent.is_dir():
+        raise StorageError(f"{path.resolve().parent}: no such folder. Make it, or give another --output.")
+    if path.suffix.lower() not in TABLES:
+        raise UsageError(f"{path}: predictions are written as .csv or .parquet. Give --output such a name.")
+
+
+def write_predictions(
+    path: Path,
+    predictions: Arr,
+    *,
+    ids: Sequence[str] | None = None,
+    id_column: str | None = None,
+    column: str = "prediction",
+    beside: Mapping[str, Arr] | None = None,
+) -> None:
+    """Write a CSV or Parquet table: ids, if any, then predictions under ``column``, then the columns ``beside``.
+
+    In a CSV file an id that a spreadsheet would run gets an apostrophe; `Table.ids` removes it. Predictions are
+    personal data, so a new file has mode 0600. An existing file keeps its mode.
+    """
+    if ids is not None and id_column in (column, *(beside or {})):
+        raise UsageError(f"{path}: the id column has the name of the column of {column}s. Rename it in the table.")
+    texts = [] if ids is None else [guarded(text) for text in ids] if path.suffix.lower() == ".csv" else list(ids)
+    columns: dict[str, Any] = {} if ids is None else {id_column or "id": texts}
+    frame = pl.DataFrame({**columns, column: predictions, **(beside or {})}).fill_nan(None)
+    if path.suffix.lower() == ".csv":
+        data = frame.write_csv().encode()
+    else:
+        buffer = io.BytesIO()
+        frame.write_parquet(buffer)
+        data = buffer.getvalue()
+    write_whole(path, data, mode=path.stat().st_mode & 0o777 if path.is_file() else 0o600)

@@ -23,13 +23,13 @@ from safetensors import SafetensorError, safe_open
 from coreg_core.additive.features import LocalModel
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.views import KernelExpansion
+from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation import Probability
-from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
-from coreg_core.numerics.arrays import Arr
+from coreg_core.kernels import Gaussian, Kernel, Linear, make_kernel
 from coreg_wire.files.disk import write_whole
-from site_agent.data.errors import BadTable
 from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.sources import BadTable
 from site_agent.data.tables import Table
 
 FORMAT = "coreg-model/10"
@@ -74,31 +74,37 @@ class ModelFile:
     def objective(self) -> str:
         return "agreement" if isinstance(self.function, KernelExpansion) else "additive"
 
-    def _features(self, table: Table) -> Arr:
+    def features(self, table: Table) -> Arr:
         """The table as in training. The advice about a fault names no setting: those of the training hold."""
         try:
             return self.preprocessing.transform(table)
         except BadTable as error:
-            raise error.advised(lambda todo: AS_TRAINED if "agent.toml" in todo else todo) from None
+            raise error.advised(lambda todo: AS_TRAINED if "--" in todo else todo) from None
 
     def predict(self, table: Table) -> Arr:
         """f(x) · divisor + shift, in the target's units, or the probability of a yes/no target, (n,)."""
-        scores: Arr = self.function.predict(self._features(table)) * self.divisor + self.shift
+        scores: Arr = self.function.predict(self.features(table)) * self.divisor + self.shift
         return scores if self.probability is None else self.probability.of(scores)
 
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
         """Low and high ends of f(x) ± z d(x), which a share ``coverage`` of new labels is within; d: the model's deviation."""
         if self.probability is not None:
             raise UsageError("intervals are for a target of numbers. This model predicts a probability.")
-        if not isinstance(self.function, SiteModel):
+        if (deviations := self.deviations(table)) is None:
             raise BadData(
                 "this model has no values for intervals. Use the joined model of a run with the additive objective."
             )
         if not 0.0 < coverage < 1.0:
             raise UsageError(f"an interval of {100 * coverage:g} %: needs a percentage between 0 and 100, such as 90.")
-        half = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * self.function.deviations(self._features(table))
+        half = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * deviations
         middle = self.predict(table)
         return middle - half, middle + half
+
+    def deviations(self, table: Table) -> Arr | None:
+        """Of a new label from each prediction of a joined model of numbers; None for another model."""
+        if self.probability is not None or not isinstance(self.function, SiteModel):
+            return None
+        return self.function.deviations(self.features(table))
 
     @property
     def local(self) -> LocalModel | None:
@@ -108,7 +114,7 @@ class ModelFile:
     def local_predictions(self, table: Table) -> Arr:
         """Of the local model, without probabilities."""
         assert self.local is not None
-        return self.local.predict(self._features(table))
+        return self.local.predict(self.features(table))
 
     def phi(self, table: Table) -> Arr:
         """What this site's part of a joint score is made of (n, d): φ(x), or f(x) under the agreement, in the target's units."""
@@ -117,7 +123,7 @@ class ModelFile:
                 "this model has no part for joint scoring, because it is the site's local model. Give the joined model of a run."
             )
         if isinstance(self.function, SiteModel):
-            return self.function.phi(self._features(table))
+            return self.function.phi(self.features(table))
         return self.predict(table)[:, None]
 
     @property
@@ -153,7 +159,7 @@ def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
         known = next((known for known, array in arrays.items() if array is value), name)
         arrays[known] = value
         return known
-    if isinstance(value, Gaussian | Laplacian | Polynomial | Linear):
+    if isinstance(value, Gaussian | Linear):
         return {"name": type(value).__name__.lower(), **asdict(value)}
     if is_dataclass(value):
         return {f.name: _nested(getattr(value, f.name), f"{name}.{f.name}", arrays) for f in fields(value)}
@@ -191,9 +197,7 @@ def contains_records(function: Function) -> bool:
 def load_model(path: Path) -> ModelFile:
     """Read a model file and check its checksum."""
     if not path.is_file():
-        raise StorageError(
-            f"{path}: no such model file. Give the path that --output had in training, or one of `coreg-agent models list`."
-        )
+        raise StorageError(f"{path}: no such model file. `coreg-agent models` lists this site's models.")
 
     try:
         with safe_open(path, framework="numpy") as file:

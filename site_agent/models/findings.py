@@ -1,10 +1,11 @@
 """Does joining pay here? The findings of one run at this site, as plain values for a model file, as a table and as
-sentences.
+sentences. And the errors of models on a table of labelled records (`evaluate`).
 
 All errors are from labels that neither the model nor a choice about it had seen.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import floor, isfinite, log10
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,11 +15,15 @@ import numpy as np
 from coreg_core.additive.check import gain
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.views import PathChoice
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
-from coreg_core.evaluation import LEAST_TO_CALIBRATE, auc, can_calibrate, estimate, paired
-from coreg_core.numerics.arrays import Arr
+from coreg_core.evaluation import LEAST_TO_CALIBRATE, Estimate, Paired, auc, can_calibrate, estimate, paired, quality
+from site_agent.data.notation import Notation
 from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.sources import Source, some
+from site_agent.data.tables import read_table
 from site_agent.machine.job import Judged, SiteResult
+from site_agent.models import explain
 from site_agent.models.file import ModelFile, load_model
 
 Found: TypeAlias = dict[str, Any]
@@ -30,8 +35,10 @@ ROWS = {
     "score": "scored together",
 }
 FEW = 20  # labels; with fewer, left-out errors are chance
+MOST_POINTS = 500  # of left-out labels that are kept for a picture
 CLEAR = 0.01  # a smaller change of the error is no reason for a model
 LOCAL_CHOSEN = "Your labels chose λ = 0; both files are equal: they make the same predictions."
+UNSEEN = "warning: the eight words were NOT compared (--accept-words): any site of this run can be an invention."
 USE = {
     "local": "stay alone",
     "joined": "keep the joined model",
@@ -40,12 +47,27 @@ USE = {
 }
 
 
+def of(result: SiteResult, preprocessing: Preprocessing) -> Found | None:
+    """The findings of a training; None if nothing was judged."""
+    if result.additive is not None:
+        if result.judged is None:
+            return None
+        found = of_training(result.judged, classes=bool(result.probabilities))
+        return found | of_linear(result.additive, preprocessing)
+    if result.choice is None or 0.0 not in result.couplings:
+        return None
+    return of_path(result.choice, result.couplings, result.divisor)
+
+
 def of_training(judged: Judged, *, classes: bool = False) -> Found:
     """Findings of an additive training; ``classes``: of a yes/no target."""
     verdict, y, left = judged.verdict, judged.labels, judged.verdict.left_out
     found: Found = {"labels": len(y), "recommended": verdict.recommended, "slope": verdict.slope}
     if left:
         found["mean"] = _errors((y - y.mean()) * (len(y) / (len(y) - 1)))
+    if left:
+        shown = slice(0, min(MOST_POINTS, *map(len, left.values())))
+        found["left_out"] = {"labels": y[shown].tolist(), "residuals": {k: r[shown].tolist() for k, r in left.items()}}
     for key, residuals in left.items():
         found[key] = _errors(residuals, None if key == "local" else left["local"])
     if classes:
@@ -162,11 +184,15 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
 
 
 def told(found: Mapping[str, Any], target: str) -> list[str]:
-    return [*recommended(found), *lines(found, target), *coefficients(found, target)]
+    return [*recommended(found), *lines(found, target), *explain.lines(found, target), *coefficients(found, target)]
 
 
 def recommended(found: Mapping[str, Any]) -> list[str]:
     """The recommendation and warnings; nothing where no model was judged."""
+    return [*_recommendation(found), *([] if found.get("words_compared", True) else [UNSEEN])]
+
+
+def _recommendation(found: Mapping[str, Any]) -> list[str]:
     if chose_local(found):
         return [LOCAL_CHOSEN]
     if "recommended" not in found:
@@ -235,3 +261,80 @@ def report(models: Sequence[Path]) -> dict[Path, ModelFile]:
             "same run (model.coreg). It has a report if the run had the additive objective or a path of couplings."
         )
     return {path: loaded[path] for path in runs.values()}
+
+
+# --- models on the site's own held-back records -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The error of each model, and its difference from that of the first model on the same rows."""
+
+    target: str
+    rows: int
+    models: dict[str, tuple[Estimate, Paired | None]]
+    mean_absolute: dict[str, float]
+    classification: dict[str, tuple[float, float, float]]  # AUC, log loss, calibration error; of a yes/no target
+    notes: tuple[str, ...]
+
+    def quality(self, name: str) -> dict[str, float | None]:
+        """The figures of a yes/no target by their names, for JSON."""
+        figures = zip(("auc", "log_loss", "calibration_error"), self.classification.get(name, ()), strict=False)
+        return {figure: _known(value) for figure, value in figures}
+
+
+def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evaluated:
+    """Errors of each model on the labelled rows of ``data``, with standard errors, each paired with the first model's."""
+    loaded = {str(path): load_model(path) for path in models}
+    if len(loaded) < len(models):
+        raise UsageError("a model is named twice. Name each model once.")
+    if len(kinds := {(model.target, model.positive) for model in loaded.values()}) > 1:
+        raise UsageError(
+            f"the models have different targets or positive values ({some(sorted(kinds))}). Compare equal ones."
+        )
+    [(target, positive)] = kinds
+    na_values = dict.fromkeys(text for model in loaded.values() for text in model.preprocessing.na_values)
+    whole = read_table(data, na_values=tuple(na_values), notation=notation).with_classes(target, positive)
+    whole.require([target], "the target of the model")
+    rows: Ints = np.flatnonzero(~np.isnan(whole.numbers(target, target=True))).astype(np.int64)
+    if len(rows) < 2:
+        raise BadData(f"{data}: {len(rows)} rows have a value in {target!r}. An error needs at least two.")
+    table = whole.rows(rows)
+    y = table.numbers(target, target=True)
+    used = dict.fromkeys(name for model in loaded.values() for name in model.preprocessing.sources)
+    whole.require(list(used), "a feature of these models")
+    notes = [*whole.notes, *whole.doubts(list(used))]
+    if positive and not y.any():
+        notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}")
+    if len(rows) < len(whole):
+        notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
+    for model in loaded.values():
+        notes += [text for text in model.preprocessing.moved(table) if text not in notes]
+    classes = {name for name, model in loaded.items() if model.probability is not None}
+    if classes and not np.isin(y, (0.0, 1.0)).all():
+        raise BadData(f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability.")
+    predictions = {name: model.predict(table) for name, model in loaded.items()}
+    residuals = {name: y - predicted for name, predicted in predictions.items()}
+    judged = {name: quality(predictions[name], y) for name in loaded if name in classes}
+    absolute = {name: float(np.mean(np.abs(errors))) for name, errors in residuals.items()}
+    baseline = next(iter(residuals.values()))
+    errors = {name: (estimate(r), None if r is baseline else paired(r, baseline)) for name, r in residuals.items()}
+    return Evaluated(target, len(y), errors, absolute, judged, tuple(notes))
+
+
+def evaluated_lines(found: Evaluated) -> list[str]:
+    """One line for each model: its error ± one standard error, its change against the first model, and a bar."""
+    longest = max(error.rmse for error, _ in found.models.values()) or 1.0
+    width, digits = max(len(name) for name in found.models), decimals(longest)
+    out = []
+    for name, (error, beside) in found.models.items():
+        change = ""
+        if beside is not None:
+            clear = abs(beside.difference) > beside.standard_error
+            change = f"{100 * beside.change:+.1f} % ({'more' if clear else 'less'} than one s.e.)"
+        told = f"{error.rmse:>8.{digits}} ± {error.standard_error:<7.{digits}}"
+        out.append(f"{name:<{width}}  {told}  {change:<30} {'█' * round(36 * error.rmse / longest)}")
+    for name, (area, loss, off) in found.classification.items():
+        known = f"{area:.3f}" if isfinite(area) else "unknown (one class)"
+        out.append(f"{name:<{width}}  AUC {known}, log loss {loss:.3f}, calibration error {off:.3f}")
+    return out

@@ -1,74 +1,37 @@
-"""The results of a serving agent, and of an agent of one run.
+"""The results of a site's runs: models and scores in models/STUDY/RUN/, with a manifest.
 
-The former are in models/STUDY/RUN/ with a manifest, and a link to the current run of each study. A run's folder appears
-atomically, and replaces that of an earlier attempt.
+A run's folder appears atomically, and replaces that of an earlier attempt.
 """
 
 import hashlib
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from coreg_core.errors import BadData, Refused, StorageError, UsageError
-from coreg_core.protocol.plan import Plan
+from coreg_core.errors import BadData, StorageError
+from coreg_core.evaluation import estimate
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import Disk
 from coreg_wire.identity.names import check_study_name
 from site_agent.data.prepare import Prepared
 from site_agent.machine.job import SiteResult
+from site_agent.models import findings
 from site_agent.models.batch import Scored
-from site_agent.models.file import ModelFile, load_model
-from site_agent.models.writer import Models
+from site_agent.models.explain import own_columns
+from site_agent.models.file import ModelFile, load_model, save_model
 
-MANIFEST, CURRENT, MODEL, LOCAL = "manifest.json", "current", "model.coreg", "local.coreg"
+MANIFEST, MODEL, LOCAL = "manifest.json", "model.coreg", "local.coreg"
 UNNAMED = "unnamed"  # the folder for a federation without studies
-
+_TRIAL = 65_536  # bytes that `check` writes, to find a full disk before the run
 
 Note = Callable[[str], None]  # receives a finding about this site's data
-
-
-@dataclass(frozen=True)
-class OneRun:
-    """Of an agent of one run: a training writes models, a scoring one table."""
-
-    kind: Literal["training", "scoring"]
-    output: Path
-    site: str = ""
-    local_model: Path | None = None
-    model: ModelFile | None = None  # to score with
-
-    @property
-    def trains(self) -> bool:
-        return self.kind == "training"
-
-    def model_of(self, run: str) -> ModelFile:
-        if self.model is None or self.model.run != run:
-            given = f"this agent was started for {self.kind}"
-            given += "" if self.model is None else f" with a model of run {self.model.run}"
-            raise Refused(f"the plan scores with the models of run {run}, but {given}. Use `coreg-agent score`.")
-        return self.model
-
-    def put_models(
-        self,
-        plan: Plan,  # noqa: ARG002
-        result: SiteResult,
-        prepared: Prepared,
-        target: str,
-        note: Note,
-    ) -> tuple[Path, ...]:
-        if self.kind != "training":
-            raise Refused(f"this agent was started for {self.kind}. `coreg-agent --data …` trains.")
-        return Models(self.site, prepared, target, self.output, self.local_model).write(result, note)
-
-    def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:  # noqa: ARG002
-        if result.scores is None:
-            return ()
-        many = len(scored.ids) > 1
-        beside = {name: self.output.with_name(f"{self.output.stem}-{name}{self.output.suffix}") for name in scored.ids}
-        return scored.write(result, beside if many else dict.fromkeys(scored.ids, self.output))
 
 
 @dataclass(frozen=True)
@@ -79,10 +42,25 @@ class ModelStore:
     folder: Path
     keep: int | None = None
     disk: Disk = field(default_factory=Disk)
-    trains = True
+
+    def check(self) -> int:
+        """Check before a run that models can be written, and return the free bytes of the disk."""
+        whole = self.folder.resolve()
+        there = next(path for path in (whole, *whole.parents) if path.exists())
+        try:  # no permission, a full disk, and a folder that only looks writable
+            with tempfile.TemporaryFile(dir=there) as trial:
+                trial.write(bytes(_TRIAL))
+                trial.flush()
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder}: models cannot be written there ({error.strerror}). Free some space, or change the permissions."
+            ) from None
+        return shutil.disk_usage(there).free
 
     def folder_of(self, plan: Plan) -> Path:
         return self.folder / check_study_name(plan.study or UNNAMED, "study") / check_study_name(plan.run, "run")
+
+    # --- reading --------------------------------------------------------------------------------------------------
 
     def model_of(self, run: str) -> ModelFile:
         found = sorted(self.folder.glob(f"*/{check_study_name(run, 'run')}/{MODEL}"))
@@ -90,29 +68,72 @@ class ModelStore:
             raise BadData(f"this site has no model of run {run}.")
         return load_model(found[0])
 
+    def newest(self) -> Path:
+        """The folder of the newest run that left a model; of one that ended well, if there is one."""
+        having = [m for m in self.manifests() if (Path(m["folder"]) / MODEL).exists()]
+        if not having:
+            raise StorageError(f"{self.folder}: there is no model yet. A run writes one; --model names another file.")
+        return Path(max(having, key=lambda m: (m["stop"] == Outcome.CONVERGED.name, m["at"]))["folder"])
+
+    def recommended(self) -> Path:
+        """The model that the newest run recommends: the joined model, or the local one."""
+        folder = self.newest()
+        found = load_model(folder / MODEL).found or {}
+        local = folder / LOCAL
+        return local if found.get("recommended") == "local" and local.exists() else folder / MODEL
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """The manifests of all runs, by study and time."""
+        studies = sorted(p for p in self.folder.glob("*") if p.is_dir())
+        return [
+            {**_manifest(folder / MANIFEST), "folder": str(folder)} for study in studies for folder in _runs_of(study)
+        ]
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
     def put_models(
-        self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Note
+        self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Note, *, compared: bool = True
     ) -> tuple[Path, ...]:
-        """Write a run's models, and make a converged run the study's current one."""
+        """Write a run's models; ``compared``: whether the operators compared the eight words."""
         if not result.solutions and result.additive is None:
             return ()
+        models = {
+            name: ModelFile(
+                preprocessing=prepared.preprocessing,
+                target=target,
+                shift=result.shift,
+                divisor=result.divisor,
+                site=self.site,
+                run=plan.run,
+                stop=result.outcome.name,
+                coupling=own.pop("coupling", None),
+                plan=plan.to_dict(),
+                positive=prepared.data.positive,
+                name=result.name,
+                sites=result.sites,
+                **own,
+            )
+            for name, own in _functions(plan, result).items()
+        }
+        found = findings.of(result, prepared.preprocessing)
+        if found is not None:
+            unseen = {} if compared else {"words_compared": False}
+            found |= own_columns(models[MODEL], prepared.data.X, prepared.data.y) | unseen
+        for text in [
+            *result.findings,
+            *_choice(plan, result),
+            *([] if found is None else findings.told(found, target)),
+        ]:
+            note(text)
 
         def write(folder: Path) -> tuple[Path, ...]:
-            return Models(self.site, prepared, target, folder / MODEL, folder / LOCAL).write(result, note)
+            for name, model in models.items():
+                save_model(folder / name, model if name == LOCAL else replace(model, found=found))
+            return tuple(folder / name for name in models)
 
         written = self._put(plan, result, write)
-        self._make_current(plan, good=result.outcome.good)
+        self._retain(written[0].parent.parent)
         return written
-
-    def _make_current(self, plan: Plan, *, good: bool) -> None:
-        study = self.folder_of(plan).parent
-        with _changing(study):
-            if good or not (study / CURRENT).exists():
-                self.disk.point(study / CURRENT, plan.run)
-                self.disk.sync_folder(study)
-            for folder in _runs_of(study)[: -self.keep] if self.keep is not None else ():
-                if not _is_current(folder):
-                    self.disk.remove_tree(folder)
 
     def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:
         if result.scores is None:
@@ -152,53 +173,14 @@ class ModelStore:
             self.disk.remove_tree(earlier)
         return tuple(place / path.name for path in written)
 
-    def manifests(self) -> list[dict[str, Any]]:
-        """The manifests of all runs, by study and time. ``current`` marks the run of the study's link."""
-        studies = sorted(p for p in self.folder.glob("*") if p.is_dir())
-        return [
-            {**_manifest(folder / MANIFEST), "folder": str(folder), "current": _is_current(folder)}
-            for study in studies
-            for folder in _runs_of(study)
-        ]
-
-    def use(self, study: str, run: str) -> Path:
-        """Make a run the study's current one; its folder."""
-        folder = self.folder / check_study_name(study, "study")
-        named = [path for path in _runs_of(folder) if path.name.startswith(run) and (path / MODEL).exists()]
-        if len(named) != 1:
-            raise UsageError(
-                f"{len(named) or 'no'} models of study {study!r} are of a run {run!r} or one that begins with it. "
-                "`coreg-agent models list` shows all runs."
-            )
-        with _changing(folder):
-            self.disk.point(folder / CURRENT, named[0].name)
-        return named[0]
-
-    def prune(self, study: str, keep: int) -> list[str]:
-        """Remove a study's runs except the last ``keep`` and the current one, and return the names of the removed runs.
-
-        ``keep`` 0 removes all.
-        """
-        folder = self.folder / check_study_name(study, "study")
-        if not folder.is_dir():
-            raise UsageError(
-                f"{folder}: there are no models of study {study!r}. `coreg-agent models list` lists the studies."
-            )
-        runs = _runs_of(folder)
-        gone = [run for run in runs[: len(runs) - keep] if not (keep and _is_current(run))]
-        with _changing(folder):
-            for run in gone:
-                if _is_current(run):
-                    self.disk.remove(folder / CURRENT)
-                self.disk.remove_tree(run)
-            if keep and not (folder / CURRENT).exists():
-                self.disk.point(folder / CURRENT, runs[-1].name)
-            if not keep:
-                self.disk.remove_tree(folder)
-        return [run.name for run in gone]
-
-
-Results: TypeAlias = ModelStore | OneRun  # a place for results
+    def _retain(self, study: Path) -> None:
+        """Remove a study's earlier runs; never the one whose model is used without --model."""
+        if self.keep is not None:
+            used = self.newest()
+            with _changing(study):
+                for folder in _runs_of(study)[: -self.keep]:
+                    if folder != used:
+                        self.disk.remove_tree(folder)
 
 
 @contextmanager
@@ -206,12 +188,15 @@ def _changing(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{place}: cannot be changed ({error.strerror}).") from None
+        raise StorageError(
+            f"{place}: cannot be changed ({error.strerror}). A result is not lost: start the agent again while the coordinator "
+            "serves, and it sends the end of the run again."
+        ) from None
 
 
 def _runs_of(study: Path) -> list[Path]:
     """The folders of a study's runs, oldest first."""
-    whole = (p for p in study.glob(f"*/{MANIFEST}") if not (p.parent.is_symlink() or p.parent.name.startswith(".")))
+    whole = (path for path in study.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))
     return [folder for _, folder in sorted((_manifest(path)["at"], path.parent) for path in whole)]
 
 
@@ -228,6 +213,39 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _is_current(folder: Path) -> bool:
-    link = folder.parent / CURRENT
-    return link.is_symlink() and str(link.readlink()) == folder.name
+# --- the models of one run --------------------------------------------------------------------------------------------
+
+
+def _functions(plan: Plan, result: SiteResult) -> dict[str, dict[str, Any]]:
+    """Of each file of a run, by its name: the function, and the fields of a `ModelFile` that are its own."""
+    if (own := result.additive) is not None:
+        joined, score, alone = result.probabilities or (None, None, None)
+        files: dict[str, dict[str, Any]] = {MODEL: {"function": own, "probability": joined, "score_probability": score}}
+        return files if own.local is None else {**files, LOCAL: {"function": own.local, "probability": alone}}
+    # A path of couplings has a model for each, beside the choice of this site's own labels.
+    names = [f"model-coupling-{label}.coreg" for label in _labels(plan)] if len(plan.couplings) > 1 else [MODEL]
+    made: list[dict[str, Any]] = [
+        {"function": solution.function, "coupling": coupling}
+        for solution, coupling in zip(result.solutions, plan.couplings, strict=True)
+    ]
+    files = {} if result.choice is None else {MODEL: made[result.choice.chosen]}
+    files |= dict(zip(names, made, strict=True))
+    return files if result.alone is None else {**files, LOCAL: {"function": result.alone.function, "coupling": 0.0}}
+
+
+def _labels(plan: Plan) -> list[str]:
+    short = [f"{coupling:g}" for coupling in plan.couplings]  # two couplings can have the same six digits
+    return short if len(set(short)) == len(set(plan.couplings)) else [repr(coupling) for coupling in plan.couplings]
+
+
+def _choice(plan: Plan, result: SiteResult) -> list[str]:
+    """The left-out error of each coupling of a path, in the target's units; empty without a choice."""
+    if (choice := result.choice) is None:
+        return []
+    errors = [estimate(errors).rmse * result.divisor for errors in choice.left_out]
+    labels = _labels(plan)
+    listed = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
+    return [
+        f"coupling {labels[choice.chosen]} has the least error on this site's own labels, each left out in turn "
+        f"(root mean square errors: {listed})"
+    ]

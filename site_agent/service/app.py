@@ -1,42 +1,34 @@
-"""Build and run an agent from the operator's settings: `serve` keeps running, `join` and `score` take part in one run."""
+"""Build and run an agent from the operator's settings: `serve` keeps running, `join` takes part in one run."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import grpc
 
 from coreg_core.errors import CoregError, UsageError
-from coreg_core.protocol.outcomes import Notice, Outcome
+from coreg_core.outcomes import Notice, Outcome
 from coreg_wire.identity.credentials import client_credentials, is_loopback
 from coreg_wire.identity.names import check_site_name
-from coreg_wire.terminal.command_line import OperatorInterrupt, owner_hint
-from coreg_wire.terminal.signals import on_signals
-from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings, read_settings
-from site_agent.consent.policy import read_policy
-from site_agent.data.errors import BadTable
-from site_agent.data.prepare import DataSets, site_salt
-from site_agent.data.shared_set import UNSHARED, AlignedIds
-from site_agent.data.sources import files_of
-from site_agent.data.tables import read_table
+from coreg_wire.terminal.command_line import OperatorInterrupt
+from coreg_wire.terminal.service import on_signals
+from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings
+from site_agent.consent.objections import read_policy
+from site_agent.data.prepare import AlignedIds, DataSets, site_salt
 from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY, Identity, check_identity, install_renewed
 from site_agent.identity.run_keys import Members
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.machine import agent as machine
 from site_agent.machine.agent import Exit
 from site_agent.machine.job import SiteResult
-from site_agent.models.file import load_model
-from site_agent.models.store import ModelStore, OneRun, Results
-from site_agent.models.writer import check_output, check_predictions
-from site_agent.service.console import Asked
+from site_agent.models.store import ModelStore
+from site_agent.service.console import Terminal
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
-from site_agent.session.grpc_mtls import GrpcDialler
-from site_agent.session.stream import Dial
+from site_agent.session.stream import Dial, GrpcDialler
 
 Observer = Callable[[Notice], None]
 
@@ -50,7 +42,6 @@ class Joined:
     result: SiteResult | None
     written: tuple[Path, ...]
     sent: dict[str, Disclosed]
-    label_bearing: Disclosed
     ledger: Path
     unseen: bool = False  # whether the eight words were not compared
 
@@ -76,81 +67,28 @@ def who_am_i(settings: AgentSettings) -> tuple[str, Identity | None]:
     return check_site_name(settings.name), None
 
 
-def join(settings: AgentSettings, observer: Observer, asked: Asked) -> Joined:
-    """Take part in one run, and write the model; ``asked`` decides for the operator."""
-    for path in (settings.output, settings.local_model):
-        check_output(path)
-    training = partial(OneRun, "training", settings.output, local_model=settings.local_model)
-    return _once(settings, observer, lambda name: training(name), asked)
-
-
-def score(settings: AgentSettings, model: Path, output: Path, observer: Observer, asked: Asked) -> Joined:
-    """Take part in one scoring, and write the scores if this site is a receiver; ``asked`` as in `join`."""
-    loaded = load_model(model)
-    for inputs in settings.data.values():
-        for column in ("score", "probability"):
-            check_predictions(output, inputs.id, column, read=(model, *files_of(inputs.table)))
-
-    def results(name: str) -> Results:
-        if loaded.site != name:
-            raise UsageError(f"{model}: a model of {loaded.site!r}, but this site is {name!r}. Give this site's model.")
-        return OneRun("scoring", output, model=loaded)
-
-    return _once(settings, observer, results, asked)
-
-
-def _once(settings: AgentSettings, observer: Observer, results: Callable[[str], Results], asked: Asked) -> Joined:
-    running = _Running(settings, observer, asked=asked, results=results)
+def join(
+    settings: AgentSettings, observer: Observer, asked: Terminal, kind: Literal["training", "scoring"] = "training"
+) -> Joined:
+    """Take part in one run of that kind, and store its models or scores; ``asked`` decides for the operator."""
+    running = _Running(settings, observer, asked=asked)
     try:
         workers = running.daemon.workers
-        if isinstance(workers.results, OneRun) and workers.results.kind == "training" and ONLY in settings.data:
-            _announce(running)
+        workers.tables.only = kind
+        workers.results.check()
+        if kind == "training" and ONLY in settings.data:
+            workers.tables.read_ahead(ONLY)
         end = asyncio.run(running.live(CONNECT_TIMEOUT))
         assert end.outcome is not None
-        sent, labels = running.ledger.sent, running.ledger.label_bearing
-        unseen = running.members is not None and bool(running.members.unseen)
-        return Joined(
-            workers.name, end.outcome, workers.last, workers.written, sent, labels, running.ledger.path, unseen
-        )
+        ledger, unseen = running.ledger, not workers.compared()
+        return Joined(workers.name, end.outcome, workers.last, workers.written, ledger.sent, ledger.path, unseen)
     finally:
         running.ledger.close()
 
 
-def _announce(running: "_Running") -> None:
-    """Read the table, so that a fault is reported before the agent connects. The study can name columns, a run aligns ids."""
-    tables = running.daemon.workers.tables
-    inputs = tables.data_sets.inputs(ONLY)
-    if inputs.id is None or inputs.target is None:  # a study can name the columns
-        for source in (inputs.table, inputs.unlabelled):
-            if source is not None:
-                read_table(source, na_values=inputs.na_values, notation=inputs.notation)
-        return
-    try:
-        tables.shown(ONLY, tables.data_sets.get(ONLY)[0])
-    except BadTable as error:
-        if {fault.kind for fault in error.faults} != {UNSHARED}:
-            raise
-
-
-@dataclass(frozen=True)
-class Given:
-    """The command-line options of an agent that serves."""
-
-    config: Path
-    coordinator: str | None = None
-    insecure: bool = False
-    name: str | None = None
-    metrics: str | None = None
-
-    def settings(self) -> AgentSettings:
-        options = {"coordinator": self.coordinator, "insecure": self.insecure or None, "name": self.name}
-        return read_settings(self.config, options, ("data", "coordinator"))
-
-
-def serve(given: Given, observer: Observer) -> None:
+def serve(settings: AgentSettings, observer: Observer) -> None:
     """Stay connected and take part in runs until a signal ends the agent."""
-    settings = given.settings()
-    running = _Running(settings, observer, asked=None, results=lambda name: _models_of(settings, name), given=given)
+    running = _Running(settings, observer, asked=None)
     try:
         asyncio.run(running.live(float("inf")))
     finally:
@@ -158,31 +96,15 @@ def serve(given: Given, observer: Observer) -> None:
         observer(Notice("stopped"))
 
 
-def _models_of(settings: AgentSettings, name: str) -> ModelStore:
-    return ModelStore(name, settings.models, settings.keep_models)
-
-
-AT_RESTART = ("identity", "ledger", "state", "name", "connect_timeout")  # by a restart
-
-
 class _Running:
     """An agent built from its settings, with its signal handlers; ``asked`` is that of an agent of one run."""
 
-    def __init__(
-        self,
-        settings: AgentSettings,
-        observer: Observer,
-        *,
-        asked: Asked | None,
-        results: Callable[[str], Results],
-        given: Given | None = None,
-    ):
+    def __init__(self, settings: AgentSettings, observer: Observer, *, asked: Terminal | None):
         assert settings.coordinator is not None
         check_address(settings.coordinator)
         name, identity = who_am_i(settings)
         policy = read_policy(settings.policy)
-        self._settings, self._given = settings, given
-        once = asked is not None
+        self._settings, once = settings, asked is not None
         state = None if once else StateDir(settings.state_path)
         if state is not None:
             settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)  # --insecure: no enrolment made it
@@ -196,9 +118,9 @@ class _Running:
             keys = None if self.members is None else self.members.run_keys()
             data_sets = DataSets(settings.data, site_salt(settings.identity / "salt", settings.ledger_path))
             aligned = AlignedIds(settings.identity / "aligned")
-            workers = RunWorkers(
-                name, policy, keys, results(name), data_sets, aligned, self.ledger, self._from_any_thread
-            )
+            store = ModelStore(name, settings.models, settings.keep_models)
+            workers = RunWorkers(name, policy, keys, store, data_sets, aligned, self.ledger, self._from_any_thread)
+            workers.compared = lambda: self.members is None or not self.members.unseen
             agent = machine.Agent(once=once, ask_first=not settings.yes if once else settings.approval == "ask")
             self.daemon = AgentDaemon(agent, workers, self.ledger, state, observer, self.members, asked)
         except BaseException:
@@ -209,8 +131,6 @@ class _Running:
             self._identity = ReloadingIdentity(identity, self._from_any_thread, self._sign_as)
             self.daemon.certificate_until = identity.not_after.isoformat()
             self.daemon.install = self._identity.install
-            if once and (warning := identity.expiry_warning()) is not None:
-                observer(Notice("certificate", f"warning: {warning}", "warning"))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._observer, self._once, self._stopped = observer, once, False
 
@@ -221,22 +141,19 @@ class _Running:
             self._loop.call_soon_threadsafe(self.daemon.notify, notice)
 
     def _sign_as(self, identity: Identity) -> None:
-        """Sign heads with the key of the session's certificate from now on."""
+        """Sign heads and answer with the key of the session's certificate from now on."""
         self.ledger.signer = HeadSigner(identity)
-        self._use(identity)
-
-    def _use(self, identity: Identity) -> None:
-        """Answer with this key, and the members that its operator has confirmed."""
         self.members = self.daemon.members = Members(identity, self._settings.words or "", self._settings.accept_words)
         self.daemon.workers.keys = self.members.run_keys()
+        self.daemon.certificate_until = identity.not_after.isoformat()
 
     async def live(self, default_timeout: float) -> Exit:
         settings, identity = self._settings, self._identity
         assert settings.coordinator is not None
         self._loop = asyncio.get_running_loop()
         timeout = settings.timeout(default_timeout)
-        self._dialler = dialler = GrpcDialler(settings.coordinator, None if identity is None else identity.credentials)
-        on_signals(self._stop, None if self._given is None else self._reload)
+        dialler = GrpcDialler(settings.coordinator, None if identity is None else identity.credentials)
+        on_signals(self._stop)
         if not self._once:
             fields = {"coordinator": settings.coordinator, "data": tuple(sorted(settings.data))}
             self._observer(Notice("starting", site=self.daemon.workers.name, fields=fields))
@@ -247,70 +164,23 @@ class _Running:
             cut = f"a last line that a crash cut was removed ({self.ledger.torn} bytes)"
             text = f"{self.ledger.path}: {cut}. Its message was not sent."
             self._observer(Notice("ledger_cut", text))
-        self._look_ahead(settings)
-        stop_metrics = self._metrics()
-        warning = None if identity is None or self._once else asyncio.create_task(identity.warn_daily())
+        if not self._once:
+            self._ahead = self._loop.run_in_executor(None, self.daemon.workers.tables.read_all)
+        warning = None if identity is None else asyncio.create_task(identity.warn_daily())
         try:
             end = await self.daemon.live(Dial(dialler, timeout))
         finally:
             if warning is not None:
                 warning.cancel()
-            stop_metrics()
         if self._stopped and self._once:
             raise OperatorInterrupt("interrupted. Start the agent again to rejoin.")
         return end
-
-    def _look_ahead(self, settings: AgentSettings) -> None:
-        """Warn a serving agent's operator of a data set with a fault, which would end a run."""
-        if not self._once and self._loop is not None:
-            workers = self.daemon.workers
-            ahead = partial(workers.tables.read_ahead, dict(settings.data))
-            self._ahead = self._loop.run_in_executor(None, ahead)
-
-    def _metrics(self) -> Callable[[], None]:
-        if self._given is None or self._given.metrics is None:
-            return lambda: None
-        from coreg_wire.terminal.metrics_server import listen  # only an agent with metrics loads the library
-        from site_agent.service.metrics import AgentMetrics
-
-        return listen(
-            self._given.metrics, AgentMetrics(self.daemon, self.ledger, StateDir(self._settings.state_path)).registry()
-        )
 
     # --- signals --------------------------------------------------------------------------------------------------
 
     def _stop(self) -> None:
         self._stopped = True
         self.daemon.stop()
-
-    def _reload(self) -> None:
-        """Read agent.toml, the policy and the certificate again; runs that have begun keep their old values."""
-        assert self._given is not None
-        workers = self.daemon.workers
-        try:
-            settings = self._given.settings()
-            check_address(settings.coordinator or "")
-            workers.policy = read_policy(settings.policy)
-        except CoregError as error:
-            text = f"configuration not reloaded, the previous one stays in force: {error}{owner_hint(error)}"
-            self.daemon.notify(Notice("not_reloaded", text, "warning"))
-            return
-        workers.tables.data_sets.relist(settings.data)
-        if self._identity is not None:
-            self._identity.refresh()
-            self._settings = settings.model_copy(update={key: getattr(self._settings, key) for key in AT_RESTART})
-            self._use(self._identity.identity)
-            self.daemon.certificate_until = self._identity.identity.not_after.isoformat()
-        workers.results = _models_of(settings, workers.name)
-        self.daemon.ask_first(settings.approval == "ask")
-        self._dialler.address = settings.coordinator or self._dialler.address
-        fields = {"data": " ".join(sorted(settings.data)), "approval": settings.approval}
-        later = [key for key in AT_RESTART if getattr(settings, key) != getattr(self._settings, key)]
-        if later:
-            fields["at_restart"] = ", ".join(later)
-        text = f"{', '.join(later)} changed: restart the agent" if later else ""
-        self.daemon.notify(Notice("reloaded", text, "warning" if later else "info", fields=fields))
-        self._look_ahead(settings)
 
 
 # --- the identity of a running agent ----------------------------------------------------------------------------------
@@ -363,7 +233,7 @@ class ReloadingIdentity:
         """Warn once a day if the certificate expires within a month."""
         while True:
             if (warning := self.identity.expiry_warning()) is not None:
-                self._notify(Notice("certificate", warning, "warning"))
+                self._notify(Notice("certificate", f"warning: {warning}", "warning"))
             await asyncio.sleep(DAY)
 
     def _now(self) -> _Stamp:

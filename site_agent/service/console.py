@@ -6,20 +6,19 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from coreg_core.errors import CoregError, Refused, UsageError
-from coreg_core.protocol.outcomes import Notice
-from coreg_core.protocol.plan import Plan
-from coreg_wire.terminal.logs import Log, log_notice
-from coreg_wire.terminal.output import print_json
+from coreg_core.outcomes import Notice
+from coreg_core.plan import Plan
+from coreg_wire.terminal.command_line import print_json
+from coreg_wire.terminal.service import Log, log_notice
 from site_agent.service.state_dir import Decision
 
-COMPARE = "Call the operators of all sites: each of them reads the same eight words. Else take no part"
+COMPARE = "Compare them with the operators of all sites by telephone. If they differ, refuse"
 QUIET, LONGEST_QUIET = 5.0, 600.0  # seconds between two lines about a coordinator that cannot be reached
 
 
@@ -91,28 +90,23 @@ def isatty() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-class Asked(Protocol):
-    """Decides for an operator."""
-
-    async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError: ...
-
-
 class Terminal:
     """Asks the operator of an agent of one run; ``consents``: whether the plan is a question too, or the words alone.
 
-    ``before`` is called before a question: it clears the line. UsageError if nobody can be asked.
+    ``before`` is called before a question: it clears the line. UsageError without a terminal.
     """
 
     def __init__(self, *, consents: bool, before: Callable[[], None] = lambda: None):
         if consents and not isatty():
             raise UsageError(
-                "nobody can be asked here, because the standard input is no terminal. Give --yes to take part, and --words with "
-                "the eight words that the operators have compared; or use `coreg-agent serve` and `coreg-agent approve`."
+                "the standard input is not a terminal, so the agent cannot ask for consent. Give --yes to take part, and "
+                "--words with the eight words that the operators have compared; or use `coreg-agent serve` and `coreg-agent "
+                "approve`."
             )
         self._consents, self._before = consents, before
 
     async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError:
-        """The operator's decision. If nobody can be asked, an error: it ends the agent."""
+        """The operator's decision. Without a terminal, an error: it ends the agent."""
         if words and not isatty():
             return Refused(
                 f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. Then give them: "

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, assert_never, cast
 
 from coreg_core.errors import CoregError, Refused
-from coreg_core.protocol.messages import (
+from coreg_core.messages import (
     MOST_OPEN,
     PROTOCOL_VERSION,
     Countersigned,
@@ -21,11 +21,11 @@ from coreg_core.protocol.messages import (
     Proposal,
     Rejected,
 )
-from coreg_core.protocol.outcomes import Notice
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Notice
+from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import WakeUp
-from coreg_wire.identity.words import same_words
+from coreg_wire.identity.invitation import same_words
 from coreg_wire.transport.fields import ProtocolError
 from coreg_wire.transport.service import release
 from site_agent.identity.run_keys import Members
@@ -52,19 +52,16 @@ from site_agent.machine.agent import (
     Stage,
     Work,
 )
-from site_agent.machine.notices import describe_work
-from site_agent.service.console import COMPARE, Asked
+from site_agent.service.console import COMPARE, Terminal
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import CLOSE_GRACE, Connection, Dial, LostSession, Session, SessionRefused, keep_dialling
 
 SETTLED = 1.0  # seconds without a message after which the site counts as connected: a rejection arrives earlier
 SILENCE = 30.0  # seconds without a message before a notice about it
-LONG_WORK = 10.0  # seconds of work before a notice about it
 FOR_RUNS = "for runs"  # what an idle agent waits for
 OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits for others
 COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before an agent of one run ends
-READ_AGAIN = "the configuration was read again; the site joins its runs again"  # no fault
 DECISION_SECONDS = 5.0  # between two polls for a decision, if the operator's command could not wake the agent
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 CHANGED = "its plan or the keys of its members changed after its operator was asked."
@@ -81,16 +78,16 @@ class AgentDaemon:
         state: StateDir | None,
         notify: Callable[[Notice], None],
         members: Members | None = None,
-        asked: Asked | None = None,
+        asked: Terminal | None = None,
     ):
-        self.agent, self.workers, self.counters = agent, workers, workers.counters
+        self.agent, self.workers = agent, workers
         self.members, self._asked = members, asked
         self.connected_since: str | None = None
         self.certificate_until: str | None = None
         self.install: Callable[[bytes], None] = lambda _certificate: None  # of an agent with an identity
         self.waiting = "dialling"
         self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
-        self.unresolved: dict[str, str] = {}  # for the operator: runs without this site, a file that is not in force
+        self.unresolved: dict[str, str] = {}  # for the operator: runs without this site
         self._ledger, self._state, self._observer = ledger, state, notify
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -165,9 +162,6 @@ class AgentDaemon:
             "unresolved": list(self.unresolved.values()),
         }
 
-    def ask_first(self, ask: bool) -> None:
-        self.agent = replace(self.agent, ask_first=ask)
-
     def stop(self) -> None:
         """End the agent on the operator's request; the session closes cleanly."""
         self.notify(notices.draining(tuple(sorted(self.agent.runs))))
@@ -176,33 +170,21 @@ class AgentDaemon:
     def notify(self, notice: Notice) -> None:
         if notice.name in ("run_over", "refused") and self._state is not None:
             self._spawn(asyncio.to_thread(self._state.append_history, self.workers.history_of(notice)))
-        if notice.name in ("dismissed", "not_reloaded"):
+        if notice.name == "dismissed":
             self.unresolved[notice.run] = notice.text
         elif notice.name in ("plan", "run_over"):
             self.unresolved.pop(notice.run, None)
-        elif notice.name == "reloaded":
-            self._try_again()
         self._observer(notice)
         self._status_changed.set()
 
-    def _try_again(self) -> None:
-        """Forget faults of the former configuration, and dial again if a run goes on without this site, or has not begun."""
-        again = [run for run in self.unresolved if run]
-        self.unresolved.clear()
-        self.workers.tables.troubles.clear()
-        for name in self.agent.not_begun:
-            self.workers.forget(name)
-        if (again or self.agent.not_begun) and self._ended is not None and not self._ended.done():
-            self._ended.set_exception(LostSession(READ_AGAIN))
-
     def _not_connected(self, text: str) -> None:
         self.waiting = text
-        self.notify(Notice("not_connected", text, "info" if READ_AGAIN in text else "warning"))
+        self.notify(Notice("not_connected", text, "warning"))
 
     # --- one session ----------------------------------------------------------------------------------------------
 
     async def _converse(self, connection: Connection, heard: Callable[[], None]) -> Exit:
-        session = self._session = Session(connection, self._ledger, self.counters)
+        session = self._session = Session(connection, self._ledger)
         self._ended = asyncio.get_running_loop().create_future()
         try:
             known = tuple(self.agent.runs)  # some can have ended, or were cancelled, while this site was away
@@ -269,7 +251,6 @@ class AgentDaemon:
             stopping.cancel()
 
     def _take(self, session: Session, frame: bytes, heard: Callable[[], None]) -> None:
-        self.counters.bytes["received"] += len(frame)
         try:
             message = session.assembler.feed_coordinator(frame)
         except ProtocolError as error:
@@ -290,7 +271,6 @@ class AgentDaemon:
 
     def _is_connected(self) -> None:
         self.connected_since, self.waiting = timestamp(), FOR_RUNS
-        self.counters.sessions += 1
         self.notify(Notice("connected", "connected"))
 
     async def _receive_countersignature(self, session: Session, run: str) -> None:
@@ -376,20 +356,12 @@ class AgentDaemon:
     async def _work(self, session: Session, message: RunMessage) -> None:
         await self._whole()
         answer = partial(self.workers.work, listening=session.listening)
-        work = asyncio.to_thread(answer, message)
-        frames, worked = await self._reported(work, message.run, describe_work(message))
+        frames, worked = await asyncio.to_thread(answer, message)
         if isinstance(message, Proposal) and (room := self.workers.room(message.run)) is not None:
             session.assembler.expect(message.run, room)
         await session.send(frames)
         self._apply(worked)
         self._status_changed.set()
-
-    async def _reported(self, work: Coroutine[Any, Any, Any], run: str, what: str) -> Any:
-        """The result of the work, with a notice if it takes long."""
-        task = asyncio.ensure_future(work)
-        if not (await asyncio.wait({task}, timeout=LONG_WORK))[0]:
-            self.notify(notices.working(run, what, LONG_WORK))
-        return await task
 
     async def _judge(self, plan: Plan) -> None:
         await self._whole()

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import platform
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,24 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
-from coreg_core.protocol.plan import Plan
+from coreg_core.plan import Plan
 from coreg_wire.files.toml_file import read_plan, toml
-from coreg_wire.terminal.command_line import owner_hint
-from coreg_wire.terminal.output import human_bytes
+from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import release
 from site_agent.config.settings import ONLY, AgentSettings
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, Objection, not_listed, objections
-from site_agent.consent.policy import Policy, read_policy
-from site_agent.data.errors import BadTable, some
+from site_agent.consent.objections import Consent, Objection, Policy, not_listed, objections, read_policy
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import Prepared, named, prepare, site_salt
-from site_agent.data.shared_set import UNSHARED, guessable, read_ids
+from site_agent.data.prepare import UNSHARED, Prepared, guessable, named, prepare, read_ids, site_salt
+from site_agent.data.sources import BadTable, some
 from site_agent.ledger.ledger import read_lines, remember
 from site_agent.machine.site import Site
-from site_agent.models.writer import check_output
+from site_agent.models.store import ModelStore
 from site_agent.service.app import check_address, who_am_i
-from site_agent.session.grpc_mtls import check_connection
+from site_agent.session.stream import check_connection
 
 
 class _Skipped(Exception):
@@ -88,13 +84,6 @@ def check(
             return f"{many} ids, no target: for scoring, or a study that names the target"
         prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
         found[name], d = prepared, prepared.data
-        if 2 == len(values := set(d.y.tolist())) < len(d.y) and values != {0.0, 1.0}:
-            note(
-                "the target has two values. A study of yes/no targets needs 0 and 1, or positive (the value that "
-                "means 1)",
-                True,
-                {"check": "table", "warning": False},
-            )
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
         if both := prepared.labelled_and_shared:
@@ -185,10 +174,13 @@ def check(
                 against.append(Objection("its data set has no target here, so this site cannot train"))
         else:
             allows = "this site would take part in it"
-            data = _data_for(planned).data
+            prepared, terms = _data_for(planned), planned.objective
+            data, both = prepared.data, len(prepared.labelled_and_shared)
+            can = terms.computable(planned, both)
+            note(f"plan: leaves this machine: {terms.leaves(len(data.Z))}; members can compute: {can}", True, fields)
             memory.know_as(data.ids_digest, data.instances)
             given = memory.recall(planned, data.ids_digest).answered
-            so_far = f"; {given} of at most {planned.objective.most_answers(planned)} answers are given"
+            so_far = f"; {given} of at most {terms.most_answers(planned)} answers are given"
             against = Site(name, data, Consent(allowed, memory, time.monotonic)).objections(planned)
         for each in against:
             here, allow = f" ({each.here})" * bool(each.here), f". To allow it: {each.allow}" * bool(each.allow)
@@ -220,14 +212,8 @@ def check(
         return f"{path}, {lines} lines, the chain is whole" if lines else f"{path} begins with the first run"
 
     def disk() -> str:
-        if sections:  # the folder is created with the first model
-            folder = next(p for p in (settings.models.resolve(), *settings.models.resolve().parents) if p.is_dir())
-            if not os.access(folder, os.W_OK):
-                raise StorageError(f"{folder}: this user cannot write there, and models go to {settings.models}.")
-            return f"models go to {settings.models}, where {human_bytes(shutil.disk_usage(folder).free)} are free"
-        check_output(settings.output)
-        free = shutil.disk_usage(settings.output.resolve().parent).free
-        return f"the model goes to {settings.output}, where {human_bytes(free)} are free"
+        free = ModelStore("", settings.models).check()
+        return f"models go to {settings.models}, where {human_bytes(free)} are free"
 
     step("versions", versions)
     step("ledger", ledger)
@@ -247,7 +233,7 @@ def check(
             note(f"plan: {error}", False, {"check": "plan"})
             code = code or error.exit_code
     step("connection", network)
-    step("output", disk)
+    step("models", disk)
     return code
 
 

@@ -1,8 +1,8 @@
 """The folder in which a serving agent and its operator's commands exchange files; only their owner can read it.
 
 STATE/status.json: the agent's status. STATE/pending/RUN.json: a plan that waits for approval. STATE/decisions/RUN.json:
-the decision. STATE/approved/STUDY.json: an approval of every run of one plan. STATE/history.jsonl: a line for each run
-that ended here. STATE/agent.bell wakes the agent.
+the decision. STATE/asked/RUN.json: what was shown of it. STATE/history.jsonl: a line for each run that ended here.
+STATE/agent.bell wakes the agent.
 """
 
 import contextlib
@@ -114,46 +114,28 @@ class StateDir:
         return sorted((entry for entry in found if entry is not None), key=lambda entry: str(entry["asked"]))
 
     def record_decision(self, prefix: str, decision: Decision) -> str:
-        """Approve or refuse a pending run, and wake the agent. Returns the run's name and state.
-
-        A run that is no longer pending keeps its state.
-        """
+        """Approve or refuse a pending run, and wake the agent. Returns the run's name."""
         pending = {str(entry["plan"]["run"]): entry for entry in self.pending()}
-        known = self._decided() | dict.fromkeys(pending, "")
-        found = [run for run in known if run.startswith(prefix)]
+        found = [run for run in pending if run.startswith(prefix)]
         if len(found) != 1:
             raise UsageError(
-                f"{len(found) or 'no'} runs begin with {prefix!r}. `coreg-agent pending` lists the pending runs."
+                f"{len(found) or 'no'} pending runs begin with {prefix!r}. `coreg-agent pending` lists them, `coreg-agent "
+                "status` and `coreg-agent runs` the others."
             )
         [run] = found
-        if known[run]:
-            return f"{run}: {known[run]}"
         entry = {"approved": decision.approved, "reason": decision.reason, "at": timestamp()}
         entry |= {key: pending[run][key] for key in ("words", "digest")}
         self._write(self._file("decisions", run), entry)
         ring(self.bell)
-        return f"{run}: {'approved' if decision.approved else 'refused'}"
-
-    def _decided(self) -> dict[str, str]:
-        """The states of runs that are no longer pending, by name: ended, decided, or active."""
-        found = {str(entry["run"]): f"ended {entry['at']} ({entry['stop'].lower()})" for entry in self.history()}
-        doing = {run: told["doing"] for run, told in (self.status() or {}).get("runs", {}).items()}
-        found |= {run: f"under way ({what})" for run, what in doing.items()}
-        for path in (self.folder / "decisions").glob("*.json"):
-            made = _read(path)
-            if made is not None:
-                verdict = "approved" if made["approved"] else "refused"
-                found[path.stem] = (
-                    f"already {verdict} at {made['at']}{f'; now: {doing[path.stem]}' if path.stem in doing else ''}"
-                )
-        return found
+        return run
 
     def history(self) -> Iterator[dict[str, Any]]:
         try:
-            with (self.folder / "history.jsonl").open(encoding="utf-8") as lines:
+            with (self.folder / "history.jsonl").open(encoding="utf-8", errors="replace") as lines:
                 for line in lines:
                     with contextlib.suppress(ValueError):  # an incomplete line of an agent that was killed
-                        yield json.loads(line)
+                        if _is_ended(entry := json.loads(line)):
+                            yield entry
         except FileNotFoundError:
             return
 
@@ -162,6 +144,18 @@ class StateDir:
 
     def _write(self, path: Path, value: dict[str, Any]) -> None:
         self.disk.write_whole(path, json.dumps(value).encode() + b"\n")
+
+
+def _is_ended(entry: Any) -> bool:
+    """Whether a line of the history has what commands show."""
+    texts = ("at", "run", "stop", "study")
+    return (
+        isinstance(entry, dict)
+        and all(isinstance(entry.get(key), str) for key in texts)
+        and all(isinstance(entry.get(key, ""), str) for key in ("reason", "fault"))
+        and isinstance(entry.get("models"), list)
+        and all(isinstance(path, str) for path in entry["models"])
+    )
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -1,29 +1,46 @@
-"""The work on a run's messages: read the data set, answer with its `Site`, record in the ledger, write the results.
+"""The work on a run's messages: its tables, which a run needs and whose faults the operator hears; its site; its results.
 
 Every method blocks: the daemon calls them in threads, one message of a run at a time.
 """
 
+import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coreg_core.errors import CoregError
-from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.messages import Fetched, Finished, FromSite, PlanRefused, Proposal, Step, Unaligned
-from coreg_core.protocol.outcomes import Notice, Outcome
-from coreg_core.protocol.plan import Plan, aligns_for
+from coreg_core.errors import CoregError, UsageError
+from coreg_core.messages import Fetched, Finished, FromSite, PlanRefused, Proposal, Step, Unaligned
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.outcomes import Notice, Outcome
+from coreg_core.plan import Plan, aligns_for
+from coreg_core.threads import pin_threads
+from coreg_wire.clock import timestamp
 from coreg_wire.identity.names import check_study_name
+from coreg_wire.terminal.command_line import owner_hint
 from coreg_wire.transport.codec import site_message_to_frames
 from coreg_wire.transport.service import release
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, objections, refusal
-from site_agent.consent.policy import Policy
-from site_agent.data.prepare import DataSets, Prepared
-from site_agent.data.shared_set import AlignedIds, guessable
+from site_agent.consent.objections import Consent, Policy, objections, refusal
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import (
+    UNSHARED,
+    AlignedIds,
+    DataSets,
+    Prepared,
+    SharedIds,
+    guessable,
+    ids_digest,
+    keyed,
+    own_name,
+)
+from site_agent.data.sources import BadTable, Faults
+from site_agent.data.tables import read_table
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent import Judged, RunMessage, Worked
@@ -34,11 +51,175 @@ from site_agent.machine.replica import Keys
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Site
 from site_agent.models import findings
-from site_agent.models.batch import Scored
-from site_agent.models.store import Results
-from site_agent.service.run_tables import NotAligned, RunTables, Unusable
-from site_agent.session.stream import Counters
+from site_agent.models.batch import Scored, batch_of
+from site_agent.models.store import ModelStore
 from site_agent.site_data import PrivateData
+
+
+class Unusable(Exception):
+    """A data set cannot be used. The cause can name rows, so the coordinator does not receive it."""
+
+
+class NotAligned(Exception):
+    """No alignment of these own ids with the sites of the plan is known."""
+
+    def __init__(self, ids: tuple[str, ...]):
+        super().__init__()
+        self.ids = ids
+
+
+class RunTables:
+    """See the module's docstring."""
+
+    def __init__(self, name: str, data_sets: DataSets, aligned: AlignedIds, notify: Callable[[Notice], None]):
+        self.data_sets, self._aligned = data_sets, aligned
+        self.troubles: dict[str, str] = {}  # data sets that cannot be used, and why
+        self.only = ""  # "training" or "scoring" of an agent of one run
+        self._name, self._notify = name, notify
+        self._shown = ""  # the run whose ids the operator has seen
+
+    def inputs(self, plan: Plan) -> Inputs:
+        return self._named(plan, self.data_sets.choose(plan.data))
+
+    def _named(self, plan: Plan, name: str) -> Inputs:
+        return self.data_sets.named(name, plan.target, plan.id, trains=plan.objective.needs == "rows")
+
+    def read(
+        self, plan: Plan, policy: Policy, results: ModelStore
+    ) -> tuple[Prepared | None, PrivateData | Batch | IdList, Scored | None]:
+        """The current data for the run. The coordinator can receive a `CoregError`, and never the cause of `Unusable`."""
+        kind = "scoring" if isinstance(plan.objective, Scoring) else "training"
+        if self.only not in ("", kind) and not isinstance(plan.objective, Alignment):
+            raise UsageError(
+                f"this agent was started for {self.only}: `coreg-agent --data …` trains, and `coreg-agent score` scores."
+            )
+        if isinstance(plan.objective, Scoring):
+            return self._batch(plan, plan.objective, policy, results)
+        name = self.data_sets.choose(plan.data)
+        if isinstance(plan.objective, Alignment):
+            return None, self._ids(plan, name, plan.objective), None
+        prepared = self._prepared(name, plan)
+        data = prepared.data
+        if policy.ids_secret is not None:
+            data = replace(data, ids_digest=keyed(data.ids_digest, policy.ids_secret))
+        return prepared, data, None
+
+    def aligned(self, plan: Plan, name: str, inputs: Inputs) -> SharedIds | None:
+        """The ids that this data set shares with the sites of the plan; None if they are equal by agreement."""
+        if plan.align is None:
+            return None
+        ids = self.data_sets.ids(name, inputs, plan.align.ids)
+        if (found := self._aligned.find(plan, ids, plan.align.ids)) is None:
+            raise NotAligned(ids)
+        if not found.ids:
+            raise UsageError("no id is known to every site")
+        return found
+
+    def labelled(self, plan: Plan) -> int:
+        """How many rows have a label that a training would use."""
+        inputs = self.inputs(plan)
+        if plan.objective.needs != "rows" or inputs.target is None:
+            return 0
+        with self._reading(self.data_sets.choose(plan.data)):
+            table = read_table(inputs.table, Faults(), inputs.na_values, inputs.notation)
+            return int((~table.missing(inputs.target)).sum()) if inputs.target in table.columns else 0
+
+    def keep(self, plan: Plan, above: Plan, ids: tuple[str, ...], found: tuple[str, ...]) -> Path:
+        """Keep the result of an alignment of these ids, for runs with the sites of ``above``: some can have been missing."""
+        assert isinstance(plan.objective, Alignment)
+        return self._aligned.put(above, ids, SharedIds(plan.objective.ids, found, plan.run))
+
+    def _prepared(self, name: str, plan: Plan) -> Prepared:
+        with self._reading(name):
+            inputs = self._named(plan, name)
+            prepared, fresh = self.data_sets.get(name, inputs, self.aligned(plan, name, inputs))
+        if fresh:
+            self.shown(name, prepared)
+        return prepared
+
+    def shown(self, name: str, prepared: Prepared) -> None:
+        """Tell the operator what was read: above all, the notation that was found."""
+        for text in prepared.notes:
+            self._notify(notices.finding(text))
+        d = prepared.data
+        self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
+
+    def read_ahead(self, name: str) -> None:
+        """Read a data set before a run needs it: its operator hears of a fault before it ends a run for all sites."""
+        inputs = self.data_sets.inputs(name)
+        if inputs.id is None or inputs.target is None:  # a study can name the columns
+            for source in (inputs.table, inputs.unlabelled):
+                if source is not None:
+                    read_table(source, na_values=inputs.na_values, notation=inputs.notation)
+            return
+        try:
+            self.shown(name, self.data_sets.get(name)[0])
+        except BadTable as error:
+            # Without shared rows a data set waits for an alignment of ids. Until a run needs them, that is no fault.
+            if {fault.kind for fault in error.faults} != {UNSHARED}:
+                raise
+
+    def read_all(self) -> None:
+        for name in self.data_sets.names:
+            with suppress(Unusable), self._reading(name):
+                self.read_ahead(name)
+
+    def _ids(self, plan: Plan, name: str, terms: Alignment) -> IdList:
+        with self._reading(name):
+            ids = self.data_sets.ids(name, self._named(plan, name), terms.ids)
+        if plan.run != self._shown:
+            self._shown = plan.run
+            self._notify(
+                notices.finding(f"{len(ids)} ids of this site are compared; `coreg-agent check` shows some of them")
+            )
+            if warning := guessable(ids):
+                self._notify(notices.finding(warning))
+        # No instance is shared yet. The ledger compares the sites of all alignments of the same ids, by this site's own name for
+        # them: counts with and without a site would name it.
+        about = f"coreg alignment {plan.federation} {plan.data} {terms.ids}"
+        salt = self.data_sets.salt
+        return IdList(
+            ids, hashlib.sha256(about.encode()).hexdigest(), salt, own_name(f"alignment {ids_digest(ids)}", salt)
+        )
+
+    def _batch(self, plan: Plan, terms: Scoring, policy: Policy, results: ModelStore) -> tuple[None, Batch, Scored]:
+        model = results.model_of(terms.of_run)
+        if model.site != self._name:
+            raise UsageError(f"the model of run {terms.of_run} belongs to another site.")
+        names = [self.data_sets.choose(name) for name in terms.batches or (plan.data,)]
+        with self._reading(", ".join(names)):
+            tables = {name: self._named(plan, name) for name in names}
+            aligned = self.aligned(plan, names[0], tables[names[0]])
+            batch, scored = batch_of(model, tables, self.data_sets.salt, aligned)
+        for note in scored.notes:
+            self._notify(notices.finding(note))
+        if policy.ids_secret is not None:
+            batch = replace(batch, ids_digest=keyed(batch.ids_digest, policy.ids_secret))
+        return None, batch, scored
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """A context that reports faults of a data set to the operator; the coordinator receives only that there is one."""
+        self.troubles.pop(name, None)
+        try:
+            yield
+        except CoregError as error:
+            found = f"found {timestamp()}; it is read again at the next run"
+            self.troubles[name] = f"{error}{owner_hint(error)} ({found})"
+            self._notify(notices.data_unusable(name))
+            raise Unusable(_unusable(name)) from None
+
+    def fault_behind(self, reason: str) -> str | None:
+        """The fault of the data set that a refusal names, with what the coordinator must not receive."""
+        return next((text for name, text in self.troubles.items() if reason == _unusable(name)), None)
+
+
+def _unusable(name: str) -> str:
+    named = f" {name!r}" if name else ""
+    return f"its data set{named} cannot be used; its operator has the reason (`coreg-agent status`, or `runs`)."
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -66,15 +247,16 @@ class RunWorkers:
         name: str,
         policy: Policy,
         keys: Keys | None,
-        results: Results,
+        results: ModelStore,
         data_sets: DataSets,
         aligned: AlignedIds,
         ledger: Ledger,
         notify: Callable[[Notice], None],
     ):
         self.name, self.policy, self.keys, self.results = name, policy, keys, results
-        self.ledger, self.counters = ledger, Counters()
+        self.ledger = ledger
         self.tables = RunTables(name, data_sets, aligned, notify)
+        self.compared: Callable[[], bool] = lambda: True  # whether the operators compared the eight words
         self.last: SiteResult | None = None
         self.written: tuple[Path, ...] = ()  # the files of the last result
         self._notify = notify
@@ -107,16 +289,23 @@ class RunWorkers:
             found = objections(plan, self.policy, rows, memory, data.ids_digest)
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
             given = memory.recall(plan, data.ids_digest).answered
-            about = describe_request(plan, self._columns(plan), len(data.Z), both, given)
+            columns = self._columns(plan) + ("" if rows is None else f"; {rows.Z.shape[1]} features")
+            about = describe_request(plan, columns, len(data.Z), both, given)
             return Judged(plan.run, refusal(found, self.policy), about=about)
         except NotAligned as error:
-            found = objections(plan, self.policy, None, self.ledger.memory, "")
-            about = describe_request(
-                plan, self._columns(plan), len(error.ids), error.labelled, warning=guessable(error.ids)
-            )
-            return Judged(plan.run, refusal(found, self.policy), about=about)
+            return self._judged_unaligned(plan, error.ids)
         except (CoregError, Unusable) as error:
             return Judged(plan.run, str(error))
+
+    def _judged_unaligned(self, plan: Plan, ids: tuple[str, ...]) -> Judged:
+        try:
+            labelled = self.tables.labelled(plan)
+        except Unusable as error:
+            return Judged(plan.run, str(error))
+        found = objections(plan, self.policy, None, self.ledger.memory, "")
+        columns = f"{self._columns(plan)}; the alignment finds which of {len(ids)} ids are shared"
+        about = describe_request(plan, columns, len(ids), labelled, warning=guessable(ids))
+        return Judged(plan.run, refusal(found, self.policy), about=about)
 
     def _columns(self, plan: Plan) -> str:
         inputs = self.tables.inputs(plan)
@@ -125,20 +314,18 @@ class RunWorkers:
 
     def work(self, message: RunMessage, *, listening: bool) -> tuple[list[bytes], Worked]:
         """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded."""
-        part = "plan" if isinstance(message, Proposal) else "end" if isinstance(message, Finished) else "question"
-        with self.counters.timed(part):
-            if isinstance(message, Proposal) and message.plan.align is not None:
-                self._align[message.run] = message.plan
-            if isinstance(message, Proposal) and message.run not in self._workers:
-                try:
-                    refusal = self._begin(message.plan)
-                except NotAligned:
-                    return self._recorded([Unaligned(message.run)], listening), Worked(message, accepted=True)
-                if refusal is not None:
-                    return self._recorded([refusal], listening), self._proposed(message, refusal)
-            if message.run not in self._workers:
-                return self._unaligned(message, listening)
-            return self._answered(message, listening=listening)
+        if isinstance(message, Proposal) and message.plan.align is not None:
+            self._align[message.run] = message.plan
+        if isinstance(message, Proposal) and message.run not in self._workers:
+            try:
+                refused = self._begin(message.plan)
+            except NotAligned:
+                return self._recorded([Unaligned(message.run)], listening), Worked(message, accepted=True)
+            if refused is not None:
+                return self._recorded([refused], listening), self._proposed(message, refused)
+        if message.run not in self._workers:
+            return self._unaligned(message, listening)
+        return self._answered(message, listening=listening)
 
     def _unaligned(self, message: RunMessage, listening: bool) -> tuple[list[bytes], Worked]:
         """The answer in a run whose ids were not aligned: only its end can follow."""
@@ -146,7 +333,6 @@ class RunWorkers:
             return [], Worked(
                 message, breach=f"sent a step of run {message.run}, before the ids of this site were aligned."
             )
-        self.counters.ended[message.outcome.name] += 1
         return self._recorded([Fetched(message.run)], listening, outcome=message.outcome), Worked(message)
 
     def _begin(self, plan: Plan) -> PlanRefused | None:
@@ -180,7 +366,6 @@ class RunWorkers:
 
     def _proposed(self, message: Proposal, answer: FromSite) -> Worked:
         if isinstance(answer, PlanRefused):
-            self.counters.refusals += 1
             self.forget(message.run)
             return Worked(message, accepted=False, reason=answer.reason, for_now=answer.for_now)
         return Worked(message, accepted=True)
@@ -228,7 +413,6 @@ class RunWorkers:
         return frames
 
     def _deliver(self, worker: _Worker, result: SiteResult) -> tuple[Path, ...]:
-        self.counters.ended[result.outcome.name] += 1
         self.last, self.written = result, ()
         if (plan := result.plan) is not None and result.sites:  # otherwise the run ended before its computation did
             self.written = self._written(worker, plan, result)
@@ -252,7 +436,8 @@ class RunWorkers:
             self.forget(above)  # it reads its rows again
             return (path,)
         assert worker.prepared is not None
-        return self.results.put_models(plan, result, worker.prepared, worker.target, note)
+        store, compared = self.results, self.compared()
+        return store.put_models(plan, result, worker.prepared, worker.target, note, compared=compared)
 
 
 def _check_names(plan: Plan) -> None:

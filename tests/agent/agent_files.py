@@ -4,9 +4,9 @@ from typer.testing import CliRunner
 
 from site_agent.cli.app import app
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import prepare
+from site_agent.data.prepare import load_site_tables, prepare
 from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.shared_set import load_site_tables
+from site_agent.data.sources import Faults
 from site_agent.data.tables import read_table
 
 
@@ -29,7 +29,14 @@ def prepared(source, target="y", **options):
 
 
 def site_table(folder, content, **options):
-    return load_site_tables(inputs(write(folder, content), **options))
+    return tables_of(inputs(write(folder, content), **options))
+
+
+def tables_of(source):
+    faults = Faults()
+    found = load_site_tables(source, None, faults)
+    faults.raise_any()
+    return found
 
 
 def fitted(folder, content, *, drop=(), **options):

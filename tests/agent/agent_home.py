@@ -7,11 +7,10 @@ from contextlib import asynccontextmanager
 from agent_files import inputs, write
 from test_data_sets import TABLE
 
-from coreg_core.protocol.messages import Hello, Proposal
+from coreg_core.messages import Hello, Proposal
 from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames
-from site_agent.consent.policy import Policy
-from site_agent.data.prepare import DataSets
-from site_agent.data.shared_set import AlignedIds
+from site_agent.consent.objections import Policy
+from site_agent.data.prepare import AlignedIds, DataSets
 from site_agent.ledger import Ledger
 from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore

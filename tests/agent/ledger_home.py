@@ -6,17 +6,18 @@ import json
 
 import numpy as np
 
-from coordinator.authority.pki import create_authority, load_server, sign_request
-from coordinator.service.access import Notary
+from coordinator.authority.pki import create_authority
+from coordinator.service.access import AccessControl
 from coreg_core.agreement.objective import Column
 from coreg_core.computation.question import Question
-from coreg_core.protocol.messages import Answer, Fetched, Hello, Leaving, Offer, Report, Words
+from coreg_core.messages import Answer, Fetched, Hello, Leaving, Offer, Report, Words
 from coreg_core.secure.sums import Layout
 from coreg_wire.identity.names import load_certificates
 from site_agent.identity.identity import check_identity, enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger
 from site_agent.ledger.audit import audit, read_record
 from site_agent.machine.job import Told
+from tests.issued import issued
 
 
 def told(sites=("a", "b"), *, part="affine", rows=3, sealed=True, may_change=False):
@@ -58,8 +59,8 @@ class Home:
             create_authority(folder / authority, [])
             for site in sites:
                 enrol(folder / site, "north" if site == "stranger" else site)
-                install(folder / site, sign_request(folder / authority, folder / site / "site.csr").certificate_path)
-        self.notary = Notary(load_server(folder / "ca"))
+                install(folder / site, issued(folder / authority, folder / site / "site.csr"))
+        self.notary = AccessControl(folder / "ca", insecure=False)
         self.authorities = load_certificates((folder / "ca" / "ca.pem").read_bytes(), "ca.pem")
         self.path = folder / "north" / "ledger.jsonl"
 

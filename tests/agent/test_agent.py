@@ -1,18 +1,14 @@
-"""The agent as a function: a table of cases, and a state machine of whatever a coordinator and an operator can do."""
+"""The agent as a function: a table of cases. tests/storm has whatever a coordinator and an operator can do."""
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from machine.tiny import make_plan, sealed
 
-from coreg_core.errors import BadData, LeftBehind, Refused
+from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Proposal, Rejected, Step
 from coreg_core.objectives.alignment import Alignment
-from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, LedgerHead, Proposal, Rejected, Step
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import alignment_of
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import alignment_of
 from site_agent.machine.agent import (
     MAX_BEGUN,
     Agent,
@@ -28,7 +24,6 @@ from site_agent.machine.agent import (
     Say,
     SessionEnded,
     SessionOpened,
-    Stage,
     Work,
     Worked,
     handle,
@@ -120,7 +115,6 @@ CASES = {
     "a plan is worked on": ([PLAN], {}, "notify plan; work on Proposal"),
     "a plan that comes again in a new session is worked on again": (
         [*PLANNED, SessionEnded(), SessionOpened(), PLAN], {}, "notify plan; work on Proposal"),
-    "a step of an accepted run is worked on": ([*PLANNED, step()], {}, "work on Step"),
     "a step waits while another is worked on": ([*PLANNED, step(), step("r", 1)], {}, ""),
     "and is worked on when that is done": (
         [*PLANNED, step(), step("r", 1), Worked(step())], {}, "work on Step"),
@@ -143,7 +137,6 @@ CASES = {
         [*PLANNED, proposal("s", threads=2)], {}, "notify plan; notify refused; say PlanRefused; forget"),
     "an agent of one run refuses another": (
         [*PLANNED, proposal("s")], ONCE, "notify plan; notify refused; say PlanRefused; forget"),
-    "two runs at once are worked on": ([*PLANNED, proposal("s")], {}, "notify plan; work on Proposal"),
     "after many begun runs none begins": ([PLAN], {"begun": MAX_BEGUN}, "notify plan; notify refused; say PlanRefused; forget"),
     # --- consent
     "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; judge"),
@@ -183,7 +176,6 @@ CASES = {
     "an agent of one run aligns the ids of that run": ([*TAKEN, ALIGN], ONCE, "notify plan; work on Proposal"),
     "and of no other": ([*TAKEN, OTHER_COLUMN], ONCE, "notify plan; notify refused; say PlanRefused; forget"),
     "an alignment waits until its run is decided": ([ABOVE, ALIGN], ONCE, ""),
-    "by the operator too": ([ABOVE, Judged("r", None), ALIGN], ASKS, ""),
     "and is worked on after that": ([ABOVE, ALIGN, Worked(ABOVE, accepted=True)], ONCE, "notify plan; work on Proposal"),
     "and is refused with it": ([ABOVE, ALIGN, Worked(ABOVE, accepted=False, reason="no")], {},
         "notify refused; say PlanRefused; forget"),
@@ -209,11 +201,9 @@ CASES = {
         [*PLANNED, dismissed(Outcome.SITE_FAULT)], ONCE,
         "forget; exit BadData: this site does not take part in run r: why"),
     "the end of an unknown run is fetched": ([finished()], {}, "say Fetched"),
-    "whatever its outcome: an earlier process of this agent took part": ([finished(Outcome.CONVERGED)], {}, "say Fetched"),
     "and ends an agent of one run": ([finished()], ONCE, "say Fetched; notify run_over; exit STALLED"),
     "an unknown run that goes on without this site is nothing": ([dismissed()], {}, ""),
     "the end of another run does not end an agent of one run": ([*PLANNED, finished(run="s")], ONCE, "say Fetched"),
-    "nor does it when another run goes on without this site": ([*PLANNED, dismissed(run="s")], ONCE, ""),
     "an agent of one run whose run is being ended ends with the dismissal": (
         [PLAN, proposal(federation="another"), dismissed()], ONCE,
         "exit LeftBehind: this site does not take part in run r: why"),
@@ -250,140 +240,8 @@ def test_what_an_agent_does(case):
     assert after(*events, **agent)[1] == expected
 
 
-@pytest.mark.parametrize(
-    ("outcome", "error"), [(Outcome.SITE_FAULT, BadData), (Outcome.STALLED, LeftBehind), (Outcome.REFUSED, Refused)]
-)
-def test_the_error_of_a_dismissal_follows_its_outcome(outcome, error):
-    _, [*_, exited] = handle(Agent(once=True), Heard(dismissed(outcome)))
-    assert type(exited.error) is error
-
-
 def test_begun_runs_are_counted_until_one_is_finished():
     begun, _ = after(*PLANNED, step(), Worked(step()), step("r", 1), Worked(step("r", 1)))
     assert begun.begun == 1
     ended, _ = handle(handle(begun, Heard(finished()))[0], Worked(finished()))
     assert (ended.begun, ended.runs) == (0, {})
-
-
-RUNS = {name: proposal(name) for name in ("p", "q")}
-
-
-class AnyCoordinator(RuleBasedStateMachine):
-    """A coordinator that says anything at any time, an operator, and work that takes its time."""
-
-    def __init__(self):
-        super().__init__()
-        self.restart(ask=False)
-
-    @property
-    def working(self):
-        return [work for works in self.at_work.values() for work in works]
-
-    def restart(self, *, ask):
-        self.agent, self.connected = Agent(ask_first=ask), False
-        self.at_work = {run: [] for run in RUNS}  # messages that are worked on
-        self.judging, self.approved, self.plans = [], set(), dict.fromkeys(RUNS, 0)
-
-    def apply(self, event):
-        self.agent, actions = handle(self.agent, event)
-        for action in actions:
-            match action:
-                case Work(plan, message):
-                    assert self.connected
-                    self.at_work[plan.run].append(message)
-                    if self.agent.ask_first:
-                        assert plan.run in self.approved, "consent comes before work"
-                    if isinstance(message, Proposal):
-                        self.plans[plan.run] -= 1
-                        assert self.plans[plan.run] >= 0, "a plan is worked on once each time it comes"
-                case Judge(plan):
-                    self.judging.append(plan.run)
-                case Forget(run, keep_consent=False):
-                    self.approved.discard(run)
-                case Exit(error=Refused()) | EndSession():
-                    self.restart(ask=self.agent.ask_first)
-                    return
-                case Exit():
-                    raise AssertionError("an agent that serves stays")
-
-    @rule(ask=st.booleans())
-    def start(self, ask):
-        self.restart(ask=ask)
-        self.session()
-
-    @precondition(lambda self: not self.connected)
-    @rule()
-    def session(self):
-        self.connected = True
-        self.apply(SessionOpened())
-
-    @precondition(lambda self: self.connected)
-    @rule()
-    def lose_session(self):
-        """Work that was begun is done before the session's end is handled."""
-        while self.connected and (self.working or self.judging):
-            self.judge_one(None) if self.judging else self.work(0, True)
-        if self.connected:
-            self.connected, self.plans = False, dict.fromkeys(RUNS, 0)
-            self.apply(SessionEnded())
-
-    @precondition(lambda self: self.connected)
-    @rule(run=st.sampled_from("pq"))
-    def plan(self, run):
-        self.plans[run] += 1
-        self.apply(Heard(RUNS[run]))
-
-    @precondition(lambda self: self.connected)
-    @rule(run=st.sampled_from("pq"), number=st.integers(0, 3))
-    def ask(self, run, number):
-        known = run in self.agent.runs and self.agent.runs[run].stage is not Stage.OVER
-        before = self.agent
-        self.apply(Heard(step(run, number)))
-        if not known:
-            assert self.agent is not before
-            assert not self.connected, "a breach ends the session"
-
-    @precondition(lambda self: self.connected)
-    @rule(run=st.sampled_from("pq"), outcome=st.sampled_from([Outcome.STALLED, Outcome.REFUSED]), end=st.booleans())
-    def end(self, run, outcome, end):
-        self.apply(Heard((finished if end else dismissed)(outcome, run)))
-
-    @precondition(lambda self: self.judging)
-    @rule(reason=st.sampled_from([None, "no"]))
-    def judge_one(self, reason):
-        self.apply(Judged(self.judging.pop(0), reason))
-
-    @rule(run=st.sampled_from("pq"), approved=st.booleans())
-    def decide(self, run, approved):
-        waits = run in self.agent.runs and self.agent.runs[run].stage is Stage.WAITING
-        if waits and approved:
-            self.approved.add(run)
-            self.plans[run] = 1 if self.connected else 0
-        self.apply(Decided(run, approved, "", self.agent.runs[run].plan.digest if run in self.agent.runs else ""))
-
-    @precondition(lambda self: self.working)
-    @rule(which=st.integers(0, 9), good=st.booleans())
-    def work(self, which, good):
-        message = self.working[which % len(self.working)]
-        self.at_work[message.run].remove(message)
-        self.apply(Worked(message, accepted=good if isinstance(message, Proposal) else None))
-
-    @invariant()
-    def no_run_is_worked_on_by_two_messages(self):
-        assert max(map(len, self.at_work.values())) <= 1
-        assert {n for n, run in self.agent.runs.items() if run.busy} == {n for n, w in self.at_work.items() if w}
-
-    def teardown(self):
-        """Every run comes to its end: once it is finished and the work is done, nothing of it is left."""
-        if not self.connected:
-            return
-        for run in RUNS:
-            if run in self.agent.runs:
-                self.apply(Heard(finished(Outcome.REFUSED, run)))
-        while self.working:
-            self.work(0, True)
-        assert not any(n in self.agent.runs for n in RUNS) or not self.connected
-
-
-TestAnyCoordinator = AnyCoordinator.TestCase
-TestAnyCoordinator.settings = settings(max_examples=100, stateful_step_count=30)

@@ -1,40 +1,42 @@
-"""The agent's process, against a coordinator in memory: consent, sessions that break, signals, and what takes long."""
+"""The agent's process, against a coordinator in memory: consent, sessions that break, signals, what takes long, and dialling."""
 
 import asyncio
-import gc
 import json
-import re
-import shutil
+import socket
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing, contextmanager
 
-import ledger_home
+import grpc
 import pytest
 from agent_home import Agent, until
-from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 from test_model_store import plan as plan_of
-from test_workers import first_step, twice
 
 from coreg_core.errors import Refused, Unreachable
-from coreg_core.protocol.messages import (
+from coreg_core.messages import (
     Approval,
     Dismissed,
     Fetched,
     Finished,
-    Hello,
     Leaving,
     Offer,
     PlanRefused,
     Proposal,
     Rejected,
 )
-from coreg_core.protocol.outcomes import Notice, Outcome
+from coreg_core.outcomes import Outcome
 from site_agent.ledger import read_ledger
 from site_agent.service import daemon as daemons
-from site_agent.service.metrics import AgentMetrics
 from site_agent.service.state_dir import Decision, StateDir
-from site_agent.session.stream import Session
+from site_agent.session.stream import (
+    PAUSE_WHEN_REFUSED,
+    Dial,
+    GrpcDialler,
+    LostSession,
+    NoAnswer,
+    SessionRefused,
+    keep_dialling,
+)
 
 
 def plan(run):
@@ -126,43 +128,7 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
     assert agent.noticed.count("data_read") == 1, "nothing is read or factored again"
 
 
-def test_a_run_is_named_in_every_greeting_until_its_end_arrives(tmp_path):
-    agent, greeted = Agent(tmp_path), []
-
-    async def session(coordinator):
-        line = await coordinator.session()
-        greeted.append(line.hello.runs)
-        return line
-
-    async def conversation(coordinator):
-        line = await session(coordinator)
-        line.says(plan("r1"))
-        step = first_step(await line.hears())
-        line.says(step)
-        while (answer := await line.hears()).words is not None:
-            step = twice(answer)
-            line.says(step)
-        line.breaks()
-        line = await session(coordinator)
-        line.says(plan("r1"))  # another site has not answered the last step yet
-        assert isinstance(await line.hears(), Offer)
-        await until(lambda: not agent.daemon.agent.runs["r1"].busy)
-        line.breaks()
-        line = await session(coordinator)
-        line.says(Finished("r1", Outcome.CONVERGED, ""))
-        assert isinstance(await line.hears(), Fetched)
-        await until(lambda: "run_over" in agent.noticed)
-        line.breaks()
-        await session(coordinator)
-
-    agent.against(conversation)
-    assert greeted == [(), ("r1",), ("r1",), ()]
-    [entry] = agent.state.history()
-    assert (entry["stop"], len(entry["models"])) == ("CONVERGED", 2)
-
-
-def test_what_needs_the_operator_is_in_the_status_and_a_reload_tries_again(tmp_path):
-    """A run that went on without this site, and a file that is not in force, stay until they are mended."""
+def test_a_run_that_goes_on_without_this_site_is_in_the_status_until_it_comes_again(tmp_path):
     agent = Agent(tmp_path)
 
     def unresolved():
@@ -173,60 +139,12 @@ def test_what_needs_the_operator_is_in_the_status_and_a_reload_tries_again(tmp_p
         line.says(plan("r1"))
         assert isinstance(await line.hears(), Offer)
         line.says(Dismissed("r1", Outcome.REFUSED, "north and south list other ids"))
-        agent.daemon.notify(Notice("not_reloaded", "configuration not reloaded: policy.toml, line 3", "warning"))
-        await until(lambda: len(unresolved()) == 2)
-        assert any("list other ids" in text for text in unresolved())
-        agent.daemon.workers.tables.troubles["patients"] = "no such file"
-        agent.daemon.notify(Notice("reloaded"))
-        line = (
-            await coordinator.session()
-        )  # dialled again: the coordinator invites the site to the run that waits for it
+        await until(lambda: "list other ids" in "".join(unresolved()))
         line.says(plan("r1"))
         assert isinstance(await line.hears(), Offer)
         await until(lambda: unresolved() == [])
-        assert agent.daemon.workers.tables.troubles == {}
 
     agent.against(conversation)
-
-
-def test_a_reload_reads_the_data_again_for_a_run_that_has_not_begun(tmp_path):
-    """Its list of shared instances can be the wrong one, although another site was named."""
-    agent = Agent(tmp_path)
-
-    async def conversation(coordinator):
-        line = await coordinator.session()
-        line.says(plan("r1"))
-        first = await line.hears()
-        table = tmp_path / "local.csv"
-        rows = table.read_text().splitlines()
-        shared = next(i for i, row in enumerate(rows) if row.endswith(","))
-        table.write_text("\n".join(rows[:shared] + rows[shared + 1 :]) + "\n")
-        agent.daemon.notify(Notice("reloaded"))
-        line = await coordinator.session()
-        line.says(plan("r1"))
-        again = await line.hears()
-        assert again.n_unlabelled == first.n_unlabelled - 1
-
-    agent.against(conversation)
-    assert agent.noticed.count("data_read") == 2
-
-
-def test_a_reload_does_not_change_the_data_that_an_operator_approved(tmp_path):
-    agent = Agent(tmp_path, ask_first=True)
-
-    async def conversation(coordinator):
-        line = await coordinator.session()
-        line.says(plan("r1"))
-        await until(agent.state.pending)
-        agent.state.record_decision("r1", Decision(True, ""))
-        assert isinstance(await hears(line), Offer)
-        await until(lambda: "approved" in agent.noticed)
-        agent.daemon.notify(Notice("reloaded"))
-        line.says(plan("r1"))
-        assert isinstance(await hears(line), Offer), "in the same session"
-
-    agent.against(conversation)
-    assert (agent.noticed.count("data_read"), agent.noticed.count("connected")) == (1, 1)
 
 
 @pytest.mark.parametrize("moment", ["connected", "not_connected"])
@@ -265,12 +183,10 @@ def test_an_agent_of_one_run_ends_with_it_and_gives_up_when_no_coordinator_answe
         Agent(tmp_path, once=True).against(silence, timeout=0.2)
 
 
-def test_long_work_and_long_silence_are_reported(tmp_path, monkeypatch):
-    for name, seconds in (("LONG_WORK", 0.02), ("SILENCE", 0.02), ("SETTLED", 0.01)):
+def test_long_silence_is_reported(tmp_path, monkeypatch):
+    for name, seconds in (("SILENCE", 0.02), ("SETTLED", 0.01)):
         monkeypatch.setattr(daemons, name, seconds)
     agent = Agent(tmp_path)
-    work = agent.workers.work
-    monkeypatch.setattr(agent.workers, "work", lambda *a, **k: time.sleep(0.3) or work(*a, **k))
 
     async def conversation(coordinator):
         line = await coordinator.session()
@@ -283,8 +199,6 @@ def test_long_work_and_long_silence_are_reported(tmp_path, monkeypatch):
 
     doing = lambda: agent.state.status()["runs"].get("r1", {}).get("doing")  # noqa: E731
     agent.against(conversation)
-    working = [notice.text for notice in agent.notices if notice.name == "working"]
-    assert working == ["checking the plan and factoring the data: 0 s so far"], "once"
 
 
 def test_the_last_status_is_that_it_stopped_however_slow_the_disk_was_before(tmp_path, monkeypatch):
@@ -301,74 +215,98 @@ def test_the_last_status_is_that_it_stopped_however_slow_the_disk_was_before(tmp
     assert json.loads((tmp_path / "service" / "status.json").read_text())["waiting"] == "stopped"
 
 
-def test_a_stream_that_breaks_while_its_session_ends_leaves_no_traceback(tmp_path):
-    """asyncio logs the error of a task that nobody asked (storm)."""
-
-    class Broken:
-        async def read(self):
-            raise ConnectionError("the connection broke")
-
-    async def ends():
-        heard = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
-        session = Session(Broken(), None, None)
-        session.reading()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        del session  # as after an error: nothing reads from it any more
-        gc.collect()
-        return heard
-
-    assert asyncio.run(ends()) == []
+# --- dialling ---------------------------------------------------------------------------------------------------------
 
 
-# --- metrics ----------------------------------------------------------------------------------------------------------
+async def greet(connection, heard):
+    """A conversation that goes on until the stream ends."""
+    await connection.write(b"hello")
+    while await connection.read() is not None:
+        heard()
+    raise ConnectionError("closed")
 
-ROOT = Path(__file__).resolve().parents[2]
+
+@contextmanager
+def nobody():
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port meanwhile
+        yield free.getsockname()[1]
 
 
-def test_every_number_is_what_happened(tmp_path):
-    agent = Agent(tmp_path)
-    counters, registry = agent.daemon.counters, AgentMetrics(agent.daemon, agent.ledger, agent.state).registry()
+@contextmanager
+def somebody_silent():
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
 
-    def read():
-        found = text_string_to_metric_families(generate_latest(registry).decode())
-        return {(s.name.removeprefix("coreg_agent_"), *s.labels.values()): s.value for f in found for s in f.samples}
 
-    before = read()
-    assert (before["connected",], before["approvals_waiting",], before["ledger_bytes",]) == (0, 0, 0)
-    assert before["seconds_count", "question"] == 0, "it is there before anything happened: rates begin at nothing"
-    assert ("certificate_not_after_seconds",) not in before, "there is none"
+@contextmanager
+def another_service():
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield port
+        finally:
+            server.stop(None).wait(5)
 
-    agent.ledger.record(Hello("north", 3))
-    agent.ledger.record(ledger_home.answer(), ledger_home.told())
-    agent.state.request_approval("run-1", {"run": "run-1"})
-    agent.daemon.connected_since, agent.daemon.certificate_until = "2026-01-01", "2027-01-01T00:00:00+00:00"
-    with counters.timed("question"):
-        pass
-    with pytest.raises(OSError, match="full"), counters.timed("end"):
-        raise OSError("full")
-    counters.bytes["sent"] += 77
-    counters.ended["CONVERGED"] += 1
-    counters.refusals, counters.sessions = 1, 2
-    agent.daemon.unresolved["r1"] = "this run goes on without this site"
-    agent.daemon.workers.tables.troubles["patients"] = "no such file"
-    found = read()
-    assert found["seconds_sum", "question"] > 0
-    assert found["problems",] == 2
-    expected = {
-        ("connected",): 1, ("approvals_waiting",): 1, ("runs_under_way",): 0, ("certificate_not_after_seconds",): 1798761600,
-        ("ledger_bytes",): (tmp_path / "ledger.jsonl").stat().st_size, ("sessions_total",): 2, ("refusals_total",): 1,
-        ("seconds_count", "question"): 1, ("seconds_count", "end"): 1, ("bytes_total", "sent"): 77,
-        ("bytes_total", "received"): 0, ("runs_over_total", "CONVERGED"): 1, ("messages_total", "Hello"): 1,
-        ("messages_total", "Answer"): 1, ("numbers_total", "Hello"): 0, ("numbers_total", "Answer"): 3,
-    }  # fmt: skip
-    assert {name: found[name] for name in expected} == expected
-    assert 0 < found["ledger_free_bytes",] < shutil.disk_usage(tmp_path).total
 
-    there = {f"coreg_agent_{name}" for name, *_ in found} | {"coreg_agent_seconds"}
-    for page in ("deploy/alerts.yml", "docs/how-to/operate-a-coordinator.md"):
-        named = set(re.findall(r"\bcoreg_agent_\w+", (ROOT / page).read_text()))
-        assert named, page
-        assert named <= there, f"{page}: {sorted(named - there)}"
-    agent.ledger.close()
+@pytest.mark.parametrize("other", [nobody, somebody_silent, another_service], ids=lambda f: f.__name__)
+def test_the_timeout_holds_whatever_answers(other):
+    notes, since = [], time.monotonic()
+    with other() as port:
+        dial = Dial(GrpcDialler(f"127.0.0.1:{port}", None), 1.0)
+        with pytest.raises(
+            Unreachable, match=rf"127\.0\.0\.1:{port}.*Start the agent again when the coordinator is up"
+        ):
+            asyncio.run(asyncio.wait_for(keep_dialling(greet, dial, notes.append), timeout=400))
+    assert 0.9 <= time.monotonic() - since < 300, notes
+
+
+class Script:
+    """A dialler that fails as it is told to, time after time; then a conversation comes to its end."""
+
+    address = "c:1"
+
+    def __init__(self, *failures):
+        self.failures, self.pauses = list(failures), []
+
+    @asynccontextmanager
+    async def connect(self, timeout):
+        if self.failures and isinstance(self.failures[0], NoAnswer):
+            raise self.failures.pop(0)
+        yield None
+
+    def jitter(self, low, high):
+        self.pauses.append((low + high) / 2)
+        return 0.0
+
+    async def converse(self, _connection, heard):
+        if self.failures:
+            heard()
+            raise self.failures.pop(0)
+        return "over"
+
+    def dial(self):
+        notes = []
+        dial = Dial(self, float("inf"), jitter=self.jitter)
+        assert asyncio.run(keep_dialling(self.converse, dial, notes.append)) == "over"
+        return notes
+
+
+def test_pauses_double_up_to_ten_seconds_and_begin_again_after_a_session():
+    script = Script(
+        *(NoAnswer("the port is closed") for _ in range(8)), LostSession("cut"), NoAnswer("the port is closed")
+    )
+    notes = script.dial()
+    assert script.pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 0.2, 0.4])
+    assert notes[0].startswith("not connected to c:1: the port is closed; trying again (no timeout)")
+    assert "cut" in notes[8], "a session that broke has its own reason"
+
+
+def test_a_refused_session_is_dialled_again_after_a_longer_pause():
+    script = Script(SessionRefused("not listed"))
+    [note] = script.dial()
+    assert (script.pauses, "not listed" in note) == ([PAUSE_WHEN_REFUSED], True)

@@ -10,9 +10,8 @@ from agent_files import inputs, prepared, write
 
 from coreg_core.errors import BadData, UsageError
 from site_agent.data import sources
-from site_agent.data.errors import BadTable
 from site_agent.data.prepare import DataSets
-from site_agent.data.sources import Query, at, files_of, source_of
+from site_agent.data.sources import BadTable, Query, at, files_of
 from site_agent.data.tables import read_table
 
 TABLE = "id,a,b,y\n" + "".join(f"p{i},{i % 3},{i * 0.5},{i + 0.25}\n" for i in range(6)) + "q1,1,2,\nq2,2,0.5,\n"
@@ -64,11 +63,9 @@ def test_a_plan_chooses_by_name_or_takes_the_only_data_set(data_sets):
         data_sets.choose("staff")
     assert "patients" not in str(error.value), "the coordinator hears it"
     table = data_sets.inputs("patients")
-    data_sets.relist({"a": table, "b": table.model_copy(update={"scale": False})})
     with pytest.raises(UsageError, match="names no data set, and this site has several"):
-        data_sets.choose("")
-    data_sets.relist({"": table})
-    assert data_sets.choose("whatever") == "", "a table without a name serves every plan"
+        DataSets({"a": table, "b": table}, b"").choose("")
+    assert DataSets({"": table}, b"").choose("whatever") == "", "a table without a name serves every plan"
 
 
 # --- a file or a query ------------------------------------------------------------------------------------------------
@@ -137,12 +134,3 @@ def test_a_query_without_end_is_interrupted(tmp_path, monkeypatch):
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
     with pytest.raises(BadTable, match="interrupted"):
         read_table(Query(database(tmp_path), endless))
-
-
-def test_a_source_is_a_file_or_a_query():
-    assert source_of("a/b.csv") == Path("a/b.csv")
-    assert source_of("sqlite:a/b.db") == Query(Path("a/b.db"))
-    text = "sqlite:b.db?SELECT a//2, '?' FROM t -- ./x"
-    assert at(source_of(text), Path("/f")) == Query(Path("/f/b.db"), "SELECT a//2, '?' FROM t -- ./x")
-    with pytest.raises(UsageError, match="names no database"):
-        source_of("sqlite:?SELECT 1")

@@ -16,22 +16,23 @@ from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 from trained_sites import PLAN, SITES, prepared_sites, tables, trained
 
-from coreg_core.additive.check import verdict
+from coreg_core.additive.check import Correction, verdict
 from coreg_core.agreement.views import KernelExpansion, PathChoice
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation import Probability
-from coreg_core.kernels.functions import Linear
+from coreg_core.kernels import Linear
 from coreg_core.objectives.additive import Additive
-from coreg_core.protocol.outcomes import Outcome
-from site_agent.data.errors import BadTable
+from coreg_core.outcomes import Outcome
 from site_agent.data.inputs import Inputs
+from site_agent.data.notation import Notation
 from site_agent.data.prepare import prepare
+from site_agent.data.sources import BadTable
 from site_agent.data.tables import read_table
 from site_agent.machine.job import Judged, SiteResult
 from site_agent.models import findings
 from site_agent.models.batch import Scored, batch_of
-from site_agent.models.evaluate import evaluate, lines
 from site_agent.models.file import ModelFile, load_model, save_model
+from site_agent.models.findings import evaluate, evaluated_lines
 
 N = 60
 
@@ -63,11 +64,10 @@ def rows_of(folder):
     return read_table(folder / "t.csv").rows(np.arange(N))
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "latin-1"])
-def test_a_command_writes_to_a_terminal_that_lacks_its_signs(folder, encoding):
+def test_a_command_writes_to_a_terminal_that_lacks_its_signs(folder):
     words = ["evaluate", "--model", "poor.model", "--model", "good.model", "--data", "t.csv"]
     command = [sys.executable, "-c", "from site_agent.cli.app import main; main()", *words]
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252"}
     done = subprocess.run(command, env=environment, capture_output=True, timeout=100, check=False)
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
     assert b"good.model" in done.stdout
@@ -87,7 +87,6 @@ def test_models_are_compared_with_the_first_on_the_same_rows(folder):
     beside = found["models"][1]["paired"]
     assert (beside["change"] < -0.8, beside["difference"] < -5 * beside["standard_error"]) == (True, True)
     assert any("1 rows without 'y' are left out" in note for note in found["notes"])
-    assert any("ignored, because no model uses them: 'id', 'other'" in note for note in found["notes"])
     assert agent(*words).stdout.splitlines()[-1].count("(more than one s.e.)") == 1
 
 
@@ -102,37 +101,7 @@ def test_an_evaluation_that_is_not_possible_is_refused_by_name(folder):
         ([good, other], "t.csv", UsageError, "different targets"),
     ):
         with pytest.raises(kind, match=words):
-            evaluate(models, folder / table)
-
-
-def test_scores_made_together_are_compared_on_the_rows_that_have_one(folder):
-    """The scores are exact for the first 40 records, in another order than the table."""
-    y = rows_of(folder).numbers("y")
-    write(folder, "\n".join(["id,score", *(f"{i},{float(y[i])!r}" for i in reversed(range(40))), ""]), "scores.csv")
-    words = ("evaluate", "--model", "good.model", "--data", "t.csv", "--scores", "scores.csv")
-    found = json.loads(agent(*words, "--id", "id", "--json").stdout)
-    errors = y[:40] - load_model(folder / "good.model").predict(rows_of(folder))[:40]
-    model, scores = found["models"]
-    assert (found["rows"], scores["model"], scores["rmse"]) == (40, "scores.csv", 0.0)
-    assert model["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
-    assert any("no score of 20 labelled rows" in note for note in found["notes"])
-    assert not any("'id'" in note for note in found["notes"]), "the id is used"
-    with pytest.raises(UsageError, match="--scores and --id belong together"):
-        agent(*words)
-    write(folder, "id,score\n7,1\n7,2\n", "scores.csv")
-    with pytest.raises(BadData, match="an id has two scores"):
-        agent(*words, "--id", "id")
-    write(folder, "id,score\n7x,1\n1,2\n", "scores.csv")
-    with pytest.raises(BadData, match=r"scores of 1 labelled rows .* how the two files write 'id'"):
-        agent(*words, "--id", "id")
-
-
-def test_probabilities_made_together_are_judged_as_probabilities(folder):
-    write(folder, "id,a,y\n1,0,0\n2,1,1\n3,0.5,1\n", "new.csv")
-    write(folder, "id,score,probability\n1,-9,0.25\n2,9,0.75\n3,9,0.75\n", "scores.csv")
-    found = evaluate([folder / "good.model"], folder / "new.csv", folder / "scores.csv", "id")
-    assert found.models[str(folder / "scores.csv")][0].rmse == pytest.approx(0.25)
-    assert found.quality(str(folder / "scores.csv"))["auc"] == 1.0
+            evaluate(models, folder / table, Notation())
 
 
 def test_predict_overwrites_no_file_that_it_reads(folder):
@@ -146,28 +115,37 @@ def test_predict_overwrites_no_file_that_it_reads(folder):
     assert table.read_text() == "id,a\n1,2\n"
 
 
-def test_a_model_reads_missing_values_as_in_training(folder):
-    preprocessing = dataclasses.replace(load_model(folder / "good.model").preprocessing, na_values=("-999",))
-    changed(folder, "coded.model", preprocessing=preprocessing)
-    write(folder, "id,a,y\n1,-999,1\n2,2,4\n3,1,2\n4,3,-999\n", "new.csv")
-    agent("predict", "--model", "coded.model", "--data", "new.csv")
-    assert abs(read_table(folder / "predictions.csv").numbers("prediction")[0]) < 10.0, "the mean, not −999"
-    assert evaluate([folder / "coded.model"], folder / "new.csv").rows == 3
-
-
-def test_the_command_writes_intervals_beside_the_predictions(tmp_path, monkeypatch):
+def test_the_command_writes_intervals_beside_the_predictions(federations, monkeypatch):
+    (joined, local), tmp_path = federations["gaussian"].write("a")[0], federations["gaussian"].folder
     monkeypatch.chdir(tmp_path)
-    trained(tmp_path).write("a")
     words = ("predict", "--data", "a-judged.csv", "--output", "p.csv", "--interval")
-    agent(*words, 90, "--model", "a.model")
-    written, model = read_table(tmp_path / "p.csv"), load_model(tmp_path / "a.model")
+    agent(*words, 90, "--model", joined)
+    written, model = read_table(tmp_path / "p.csv"), load_model(joined)
     low, high = model.interval(read_table(tmp_path / "a-judged.csv"), 0.9)
     assert written.columns == ["prediction", "low", "high"]
     assert [written.numbers(end).tolist() for end in ("low", "high")] == [low.tolist(), high.tolist()]
     with pytest.raises(UsageError, match="an interval of 100 %: needs a percentage between 0 and 100"):
-        agent(*words, 100, "--model", "a.model")
+        agent(*words, 100, "--model", joined)
     with pytest.raises(BadData, match=r"no values for intervals\. Use the joined model"):
-        agent(*words, 90, "--model", "a-local.model")
+        agent(*words, 90, "--model", local)
+
+
+def test_without_a_model_the_commands_take_the_newest_run(tmp_path, monkeypatch):
+    """And of it the model that the verdict recommends; `report` tells where the eight words were not compared."""
+    run = trained(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, 'models = "a-models"\n', "agent.toml")
+    run.write("a")
+    folder = Path("a-models/unnamed/run-1")
+    words = ("--data", "a-judged.csv", "--json")
+    assert json.loads(agent("predict", *words).stdout)["model"] == str(folder / "model.coreg")
+    found = json.loads(agent("evaluate", *words).stdout)["models"]
+    assert [Path(row["model"]).name for row in found] == ["local.coreg", "model.coreg"]
+    assert "were NOT compared" not in agent("report").stdout
+    alone = dataclasses.replace(run.results["a"].judged.verdict, recommended="local")
+    run.write("a", judged=Judged(alone, run.results["a"].judged.labels), compared=False)
+    assert json.loads(agent("predict", *words).stdout)["model"] == str(folder / "local.coreg")
+    assert "the eight words were NOT compared" in agent("report").stdout
 
 
 # --- does joining pay? --------------------------------------------------------------------------------------------
@@ -255,17 +233,6 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     assert holds in told
 
 
-def test_labels_in_another_unit_are_a_warning():
-    """The labels are three times the predictions."""
-    rng = np.random.default_rng(0)
-    y, local, error = rng.normal(size=(3, 100))
-    found = findings.of_training(Judged(verdict(y, local, 2.0 * y / 3.0 + 0.01 * error, None, 100, np.ones(100)), y))
-    assert (
-        "this site's labels change by 3 where predictions with the other sites change by 1"
-        in findings.recommended(found)[1]
-    )
-
-
 def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
     found = findings.of_training(judged(60, joined=0.4, score=0.2, two=True), classes=True)
     lines = findings.told(found, "y")
@@ -293,17 +260,16 @@ def test_a_path_keeps_the_joined_model_unless_it_errs_clearly_more(found, words)
     assert words in findings.recommended(found)[0]
 
 
-def test_a_path_without_a_nested_error_has_no_recommendation():
-    errors = (np.ones(4), np.full(4, 0.5))
-    found = findings.of_path(PathChoice(1, errors, None), (0.0, 0.5), 1.0)
-    assert (findings.recommended(found), len(findings.told(found, "y"))) == ([], 3)
-
-
 # --- yes/no targets ---------------------------------------------------------------------------------------------------
 
 
-def test_three_sites_train_probabilities(tmp_path: Path) -> None:
-    run = trained(tmp_path, (60, 30, 30), ("no", "yes"))
+@pytest.fixture(scope="module")
+def classified(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("classified"), (60, 30, 30), ("no", "yes"))
+
+
+def test_three_sites_train_probabilities(classified) -> None:
+    run, tmp_path = classified, classified.folder
     (own, local), notes = run.write("b")
     assert any(note.startswith("area under the ROC curve on the same labels") for note in notes)
     model, probabilities = load_model(own), run.results["b"].probabilities
@@ -311,19 +277,19 @@ def test_three_sites_train_probabilities(tmp_path: Path) -> None:
     assert load_model(local).probability == probabilities[2]
     _, scored = batch_of(model, {"": Inputs(table=tmp_path / "b-judged.csv", id="id")}, b"salt")
     assert scored.probability == probabilities[1]
-    found = evaluate([local, own], tmp_path / "b-judged.csv")
+    found = evaluate([local, own], tmp_path / "b-judged.csv", Notation())
     area, loss, off = found.classification[str(own)]
     assert 0.6 < area <= 1.0
     assert loss < np.log(2)
     assert off < 0.2
     assert found.quality(str(own)) == {"auc": area, "log_loss": loss, "calibration_error": off}
-    assert any("AUC" in line and "log loss" in line for line in lines(found))
+    assert any("AUC" in line and "log loss" in line for line in evaluated_lines(found))
 
 
-def test_the_command_writes_probabilities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained(tmp_path, (60, 30, 30), ("no", "yes")).write("b")
+def test_the_command_writes_probabilities(classified, monkeypatch: pytest.MonkeyPatch) -> None:
+    (joined, _), tmp_path = classified.write("b")[0], classified.folder
     monkeypatch.chdir(tmp_path)
-    given = ("--model", "b.model", "--data", "b-judged.csv", "--id", "id", "--output", "p.csv")
+    given = ("--model", joined, "--data", "b-judged.csv", "--id", "id", "--output", "p.csv")
     agent("predict", *given)
     header, *rows = (tmp_path / "p.csv").read_text().splitlines()
     assert header == "id,probability"
@@ -333,7 +299,7 @@ def test_the_command_writes_probabilities(tmp_path: Path, monkeypatch: pytest.Mo
     assert roc_auc_score(judged, p) > 0.6
     with pytest.raises(UsageError, match="intervals are for a target of numbers"):
         agent("predict", *given, "--interval", "90")
-    told = agent("evaluate", "--model", "b.model", "--data", "b-judged.csv", "--json")
+    told = agent("evaluate", "--model", joined, "--data", "b-judged.csv", "--json")
     [row] = json.loads(told.stdout)["models"]
     assert row["auc"] == pytest.approx(roc_auc_score(judged, p))
 
@@ -391,9 +357,21 @@ def test_scores_have_a_probability_beside_them(tmp_path: Path) -> None:
         scores=np.array([0.2, 0.9]),
         present=(("a", "b", "c"), ("a", "c")),
         missing=np.array([0.0, 0.5]),
+        contributions={"a": np.array([0.1, 0.4]), "b": np.array([0.3, np.nan])},
     )
     [path] = scored.write(result, {"d": tmp_path / "s.csv"})
     header, *rows = path.read_text().splitlines()
-    assert header == "id,score,probability,sites,missing_deviation"
-    assert [row.split(",")[3:] for row in rows] == [["a b c", "0.0"], ["a c", "0.5"]]
+    assert header == "id,score,probability,sites,missing_deviation,part_a,part_b"
+    assert [row.split(",")[3:] for row in rows] == [["a b c", "0.0", "0.1", "0.3"], ["a c", "0.5", "0.4", ""]]
     assert [float(row.split(",")[2]) for row in rows] == pytest.approx(expit([-0.6, 0.8]).tolist())
+
+
+def test_a_written_score_is_corrected_by_the_sites_own_labels(tmp_path: Path) -> None:
+    """The slope first; then, where this site has a record, the blend with its local model."""
+    correction = Correction(slope=0.5, level=10.0, centre=4.0, weight=0.75)
+    scored = Scored({"d": ("p1", "p2")}, {"d": "id"}, (), None, correction, np.array([2.0, np.nan]))
+    result = SiteResult(Outcome.CONVERGED, "", PLAN, scores=np.array([6.0, 8.0]), present=(("a", "b"), ("b",)))
+    [path] = scored.write(result, {"d": tmp_path / "s.csv"})
+    first, second = (float(row.split(",")[1]) for row in path.read_text().splitlines()[1:])
+    assert first == pytest.approx(0.25 * 2.0 + 0.75 * (10.0 + 0.5 * (6.0 - 4.0)))
+    assert second == pytest.approx(10.0 + 0.5 * (8.0 - 4.0)), "no record, so no local prediction"

@@ -1,7 +1,5 @@
 """The members of a study: the eight words of their keys, what confirms them, and what is refused."""
 
-import asyncio
-import time
 from dataclasses import replace
 
 import pytest
@@ -10,16 +8,14 @@ from ledger_home import Home
 from test_agent_daemon import hears
 from test_model_store import plan as plan_of
 
-from coordinator.authority.pki import renewed_site
-from coreg_core.errors import Refused, StorageError
+from coreg_core.errors import StorageError
+from coreg_core.messages import Dismissed, Offer, PlanRefused, Proposal
 from coreg_core.objectives.setting import Membership, Privacy
-from coreg_core.protocol.messages import Dismissed, Offer, PlanRefused, Proposal
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.outcomes import Outcome
+from coreg_wire.identity.invitation import eight_words, same_words
 from coreg_wire.identity.names import key_fingerprint
 from coreg_wire.identity.signatures import private_key
-from coreg_wire.identity.words import eight_words, same_words
-from site_agent.consent.policy import Policy
-from site_agent.identity.identity import install_renewed
+from site_agent.consent.objections import Policy
 from site_agent.identity.run_keys import FILE, Members
 from site_agent.service.state_dir import Decision
 
@@ -122,19 +118,6 @@ def test_words_taken_unseen_hold_in_this_process_alone(site):
     assert Members(site, accept=True).settled(keys)
 
 
-def test_a_renewed_certificate_keeps_its_words(tmp_path, monkeypatch):
-    home = Home(tmp_path)
-    before = Members(home.identity())
-    keys = before.keys_of(proposed())
-    before.confirm(keys)
-    monkeypatch.setattr("coreg_wire.clock.source", lambda: time.time() + 86_400.0)
-    install_renewed(tmp_path / "north", renewed_site(tmp_path / "ca", home.identity().certificate_pem, within_days=1e6))
-    after = Members(home.identity())
-    assert after.identity.certificate_pem != before.identity.certificate_pem
-    assert after.keys_of(proposed()) == keys
-    assert (after.settled(keys), after.words(keys)) == (True, before.words(keys))
-
-
 # --- the agent ----------------------------------------------------------------------------------------------------
 
 
@@ -162,17 +145,6 @@ def test_a_plan_with_unconfirmed_words_waits_for_the_operator_and_its_approval_c
         line.says(proposed(OTHER, plan=replace(PLAN, run="r3")))
         await until(agent.state.pending)
         assert "another key than before: south" in agent.state.pending()[0]["about"]["eight words"]
-
-    agent.against(conversation)
-
-
-def test_words_of_agent_toml_need_no_question(tmp_path, site):
-    agent = agent_of(tmp_path, site, written=Members(site).words(Members(site).keys_of(proposed())))
-
-    async def conversation(coordinator):
-        line = await coordinator.session()
-        line.says(proposed())
-        assert isinstance(await line.hears(), Offer)
 
     agent.against(conversation)
 
@@ -255,14 +227,3 @@ def test_an_agent_of_one_run_asks_for_the_words_and_takes_no_others(tmp_path, si
     agent.against(conversation)
     assert asked.asked == [(words, "south, west are new")]
     assert Members(site).settled(Members(site).keys_of(proposed())) is shown
-
-
-def test_where_nobody_can_be_asked_the_agent_ends_with_the_words(tmp_path, site):
-    agent = agent_of(tmp_path, site, once=True, asked=Answers(Refused("the words are …")))
-
-    async def conversation(coordinator):
-        (await coordinator.session()).says(proposed())
-        await asyncio.sleep(10_000)
-
-    with pytest.raises(Refused, match="the words are"):
-        agent.against(conversation)

@@ -1,28 +1,34 @@
-"""The models of a serving agent: a folder per run, a link to the one in use, another attempt in its place, retention, scores."""
+"""A site's results on its disk: a folder for each run, another attempt in its place, retention, the choice among models."""
 
+import dataclasses
 import json
+import re
 import stat
 
 import numpy as np
 import pytest
-from agent_files import agent, inputs, write
+from agent_files import agent, inputs, prepared, write
 from test_data_sets import TABLE
+from trained_sites import SITES
 
+from coreg_core.additive.moments import ScoreWeights
+from coreg_core.agreement.views import KernelExpansion, PathChoice, Solution
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_core.objectives.scoring import Scoring
+from coreg_core.kernels import Linear
+from coreg_core.messages import Proposal
+from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Membership, Privacy
-from coreg_core.protocol.messages import Proposal
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from site_agent.consent.objections import Consent
-from site_agent.data.prepare import DataSets
-from site_agent.data.shared_set import SharedIds
+from site_agent.data.prepare import DataSets, SharedIds
 from site_agent.data.tables import read_table
 from site_agent.machine.job import SiteResult
 from site_agent.machine.site import Site
-from site_agent.models.batch import Scored, batch_of
+from site_agent.models import findings
+from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model
-from site_agent.models.store import ModelStore, OneRun
+from site_agent.models.store import ModelStore
 
 
 def plan(run, study="waits", **changes):
@@ -52,16 +58,18 @@ def runs(store):
     return [m["run"] for m in store.manifests()]
 
 
-def test_every_run_has_its_folder_and_the_link_names_the_last_that_converged(store):
+def test_every_run_has_its_folder_and_the_newest_that_converged_is_used(store):
+    with pytest.raises(StorageError, match="there is no model yet"):
+        store.recommended()
     for run, outcome in (("r1", Outcome.MAX_ROUNDS), ("r2", Outcome.CONVERGED), ("r3", Outcome.STAGNATED)):
         [model] = store.put(run, outcome)
         assert (load_model(model).run, store.model_of(run).run) == (run, run)
+        assert store.recommended() == (store.folder / "waits" / min(run, "r2") / "model.coreg")
     study = store.folder / "waits"
-    assert sorted(p.name for p in study.iterdir()) == ["current", "r1", "r2", "r3"]
-    assert (study / "current").resolve() == (study / "r2").resolve()
+    assert sorted(p.name for p in study.iterdir()) == ["r1", "r2", "r3"]
     assert stat.S_IMODE((study / "r1").stat().st_mode) == 0o700
-    assert [(m["run"], m["stop"], m["current"]) for m in store.manifests()] == [
-        ("r1", "MAX_ROUNDS", False), ("r2", "CONVERGED", True), ("r3", "STAGNATED", False)
+    assert [(m["run"], m["stop"]) for m in store.manifests()] == [
+        ("r1", "MAX_ROUNDS"), ("r2", "CONVERGED"), ("r3", "STAGNATED")
     ]  # fmt: skip
     with pytest.raises(BadData, match="no model of run r9"):
         store.model_of("r9")
@@ -75,9 +83,8 @@ def test_another_attempt_takes_the_place_of_the_earlier_one_whole(store):
     (study / ".r1.earlier").mkdir()  # an agent was killed while it replaced the folder
     assert store.put("r1", name="other sums") == (first,)
     assert (load_model(first).name, load_model(first).sites) == ("other sums", ("north", "south"))
-    assert sorted(p.name for p in study.iterdir()) == ["current", "r1"]
+    assert sorted(p.name for p in study.iterdir()) == ["r1"]
     assert sorted(p.name for p in (study / "r1").iterdir()) == ["manifest.json", "model.coreg"]
-    assert [(m["run"], m["current"]) for m in store.manifests()] == [("r1", True)]
 
 
 def test_a_killed_agents_partial_folder_is_no_run(store):
@@ -93,30 +100,36 @@ def test_a_killed_agents_partial_folder_is_no_run(store):
         store.manifests()
 
 
-def test_old_models_go_by_retention_and_by_the_command(store, tmp_path, monkeypatch):
+def test_old_models_go_by_retention_and_a_command_lists_the_others(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     keeping = Stored("north", store.folder, keep=2)
     for number in range(4):
         keeping.put(f"r{number}")
     assert runs(store) == ["r2", "r3"]
-    config = ("--config", write(tmp_path, 'coordinator = "c:1"\n[data.p]\ntable = "t.csv"\nid = "id"\n', "agent.toml"))
-    listed = [json.loads(line) for line in agent("models", "list", *config, "--json").stdout.splitlines()]
-    assert [(m["run"], m["current"]) for m in listed] == [("r2", False), ("r3", True)]
-    shown = agent("models", "list", *config).stdout.splitlines()
-    assert [line.split()[:3] for line in shown[::2]] == [["waits", "r2", listed[0]["at"]], ["*", "waits", "r3"]]
-    assert agent("models", "prune", "waits", *config, "--keep", 1).stdout == "waits: 1 runs removed (r2)\n"
-    assert runs(store) == ["r3"]
-    keeping.put("r4", Outcome.STALLED)
-    assert agent("models", "prune", "waits", *config, "--keep", 1).stdout == (
-        "waits: 0 runs removed. Kept: the current one and the latest 1 beside it\n"
-    )
-    assert [(m["run"], m["current"]) for m in store.manifests()] == [("r3", True), ("r4", False)], (
-        "the current run stays"
-    )
-    agent("models", "prune", "waits", *config)
-    assert list(store.folder.iterdir()) == []
-    with pytest.raises(UsageError, match="there are no models of study 'waits'"):
-        agent("models", "prune", "waits", *config)
+    listed = [json.loads(line) for line in agent("models", "--json").stdout.splitlines()]
+    assert [m["run"] for m in listed] == ["r2", "r3"]
+    shown = agent("models").stdout.splitlines()
+    assert [line.split()[:3] for line in shown[::2]] == [["waits", m["run"], m["at"]] for m in listed]
+    assert shown[1].strip() == "models/waits/r2/model.coreg"
+    for run in ("r4", "r5"):
+        keeping.put(run, Outcome.MAX_ROUNDS)
+    assert runs(store) == ["r3", "r4", "r5"], "the last that converged stays"
+
+
+def test_a_disk_that_takes_no_model_is_found_before_the_run_and_a_lost_write_says_how_to_go_on(store, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    assert store.check() > 0
+    with monkeypatch.context() as patched:
+        patched.setattr("tempfile.TemporaryFile", full)
+        with pytest.raises(StorageError, match=r"models cannot be written there \(No space left on device\)"):
+            store.check()
+    write(store.folder.parent, "no folder", "models")
+    with pytest.raises(StorageError, match=r"models cannot be written there \(Not a directory\)"):
+        store.check()
+    with pytest.raises(StorageError, match="A result is not lost: start the agent again"):
+        store.put("r1")
 
 
 @pytest.mark.parametrize("name", ["../out", "a/b", ".hidden", "", "x" * 64])
@@ -126,51 +139,6 @@ def test_a_coordinator_names_no_folder_elsewhere(store, name):
     if name:
         with pytest.raises(UsageError):
             store.folder_of(plan("r1", study=name))
-
-
-def test_a_scoring_of_several_batches_is_one_vector_and_a_file_for_each(store, tmp_path):
-    [path] = store.put("r1")
-    model = load_model(path)
-    write(tmp_path, "id,a,b\nn2,1,2\nn1,0,1\n", "monday.csv")
-    write(tmp_path, "id,a,b\nn1,2,2\nn3,,\n", "tuesday.csv")
-    tables = {day: inputs(tmp_path / f"{day}.csv", None) for day in ("monday", "tuesday")}
-    batch, scored = batch_of(model, tables, b"salt")
-    assert scored.ids == {"monday": ("n1", "n2"), "tuesday": ("n1", "n3")}
-    assert batch.missing.tolist() == [False, False, False, True]
-    assert any("no record of 1 instances" in note and "n3 first" in note for note in scored.notes)
-    expected = np.concatenate([model.phi(read_table(tmp_path / f"{d}.csv").rows(r)) for d, r in
-                               (("monday", [1, 0]), ("tuesday", [0]))])  # fmt: skip
-    np.testing.assert_array_equal(batch.features[:3], expected)
-    np.testing.assert_array_equal(batch.part(~batch.missing, [0, 1]), expected[:, 0] / 2)
-    assert batch.ids_digest != batch_of(model, dict(reversed(tables.items())), b"salt")[0].ids_digest
-    assert batch.ids_digest != batch_of(model, {"monday": tables["monday"]}, b"salt")[0].ids_digest
-
-    scoring = plan("s1", objective=Scoring("r1", "agreement"))
-    both, present = ("north", "south"), (("north", "south"),) * 3 + (("south",),)
-    result = SiteResult(
-        Outcome.CONVERGED,
-        "",
-        scoring,
-        scores=np.array([0.0, 1.0, 2.0, np.nan]),
-        present=present,
-        missing=np.full(4, np.nan),
-        sites=both,
-    )
-    written = store.put_scores(scoring, result, scored)
-    assert [p.relative_to(store.folder).as_posix() for p in written] == ["waits/s1/monday.csv", "waits/s1/tuesday.csv"]
-    beside = OneRun("scoring", tmp_path / "scores.csv", model=model).put_scores(scoring, result, scored)
-    assert [p.name for p in beside] == ["scores-monday.csv", "scores-tuesday.csv"]
-    for paths in (written, beside):
-        assert [read_table(p).ids("id") for p in paths] == [["n1", "n2"], ["n1", "n3"]]
-        texts = [p.read_text().splitlines() for p in paths]
-        assert texts == [["id,score,sites", *rows] for rows in (
-            ["n1,0.0,north south", "n2,1.0,north south"], ["n1,2.0,north south", "n3,,south"]
-        )]  # fmt: skip
-        assert {stat.S_IMODE(p.stat().st_mode) for p in paths} == {0o600}
-    assert runs(store) == ["r1", "s1"]
-    one = OneRun("scoring", tmp_path / "one.csv", model=model)
-    assert one.put_scores(scoring, result, Scored({"": ("n",) * 4}, {"": "id"}, ()))
-    assert store.put_scores(scoring, SiteResult(Outcome.REFUSED, "", scoring), scored) == ()
 
 
 def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written(store, tmp_path):
@@ -187,3 +155,118 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
     write(tmp_path, "id,a,b\nn1,1,2\n", "there.csv")
     with pytest.raises(BadData, match="1 of the 2 ids that the sites share are not in 'id'"):
         batch_of(load_model(path), {"new": table}, b"salt", aligned)
+
+
+# --- the files of an agreement ----------------------------------------------------------------------------------------
+
+
+def agreement(store, coupling=(0.5,), *, alone=False, **changes):
+    """The files and notes of a result whose models predict 1, 2, … times the feature, and the local one -1 times."""
+    made = plan("r1", objective=Agreement(coupling=coupling))
+
+    def solution(factor):
+        return Solution(KernelExpansion(Linear(), np.eye(1), np.array([factor])), np.zeros(1), 0.0)
+
+    solutions = tuple(solution(1.0 + j) for j in range(len(coupling)))
+    result = SiteResult(Outcome.CONVERGED, "", made, solutions, solution(-1.0) if alone else None, 0.0, 1.0)
+    rows, notes = prepared(write(store.folder.parent, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n")), []
+    return store.put_models(made, dataclasses.replace(result, **changes), rows, "y", notes.append), notes
+
+
+def slope(path):
+    return load_model(path).function.coef.tolist()[0]
+
+
+def test_every_model_of_a_path_and_the_local_one_are_written(store):
+    paths, notes = agreement(store, (0.25, 0.5), alone=True)
+    assert [path.name for path in paths] == ["model-coupling-0.25.coreg", "model-coupling-0.5.coreg", "local.coreg"]
+    assert (list(map(slope, paths)), notes) == ([1.0, 2.0, -1.0], [])
+    model = load_model(paths[1])
+    assert (model.run, model.site, model.coupling, model.stop) == ("r1", "north", 0.5, "CONVERGED")
+    assert model.plan == json.loads(json.dumps(plan("r1", objective=Agreement(coupling=(0.25, 0.5))).to_dict()))
+    close, _ = agreement(store, (0.1, 0.1 + 1e-9))
+    assert len({path.name for path in close}) == 2, "equal to six digits"
+
+
+def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_why(store):
+    choice = PathChoice(1, (np.array([3.0, 3.0]), np.array([1.0, 1.0])), np.array([2.0, 2.0]))
+    paths, notes = agreement(store, (0.0, 0.5), couplings=(0.0, 0.5), choice=choice)
+    assert [path.name for path in paths] == ["model.coreg", "model-coupling-0.coreg", "model-coupling-0.5.coreg"]
+    assert load_model(paths[0]).coupling == 0.5
+    assert slope(paths[0]) == slope(paths[2])
+    assert "coupling 0.5 has the least error" in notes[0]
+    assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
+    assert "With 2 labels this can be chance" in notes[1]
+    table = [next(float(word) for word in line.split() if word.replace(".", "").isdigit()) for line in notes[4:6]]
+    assert table == [3.0, 2.0], "what is reported is nested"
+    local = dataclasses.replace(choice, chosen=0)
+    paths, notes = agreement(store, (0.0, 0.5), couplings=(0.0, 0.5), choice=local)
+    assert ("coupling 0 has the least error" in notes[0], len(notes)) == (True, 7)
+    assert notes[1].startswith("Your labels chose λ = 0; both files are equal")
+    assert slope(paths[0]) == slope(paths[1])
+
+
+# --- the additive objective ---------------------------------------------------------------------------------------
+
+
+def test_an_additive_run_leaves_the_joined_model_and_the_local_one_with_its_findings(federations):
+    run = federations["gaussian"]
+    paths, notes = run.write("a", findings=("a finding of the run",))
+    assert [path.name for path in paths] == ["model.coreg", "local.coreg"]
+    joined, local = map(load_model, paths)
+    assert (joined.objective, joined.plan["objective"]["name"], joined.coupling) == ("additive", "additive", None)
+    assert (joined.found["recommended"], joined.found["labels"], local.found) == ("score", 60, None)
+    assert notes == ["a finding of the run", *findings.told(joined.found, "y")]
+    raw = paths[0].read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
+    assert "rows of the site's own data" in header["warning"]
+    paths[0].write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(BadData, match="damaged"):
+        load_model(paths[0])
+    [alone], _ = run.write("c")
+    assert alone.name == "model.coreg", "two labels make no local model"
+
+
+def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_have_a_record(federations):
+    """A site's constant, and the sum of the parts of the sites that are present."""
+    run, tmp_path = federations["gaussian"], federations["gaussian"].folder
+    rows = {site: read_table(tmp_path / f"{site}-judged.csv") for site in SITES}
+    order = {site: np.argsort(rows[site].ids("id")) for site in SITES}
+    features = {s: run.prepared[s].preprocessing.transform(rows[s])[order[s]] for s in SITES}
+    models = {site: load_model(run.write(site)[0][0]) for site in SITES}
+    batches = {s: batch_of(models[s], {"": inputs(tmp_path / f"{s}-judged.csv", None)}, b"salt")[0] for s in SITES}
+    assert {(each.name, each.sites, each.trained) for each in batches.values()} == {("these sums", SITES, "additive")}
+    known = [at.prepared(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
+    errors, y = {}, rows["a"].numbers("y")[order["a"]]
+    for present in ([0, 1, 2], [1, 2], [1]):
+        total = sum(batches[SITES[v]].part(~batches[SITES[v]].missing, present) for v in present)
+        for v, site in enumerate(SITES):
+            score = run.fitted.score([each if u in present else None for u, each in enumerate(known)], v)
+            np.testing.assert_allclose(batches[site].intercept + total, score, rtol=1e-9)
+            unknown = np.sqrt(ScoreWeights.of(run.fitted.fit).missing_variance(present))
+            assert batches[site].unknown(present) == pytest.approx(unknown)
+        errors[len(present)] = np.std(y - total) / np.std(y)
+    assert errors[3] < 0.3 < errors[2] < errors[1]
+
+
+def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(federations):
+    """A change of the score by one unit of a column is its coefficient."""
+    made = federations["linear"]
+    (joined, *_), notes = made.write("a")
+    found = load_model(joined).found
+    table = read_table(made.folder / "a-judged.csv")
+    model, known = made.results["a"].additive, made.prepared["a"].preprocessing
+    for j, row in enumerate(found["coefficients"]):
+        assert row["column"] == "uv"[j]
+        moved = known.transform(table)
+        before = model.part(model.phi(moved), range(3))
+        moved[:, j] += 0.01 / known.columns[j].scale
+        change = (model.part(model.phi(moved), range(3)) - before) / 0.01
+        assert np.median(change) == pytest.approx(row["coefficient"], rel=1e-6)
+        assert 0 < row["se"] < 1
+    assert 0 < found["r2"] < 1
+    text = "\n".join(notes)
+    assert "y for one unit of each column" in text
+    assert re.search(r"^u +-?[\d.e-]+ ± [\d.e-]+ +-?[\d.e-]+ to -?[\d.e-]+", text, re.MULTILINE)
+    assert f"R² {found['r2']:.2f}" in text
+    assert "coefficients" not in load_model(federations["gaussian"].write("a")[0][0]).found

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from machine.tiny import make_plan, offer_of
 
 from coreg_core.errors import BadData, Refused
-from coreg_core.names import TAG_WORDS
-from coreg_sim.federation.simulate import simulated_keys
+from coreg_core.objectives.setting import TAG_WORDS
+from coreg_sim.simulate import simulated_keys
 from site_agent.machine.replica import transcript_of
 
 SITES = ("a", "b", "c")

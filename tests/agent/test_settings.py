@@ -1,16 +1,27 @@
-"""agent.toml, the environment and the command line: what goes before what, and every fault with its key."""
+"""agent.toml, the environment and the command line; and `check`: everything that can be found out before joining."""
 
+import json
+import re
+
+import numpy as np
 import pytest
-from agent_files import agent, write
+from agent_files import agent, inputs, write
+from ledger_home import answer, offer, told
+from typer.testing import CliRunner
 
-from coreg_core.errors import UsageError
+from coordinator.cli.app import app as coordinator_app
+from coreg_core.errors import StorageError, UsageError
+from coreg_core.objectives.agreement import Agreement
+from coreg_core.plan import plan_from_dict
+from coreg_wire.terminal import command_line
+from coreg_wire.terminal.command_line import owner_hint
 from site_agent.config.options import OWN, TABLE
 from site_agent.config.settings import ONLY, AgentSettings, read_settings
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import site_salt
+from site_agent.data.prepare import prepare, site_salt
 from site_agent.data.sources import NA_VALUES, Query
+from site_agent.ledger import Ledger
 from site_agent.service import app
-from site_agent.service.app import Given
 from site_agent.service.console import Terminal
 
 FLAT = 'coordinator = "c:1"\ndata = "sqlite:clinic.db?SELECT 1"\ntarget = "y"\nid = "id"\nunlabelled = "s.csv"\n'
@@ -45,16 +56,16 @@ def test_one_table_is_given_flat_and_several_in_sections(tmp_path):
 
 def test_paths_of_the_file_are_relative_to_it_and_those_of_a_command_line_are_not(tmp_path):
     config = write(tmp_path, SECTIONS, "a.toml")
-    settings = read_settings(config, {"output": "m.coreg", "policy": None})
-    assert (str(settings.output), settings.policy) == ("m.coreg", None)
+    settings = read_settings(config, {"ledger": "l.jsonl", "policy": None})
+    assert (str(settings.ledger_path), settings.policy) == ("l.jsonl", None)
+    settings = read_settings(config, {})
     assert settings.ledger_path == tmp_path / "north" / "ledger.jsonl"
     assert settings.state_path == tmp_path / "north" / "service"
     assert settings.models == tmp_path / "models"
     flat = read_settings(write(tmp_path, FLAT, "flat.toml"), {"unlabelled": "here.csv"}).data[ONLY]
     assert (flat.table.database, str(flat.unlabelled)) == (tmp_path / "clinic.db", "here.csv")
     assert read_settings(None, {"identity": "here"}).ledger_path.as_posix() == "here/ledger.jsonl"
-    assert list(Given(tmp_path / "flat.toml").settings().data) == [ONLY], "`serve` takes one table too"
-    assert Given(config, coordinator="other:2").settings().coordinator == "other:2"
+    assert read_settings(config, {"coordinator": "other:2"}).coordinator == "other:2"
 
 
 def test_an_option_goes_before_the_environment_and_that_before_the_file(tmp_path, monkeypatch):
@@ -96,6 +107,12 @@ def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt
         ("connect_timeout = 0", ["connect_timeout"]),
         ("insecure = true", ["insecure: only for a command line, as --insecure"]),
         ('name = "n"', ["name: only for a command line, as --name"]),
+        # A key in another place is never without effect.
+        ('drop = ["a"]\n[data.p]\ntable = "t"\nid = "i"', ["drop: keys of a table have no effect above its section"]),
+        ('[data]\ntable = "t.csv"\nid = "id"', ["data.table"]),
+        ('[patients]\ntable = "t.csv"\nid = "id"', ["patients"]),
+        ('[data.p]\ndata = "t.csv"\nid = "id"', ["data.p.data"]),
+        ('[data.p]\ntable = "t"\nid = "i"\napproval = "ask"', ["data.p.approval: ", "top level of the file"]),
     ],
 )
 def test_every_fault_of_the_file_is_named(tmp_path, text, named):
@@ -104,32 +121,13 @@ def test_every_fault_of_the_file_is_named(tmp_path, text, named):
     assert [words for words in ("a.toml", *named) if words not in str(error.value)] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            'drop = ["a"]\n[data.patients]\ntable = "t.csv"\nid = "id"\n',
-            "drop: keys of a table have no effect above its section",
-        ),
-        ('[data]\ntable = "t.csv"\nid = "id"\n', "data.table"),
-        ('[patients]\ntable = "t.csv"\nid = "id"\n', "patients"),
-        ('[data.patients]\ndata = "t.csv"\nid = "id"\n', r"data.patients.data"),
-        ('[data.p]\ntable = "t.csv"\nid = "id"\napproval = "ask"\n', "data.p.approval: .* top level of the file"),
-    ],
-)
-def test_a_key_in_another_place_is_never_without_effect(tmp_path, text, told):
-    (tmp_path / "agent.toml").write_text(text)
-    with pytest.raises(UsageError, match=told):
-        read_settings(tmp_path / "agent.toml", {})
-
-
 def test_one_run_needs_a_terminal_or_its_consent_beforehand(tmp_path, monkeypatch):
     """The agent.toml of the current folder is read without an option."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path, 'coordinator = "127.0.0.1:1"\ndata = "t.csv"\nwords = "eight words"\n', "agent.toml")
     settings = read_settings(None, {"insecure": True, "name": "clinic"})
     assert (settings.coordinator, settings.data[ONLY].id, settings.words) == ("127.0.0.1:1", None, "eight words")
-    with pytest.raises(UsageError, match=r"nobody can be asked here.* Give --yes to take part, and --words"):
+    with pytest.raises(UsageError, match=r"is not a terminal.* Give --yes to take part, and --words"):
         Terminal(consents=not settings.yes)
     with pytest.raises(UsageError, match="expected HOST:PORT"):
         app.check_address("https://127.0.0.1:7600")
@@ -147,3 +145,210 @@ def test_the_secret_is_on_the_disk_before_the_ledger_needs_it(tmp_path, monkeypa
 def test_every_setting_of_a_table_has_an_option():
     assert set(TABLE.values()) == set(Inputs.model_fields)
     assert set(OWN) <= set(AgentSettings.model_fields)
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+
+OPTIONS = ("--data", "north.csv", "--target", "y", "--id", "id")
+INSECURE = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """With a table of 9 labelled rows and 11 others, and a policy."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = [f"{i},{a:.6f},{b:.6f},{a + b if i < 9 else ''}" for i, (a, b) in enumerate(rng.normal(size=(20, 2)))]
+    write(tmp_path, "\n".join(["id,u,v,y", *rows, ""]), "north.csv")
+    write(tmp_path, 'aggregation = "plaintext"\n', "policy.toml")
+    return tmp_path
+
+
+def check(*words):
+    """The exit code, and the verdicts: true, false, or None for what was skipped."""
+    done = agent("check", *words, "--json")
+    return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_each_check_has_its_own_verdict(folder):
+    write(folder, (folder / "north.csv").read_text().replace("\n3,", "\n3,1;", 1), "typo.csv")
+    code, verdicts = check(*OPTIONS, "--data", "typo.csv", "--coordinator", "127.0.0.1:9")
+    assert code == 6
+    wrong = [v["text"] for v in verdicts if v["ok"] is False]
+    assert [text.split(":")[0] for text in wrong] == ["table", "identity"], "the coordinator is not to blame"
+    assert ("line 5" in wrong[0], "coreg-agent join" in wrong[1]) == (True, True)
+    [skipped] = [v for v in verdicts if v["ok"] is None]
+    assert skipped["text"] == "not checked: connection (127.0.0.1:9: no identity)"
+    done = agent("check", *OPTIONS, *INSECURE[:3], "--coordinator", "localhost")
+    assert done.exit_code == 2
+    assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == [
+        "WRONG  connection: coordinator localhost (--coordinator, or agent.toml): expected HOST:PORT, as in example.org:7600."
+    ]
+
+
+def test_without_a_coordinator_all_but_the_connection_is_checked(folder):
+    done = agent("check", *OPTIONS, *INSECURE[:3])
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 0
+    assert [line.split(":")[0] for line in lines] == [
+        "ok     versions", "ok     ledger", "ok     table", "WARN   ids", "ok     policy", "ok     modes", "ok     identity",
+        "not checked", "ok     models",
+    ]  # fmt: skip
+    assert "texts with at most" in lines[3], "the ids of this table are small numbers"
+    assert lines[7] == "not checked: connection (no --coordinator)"
+
+
+# --- before an alignment --------------------------------------------------------------------------------------------
+
+
+def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_find_the_shared_ids(folder):
+    write(folder, "id,u,y\n" + "".join(f"patient-{i:05d},{i},{i / 7}\n" for i in range(40)), "whole.csv")
+    done = agent("check", *OPTIONS, "--data", "whole.csv", *INSECURE)
+    assert done.exit_code == 0, done.stdout
+    [warning, *_] = [line for line in done.stdout.splitlines() if line.startswith("WARN")]
+    assert "no row has an empty 'y'" in warning
+    assert "A run aligns the ids first" in warning
+    assert "ok     ids: 40 ids, as an alignment compares them: 'patient-00000'" in done.stdout
+
+
+@pytest.mark.parametrize(("owner", "mend"), [("alice", r"\(sudo -u alice .*\)"), ("root", r"\(sudo chown nobody .*\)")])
+def test_a_file_of_another_user_names_both(folder, monkeypatch, owner, mend):
+    """The commonest mistake beside systemd: a command without sudo -u."""
+    monkeypatch.setattr("os.geteuid", lambda: 65534)
+    monkeypatch.setattr(command_line, "_name", lambda uid: "nobody" if uid == 65534 else owner)
+    try:
+        try:
+            raise PermissionError(13, "Permission denied", str(folder / "identity" / "nothing"))
+        except OSError as error:
+            raise StorageError(f"{error.filename}: cannot be read.") from None
+    except StorageError as error:
+        told = owner_hint(error)
+    assert re.fullmatch(rf" {folder} belongs to {owner}, and this command runs as nobody: .*{mend}.*\.", told)
+    assert owner_hint(StorageError("full")) == ""
+
+
+def test_a_file_that_others_can_change_is_wrong(folder):
+    config = write(folder, 'data = "north.csv"\ntarget = "y"\nid = "id"\npolicy = "policy.toml"\n', "agent.toml")
+    config.chmod(0o666)
+    code, verdicts = check("--config", "agent.toml", *INSECURE[:3])
+    [wrong] = [v["text"] for v in verdicts if v["ok"] is False]
+    assert code == 8
+    assert wrong.startswith("modes: all users can change agent.toml, and with them")
+    assert "chmod o-w" in wrong
+
+
+# --- a plan that is judged beforehand ---------------------------------------------------------------------------------
+
+FEDERATION = """
+[federation]
+name = "tried"
+sites = ["east", "north"]
+[model]
+coupling = 0.01
+form = "exact"
+bandwidth = {bandwidth}
+ridge = {ridge}
+[privacy]
+aggregation = "plaintext"
+[alignment]
+align = false
+"""
+
+
+def planned(folder, bandwidth=3.0, ridge=1.0):
+    """What `coreg-coordinator plan` prints."""
+    write(folder, FEDERATION.format(bandwidth=bandwidth, ridge=ridge), "federation.toml")
+    return json.loads(CliRunner().invoke(coordinator_app, ["plan", "federation.toml"], catch_exceptions=False).stdout)
+
+
+def judged(folder, plan):
+    write(folder, json.dumps(plan), "plan.json")
+    code, verdicts = check(*OPTIONS, *INSECURE, "--policy", "policy.toml", "--plan", "plan.json")
+    found = [v for v in verdicts if v["check"] == "plan"]
+    return code, [v["text"] for v in found if v["ok"]], [v["text"] for v in found if not v["ok"]]
+
+
+def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
+    code, good, wrong = judged(folder, planned(folder, '"paper"', '"paper"'))
+    assert (code, wrong) == (0, [])
+    disclosed, allowed = good
+    assert allowed == "plan: this site would take part in it; 0 of at most 10020 answers are given"
+    assert disclosed.startswith("plan: leaves this machine: this site's predictions for the ")
+    assert "members can compute: this site's predictions for the shared instances (sums over two sites)" in disclosed
+    code, _, wrong = judged(folder, planned(folder, 1e-6, 1e-6))
+    assert (code, len(wrong)) == (4, 2)
+    assert ("is below 0.5 times" in wrong[0], "is below 0.01 times" in wrong[1]) == (True, True)
+    assert re.search(r"\(here it is \S+e-07 times that distance\)", wrong[0])
+    assert "(here it is 1e-06 times that mean)" in wrong[1]
+
+
+# --- a plan that the ledger forbids -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def answered(folder):
+    """A plan of sealed sums that this site has answered: its ledger has the sites."""
+    write(folder, "max_rounds = 1000\n", "policy.toml")
+    plan = planned(folder, '"paper"', '"paper"')
+    plan["membership"] |= {"sites": ["east", "north", "west"], "min_sites": 3}
+    plan["privacy"]["aggregation"] = "secure"
+    (folder / "identity").mkdir()
+    data = prepare(inputs(folder / "north.csv"), site_salt(folder / "identity" / "salt", folder / "no-ledger")).data
+    ledger = Ledger(folder / "identity" / "ledger.jsonl")
+    ledger.memory.know_as(data.ids_digest, data.instances)
+    ledger.record(offer(plan=plan_from_dict(plan).digest, ids=data.ids_digest))
+    ledger.record(answer(), told(("east", "north", "west")))
+    ledger.close()
+    return plan
+
+
+def test_the_plan_that_was_answered_is_accepted_again(folder, answered, monkeypatch):
+    code, _, wrong = judged(folder, answered)
+    assert (code, wrong) == (0, [])
+    monkeypatch.setattr(Agreement, "most_answers", lambda self, plan: 1)
+    code, _, wrong = judged(folder, answered)
+    assert (code, len(wrong)) == (4, 1)
+    assert "1 answers to this plan on these instances are given, over all runs, of at most 1" in wrong[0]
+
+
+def test_a_plan_with_other_sites_on_the_same_instances_is_refused_by_the_ledger(folder, answered):
+    answered["membership"]["sites"] = ["east", "north", "south"]
+    code, _, wrong = judged(folder, answered)
+    assert code == 4
+    assert "this site was summed with east, north, west on these instances" in wrong[0]
+
+
+def test_the_plan_is_judged_while_the_agent_holds_the_ledger_and_check_makes_no_secret(folder, answered):
+    ledger = Ledger(folder / "identity" / "ledger.jsonl")
+    assert judged(folder, answered)[0] == 0
+    ledger.close()
+    (folder / "identity" / "salt").unlink()
+    judged(folder, answered)
+    assert not (folder / "identity" / "salt").exists()
+
+
+def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joining(folder, answered):
+    path, salt = folder / "identity" / "ledger.jsonl", folder / "identity" / "salt"
+    arguments = ("check", *OPTIONS, *INSECURE[:3])
+    done = agent(*arguments)
+    assert (done.exit_code, "ok     ledger: identity/ledger.jsonl, " in done.stdout) == (0, True)
+    kept, lines = salt.read_bytes(), path.read_bytes().splitlines(keepends=True)
+    salt.unlink()
+    done = agent(*arguments)
+    assert (
+        done.exit_code,
+        "WRONG  ledger: identity/salt is missing, and identity/ledger.jsonl has answers" in done.stdout,
+    ) == (8, True)
+    with pytest.raises(StorageError, match="Restore both from the same backup"):
+        site_salt(salt, path)
+    assert not salt.exists()
+    salt.write_bytes(kept)
+    path.write_bytes(b"".join([lines[0].replace(b"at", b"ta"), *lines[1:]]))
+    done = agent(*arguments)
+    assert (done.exit_code, "the chain is broken" in done.stdout) == (8, True)
+    path.unlink()
+    assert (
+        "WARN   ledger: identity/ledger.jsonl has no line, which is normal before the first run."
+        in agent(*arguments).stdout
+    )

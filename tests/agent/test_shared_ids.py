@@ -1,6 +1,5 @@
-"""Points, hops and files of an alignment (site_agent/id_points.py, site_agent/data/shared_set.py)."""
+"""Points, hops and files of an alignment (site_agent/id_points.py, site_agent/data/prepare.py)."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +13,11 @@ from machine.tiny import against, make_plan
 from coreg_core.errors import BadData, StorageError
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Membership
-from coreg_core.protocol.plan import Plan
-from site_agent.consent.policy import Policy
-from site_agent.data import shared_set
-from site_agent.data.errors import BadTable
+from coreg_core.plan import Plan
+from site_agent.consent.objections import Policy
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import prepare
-from site_agent.data.shared_set import AlignedIds, SharedIds, guessable, normalised, read_ids
+from site_agent.data.prepare import AlignedIds, SharedIds, guessable, normalised, prepare, read_ids
+from site_agent.data.sources import BadTable
 from site_agent.id_points import (
     ORDER,
     A,
@@ -65,21 +62,6 @@ def test_every_point_is_on_the_curve_and_not_on_its_twist(text: str) -> None:
     """Multiplication keeps which of the two: a hash that is taken as it is discloses one bit of every id."""
     u = int.from_bytes(point_of(text, "x"), "little")
     assert gmpy2.jacobi(u * (u * (u + A) + 1) % P, P) == 1
-
-
-def test_the_twist_bit_that_is_avoided_is_kept_by_every_exponent() -> None:
-    """The negative control: of plain hashes about half are on the twist, and a listener sees which through all exponents."""
-    rng = np.random.default_rng(0)
-    plain = rng.integers(0, 256, size=(60, 32), dtype=np.uint8)
-    plain[:, 31] &= 127
-
-    def side(each: np.ndarray) -> list[int]:
-        us = [int.from_bytes(row.tobytes(), "little") for row in each]
-        return [int(gmpy2.jacobi(u * (u * (u + A) + 1) % P, P)) for u in us]
-
-    assert 15 < sum(s == 1 for s in side(plain)) < 45
-    assert side(multiplied(plain, exponents(b"a").passing)) == side(plain)
-    assert set(side(multiplied(points_of([str(i) for i in range(60)], "x"), exponents(b"a").passing))) == {1}
 
 
 @given(st.lists(st.binary(min_size=1, max_size=8), min_size=2, max_size=5, unique=True))
@@ -174,7 +156,7 @@ def test_ids_that_are_equal_after_normalisation_are_named_with_their_lines(tmp_p
     inputs = Inputs(table=table(tmp_path, "id,x\nB,1\nb,2\n,3\nc,4\n"), id="id")
     with pytest.raises(BadTable) as caught:
         read_ids(inputs, "folded")
-    assert "the id 'b' (normalised by the rule 'folded') occurs 2 times" in str(caught.value)
+    assert "the id 'b' occurs 2 times" in str(caught.value)
     assert "lines 2 and 3" in str(caught.value)
     assert "no id in 'id'" in str(caught.value)
 
@@ -232,15 +214,6 @@ def test_the_result_of_an_alignment_is_kept_for_these_ids_sites_and_rule(tmp_pat
         path.write_text(text)
         with pytest.raises(StorageError, match=r"cannot be read .*Delete it: the next run aligns the ids again"):
             kept.find(PLAN, ids, "folded")
-
-
-def test_old_results_of_alignments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_set, "KEPT", 2)
-    kept = AlignedIds(tmp_path)
-    for i, own in enumerate(lists := [("a",), ("b",), ("c",)]):
-        os.utime(kept.put(PLAN, own, SharedIds("exact", own)), (i, i))
-    kept.put(PLAN, ("d",), SharedIds("exact", ("d",)))
-    assert [kept.find(PLAN, own, "exact") is not None for own in (*lists, ("d",))] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("align", [False, True])

@@ -1,29 +1,43 @@
-"""Files become columns of text: what is read, what is refused, and that neither file order nor a guessed type matters."""
+"""Files, databases and frames become columns of text: what is read, what is refused, all faults at once."""
 
 import csv
 import hashlib
 import io
 import json
+import multiprocessing
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
-from agent_files import inputs, prepared, site_table, table, write
+from agent_files import agent, fitted, inputs, prepared, site_table, table, tables_of, write
 from hypothesis import given
 from hypothesis import strategies as st
 
+import coreg_federation as coreg
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
+from coreg_core.kernels import Gaussian
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import ids_digest, named
 from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.shared_set import ids_digest, load_site_tables
-from site_agent.data.sources import NA_VALUES
+from site_agent.data.sources import NA_VALUES, BadTable, Query
 from site_agent.data.tables import read_table
+from site_agent.models.file import ModelFile, load_model, save_model
 
 GOOD = "id,a,c,y\np1,1,x,1.5\np2,2,z,2.5\np10,3,x,\np9,4,NA,\n"
 
 
 def test_rows_without_a_target_are_shared_and_sorted_by_id(tmp_path):
     found = site_table(tmp_path, GOOD)
-    assert (found.y.tolist(), found.features) == ([1.5, 2.5], ["a", "c"])
+    assert (found.y.tolist(), found.labelled.columns) == ([1.5, 2.5], ["a", "c"])
     assert found.unlabelled_ids == ("p10", "p9")  # sorted as text, by bytes
     assert found.unlabelled.texts("a") == ["3", "4"]
     assert found.unlabelled.texts("c") == ["x", None]
@@ -59,8 +73,9 @@ REFUSED = {
     "no labelled row": (b"id,a,y\n1,2,\n", "labelled rows of its own"),
     "no shared row": (b"id,a,y\n1,2,3\n", "no shared unlabelled instances"),
     "a target that is no number": (b"id,a,y\n1,2,3\n4,5,six\n", "line 3, column 'y': 'six'"),
-    "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' occurs twice"),
-    "no id": (b"id,a,y\n1,2,3\n,5,\n", "line 3: a shared instance without an id"),
+    "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' occurs 2 times"),
+    "many ids twice": (b"id,a,y\n1,2,3\n" + 2 * b"p,5,\nq,5,\nr,5,\ns,5,\nt,5,\nu,5,\n", "6 ids occur more than once"),
+    "no id": (b"id,a,y\n1,2,3\n,5,\n", "line 3: no id in 'id'"),
     "a line after a quoted newline": (b'id,a,y\n1,"x\ny",3\n2,5,six\n', "line 4, column 'y': 'six'"),
     "a quote never closed": (b'id,a,y\n1,2,3\n2,"5,4\n3,6,\n', "line 3: not a CSV row"),
     "a quote inside a cell": (b'id,a,y\n1,5" pipe,3\n3,6,\n', "not a CSV table"),
@@ -146,10 +161,10 @@ def test_a_file_of_shared_rows_has_the_features_and_replaces_the_rows_without_a_
     with pytest.raises(BadData, match=r"s\.csv: no column 'c'.*Did you mean 'C' for 'c'\?.*'id', 'a', 'C'"):
         site_table(tmp_path, GOOD, unlabelled=shared)
     found = site_table(tmp_path, GOOD, unlabelled=shared, drop=["c"])
-    assert found.features == found.unlabelled.columns == ["a"]
+    assert found.labelled.columns == found.unlabelled.columns == ["a"]
     for name, words in (("y", "the target and the id"), ("zz", "no column 'zz'")):
         with pytest.raises(BadData, match=words):
-            load_site_tables(inputs(tmp_path / "t.csv", id=name))
+            tables_of(inputs(tmp_path / "t.csv", id=name))
 
 
 def test_parquet_columns_become_text_without_loss(tmp_path):
@@ -172,19 +187,15 @@ def test_parquet_columns_become_text_without_loss(tmp_path):
         "b": ["true", "false", None],
         "t": ["x", None, None],
     }
-    pl.DataFrame({"ok": [1], "l": [[1, 2]]}).write_parquet(tmp_path / "n.parquet")
-    with pytest.raises(BadData, match=r"n\.parquet, column 'l': holds List"):
-        prepared(tmp_path / "n.parquet", target="ok")
-
-
-def test_whole_numbers_that_parquet_keeps_as_floats_are_the_ids_of_a_csv_file(tmp_path):
-    """A writer makes floats of an integer column with a hole in it."""
+    # A writer makes floats of an integer column with a hole in it.
     frame = pl.DataFrame({"id": [1.0, 20.0, None, -3.0], "f": pl.Series([1.0, 2.5, 1e16, -0.0], dtype=pl.Float32)})
     frame.write_parquet(tmp_path / "t.parquet")
     found = read_table(tmp_path / "t.parquet")
     assert found.ids("id") == ["1", "20", "", "-3"]
     assert found.texts("f") == ["1", "2.5", repr(float(np.float32(1e16))), "0"]
-    assert found.numbers("f").tobytes() == frame["f"].cast(pl.Float64).to_numpy().tobytes()
+    pl.DataFrame({"ok": [1], "l": [[1, 2]]}).write_parquet(tmp_path / "n.parquet")
+    with pytest.raises(BadData, match=r"n\.parquet, column 'l': holds List"):
+        prepared(tmp_path / "n.parquet", target="ok")
 
 
 def test_a_table_without_labels_is_used_if_the_operator_says_that_there_are_none(tmp_path):
@@ -205,3 +216,331 @@ def test_labelled_rows_are_found_among_the_shared_ones_by_id(tmp_path, second, p
     shared = write(tmp_path, "id,p\nz03,1\nz05,2\nz07,3\n", "shared.csv")
     own = prepared(write(tmp_path, f"id,p,y\nz07,1,3\n{second},4,6\n"), unlabelled=shared).data
     assert own.positions.tolist() == positions
+
+
+# --- all faults at once -----------------------------------------------------------------------------------------------
+
+
+MESSY = """id,age,weight,ward,yes,y
+p1,34,70.5,A,true,1.5
+p2,,81.25,B,no,2.5
+p3,fourty,66,A,yes,six
+p4,12,66,C
+p5,44,70 kg,A,no,
+p5,45,70,A,no,
+,unknown,70,A,no,
+"""
+FOUND = [  # line, column, kind, in the order of the file
+    (4, "y", "text"),
+    (4, "age", "text"),
+    (5, None, "ragged"),
+    (6, "weight", "number with a unit"),
+    (6, "id", "duplicate"),
+    (8, "id", "missing"),
+    (8, "age", "text"),
+]
+
+
+@pytest.fixture
+def messy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write(tmp_path, MESSY, "messy.csv")
+
+
+def faults(path, *columns, **options):
+    with pytest.raises(BadTable) as error:
+        prepared(path, *columns, **options)
+    return error.value
+
+
+def test_all_faults_are_listed_at_once_and_once_they_are_mended_the_table_is_used(messy):
+    error = faults(messy)
+    fields = [fault.fields() for fault in error.faults]
+    assert [(f["row"], f["column"], f["kind"]) for f in fields] == FOUND
+    assert str(error).startswith("7 faults in the table:\n  ")
+    assert all(fault.text in str(error) for fault in error.faults)
+    text = MESSY
+    for wrong, right, left in (
+        (",70 kg,", ",70,", 6),
+        ("fourty", "40", 5),
+        ("unknown", "NA", 4),
+        ("p5,45", "p6,45", 3),
+        ("\n,NA", "\np7,NA", 2),
+        ("six", "6", 1),
+    ):
+        text = text.replace(wrong, right)
+        messy.write_text(text)
+        assert len(faults(messy).faults) == left, "nothing new comes to light"
+    messy.write_text(text.replace("p4,12,66,C\n", "p4,12,66,C,no,\n"))
+    assert prepared(messy).data.X.shape[0] == 3
+
+
+AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
+
+
+def test_check_prints_fields_without_a_cell(messy):
+    found = agent("check", "--data", "messy.csv", "--target", "y", "--id", "id", *AGENT, "--json")
+    assert found.exit_code == 6
+    wrong = [line for line in map(json.loads, found.stdout.splitlines()) if line["ok"] is False]
+    assert len(wrong) == 7
+    for line in wrong:
+        assert (line["check"], line["file"]) == ("table", "messy.csv")
+        fields = json.dumps({key: value for key, value in line.items() if key != "text"})
+        assert not any(cell in fields for cell in ("fourty", "six", "70 kg", "unknown", "p5"))
+
+
+# --- columns that a site leaves open ----------------------------------------------------------------------------------
+
+# the header; what the site says; the study's target and id; the target and the id that are taken
+RULES = {
+    "the usual names": ("id,x,y", {}, ("", ""), ("y", "id")),
+    "and the third one": ("id,x,label", {}, ("", ""), ("label", "id")),
+    "one column that ends in _id": ("patient_id,x,y", {}, ("", ""), ("y", "patient_id")),
+    "id before one that ends in _id": ("ward_id,id,y", {}, ("", ""), ("y", "id")),
+    "the study before the usual names": ("id,nhs,y,z", {}, ("z", "nhs"), ("z", "nhs")),
+    "the site before the study": ("id,nhs,y,z,w", {"target": "w", "id": "id"}, ("z", "nhs"), ("w", "id")),
+    "one of the two from the site": ("a_id,b_id,y", {"id": "a_id"}, ("", ""), ("y", "a_id")),
+    "no target without labels": ("id,x", {"labels": False}, ("", ""), (None, "id")),
+}
+OPEN = {
+    "two usual targets": ("id,y,label", "which is the column to predict? The columns: 'id', 'y', 'label'", "--target"),
+    "no usual target": ("id,x,z", "which is the column to predict?", "--target"),
+    "two that end in _id": ("a_id,b_id,y", "which is the id column?", "--id"),
+    "no id": ("x,y", "which is the id column?", "--id"),
+    "another case": ("ID,y", "which is the id column?", "--id"),
+}
+
+
+def left_open(folder, header, **said):
+    return Inputs(table=write(folder, f"{header}\n{'1,' * header.count(',')}2\n"), **said)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_columns_that_a_site_leaves_open(tmp_path, rule):
+    header, said, study, taken = RULES[rule]
+    found = named(left_open(tmp_path, header, **said), *study)
+    assert (found.target, found.id) == taken
+
+
+@pytest.mark.parametrize("case", OPEN)
+def test_a_column_that_is_not_meant_beyond_doubt_is_a_fault_with_its_option(tmp_path, case):
+    header, question, option = OPEN[case]
+    with pytest.raises(BadTable) as error:
+        named(left_open(tmp_path, header))
+    [fault] = error.value.faults
+    assert question in fault.text
+    assert f"Name it with {option}." in fault.text
+
+
+def test_both_questions_are_asked_at_once_and_a_scoring_needs_no_target(tmp_path):
+    with pytest.raises(BadTable) as error:
+        named(left_open(tmp_path, "a,b,c"))
+    assert len(error.value.faults) == 2
+    found = named(left_open(tmp_path, "id,x"), trains=False)
+    assert (found.target, found.id) == (None, "id")
+    said = Inputs(table=tmp_path / "none.csv", target="y", id="id")
+    assert named(said) is said, "the table is not read"
+
+
+# --- cells as other products hold them, from their public bug reports -------------------------------------------------
+
+
+PEOPLE = [(f"p{i}", i % 4, "NA" if i % 3 else "SE", -9 if i == 4 else i / 4, i if i < 30 else "") for i in range(40)]
+WITHOUT = ["-9", "unknown"]  # "NA" is Namibia
+
+
+def model_of(folder, **options):
+    """A model of a category of numbers, a text with the level NA, and a number with the code -9."""
+    rows = "\n".join(",".join(map(str, row)) for row in PEOPLE)
+    options = {"categorical": ["grade"], "na_values": WITHOUT, **options}
+    found = prepared(write(folder, f"id,grade,land,x,y\n{rows}\n"), **options)
+    points = found.preprocessing.transform(found.table.labelled)[:12]
+    function = KernelExpansion(Gaussian(2.0), points, np.linspace(-1, 1, 12))
+    save_model(folder / "m", ModelFile(function, found.preprocessing, "y", 0.0, 1.0, "n", "r", "CONVERGED", 0.1, {}))
+    return folder / "m"
+
+
+# A category of whole numbers, a text and a number, each also missing.
+CELL = st.tuples(
+    st.one_of(st.none(), st.integers(0, 3)),
+    st.one_of(st.none(), st.sampled_from(["NA", "SE", "unknown"])),
+    st.one_of(st.none(), st.just(-9), st.integers(0, 9), st.floats(0, 9)),
+)
+
+
+def every_form(folder, rows):
+    """The same rows as files, a query, and frames of both libraries."""
+    grade, land, x = ([row[i] for row in rows] for i in range(3))
+    csv = "\n".join(["grade,land,x", *(",".join("" if c is None else repr(c).strip("'") for c in row) for row in rows)])
+    yield "csv", write(folder, csv + "\n", "n.csv")
+    frame = pl.DataFrame(
+        {"grade": grade, "land": land, "x": [None if v is None else float(v) for v in x]}, strict=False
+    )
+    frame = frame.cast({"grade": pl.Float64, "land": pl.String, "x": pl.Float64})
+    frame.write_parquet(folder / "n.parquet")
+    yield "parquet", folder / "n.parquet"
+    (folder / "n.db").unlink(missing_ok=True)
+    with closing(sqlite3.connect(folder / "n.db")) as connection, connection:
+        connection.execute("CREATE TABLE n (grade, land, x)")
+        connection.executemany("INSERT INTO n VALUES (?, ?, ?)", rows)
+    yield "sqlite", Query(folder / "n.db")
+    yield "polars", frame
+    yield "polars, whole numbers", frame.cast({"grade": pl.Int16})
+    floats = pd.DataFrame({"grade": pd.Series(grade, dtype=float), "land": pd.Series(land, dtype=object), "x": x})
+    yield "pandas", floats
+    yield "pandas, nullable", floats.astype({"grade": "Int64"})
+    yield "pandas, objects", pd.DataFrame({"grade": grade, "land": land, "x": x}, dtype=object)
+    yield "pandas, categories", floats.astype({"land": "category", "grade": "category"})
+
+
+@given(st.lists(CELL, min_size=1, max_size=6))
+def test_a_row_is_the_same_features_however_it_is_held(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("forms")
+    known = load_model(model_of(folder)).preprocessing
+    expected = None
+    for form, source in every_form(folder, rows):
+        X = known.transform(read_table(source, na_values=known.na_values))
+        expected = X if expected is None else expected
+        assert X.tobytes() == expected.tobytes(), form
+
+
+@given(st.lists(st.integers(0, 99).map(str), min_size=3, max_size=12, unique=True), st.sampled_from(["99", "NA", "7"]))
+def test_a_code_for_missing_values_is_a_fine_id(tmp_path_factory, ids, code):
+    ids = [*dict.fromkeys([*ids, code])]
+    path = write(
+        tmp_path_factory.mktemp("ids"),
+        "id,x,y\n" + "".join(f"{text},{i},{'' if i else 1}\n" for i, text in enumerate(ids)),
+    )
+    found = prepared(path, na_values=[code])
+    assert {*found.table.labelled_ids, *found.table.unlabelled_ids} == set(ids)
+
+
+# --- texts that are no categories -------------------------------------------------------------------------------------
+
+UNITS = {
+    "unit": "{} kg",
+    "percent": "{}%",
+    "pressure": "{}/80",
+    "formula": '"=""{}"""',
+    "time": "{}:30",
+}
+
+
+@pytest.mark.parametrize("form", UNITS)
+@pytest.mark.parametrize("rows", [90, 4000])
+def test_a_column_of_texts_that_are_no_categories_is_a_fault_with_both_options(tmp_path, form, rows):
+    cells = [UNITS[form].format(i % (rows // 3)) for i in range(rows)]
+    lines = "".join(f"p{i},{cell},{i % 7},{i if i < rows // 2 else ''}\n" for i, cell in enumerate(cells))
+    path = write(tmp_path, "id,c,x,y\n" + lines)
+    with pytest.raises(BadTable) as error:
+        prepared(path)
+    [fault] = error.value.faults
+    assert (fault.column, fault.kind) == ("c", "text")
+    assert "--drop c" in fault.todo
+    few = rows // 3 <= 200
+    assert ("--categorical c" in fault.todo) == few
+    if few:
+        assert prepared(path, categorical=["c"]).preprocessing.columns[0].kind == "text"
+    assert prepared(path, drop=["c"]).data.X.shape[1] == 1
+
+
+@pytest.mark.parametrize(("rows", "levels"), [(6, 6), (20, 20), (60, 20), (400, 40), (3000, 200)])
+def test_true_categories_and_tiny_tables_stay(tmp_path, rows, levels):
+    lines = "".join(f"p{i},level {i % levels},{i if i < rows // 2 else ''}\n" for i in range(rows))
+    assert len(fitted(tmp_path, "id,c,y\n" + lines)[0].columns[0].levels) == levels
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", ["1.10105E+17", "1,10105E+17", "1.1e17", "2E+15"])
+def test_an_id_that_a_spreadsheet_rounded_is_a_doubt(tmp_path, cell):
+    found = site_table(tmp_path, f"id;x;y\np1;1;1\n{cell};2;\n")
+    assert any(f"{cell!r} in 'id' is a rounded number" in text and "as text" in text for text in found.doubts)
+    assert site_table(tmp_path, "id,x,y\n1E05,1,1\n1.5,2,\n2E15,2,\n110105000000000001,2,\n").doubts == ()
+
+
+@pytest.mark.parametrize("large", [1e15, 1.10105e17, 1e19])
+def test_an_id_that_parquet_holds_as_a_large_float_is_a_doubt(tmp_path, large):
+    pl.DataFrame({"id": [1.0, large, None], "x": [1, 2, 3], "y": [1.0, None, 2.0]}).write_parquet(
+        tmp_path / "t.parquet"
+    )
+    assert any("is a rounded number" in text for text in read_table(tmp_path / "t.parquet").doubts(["x"], "id"))
+    small = pl.DataFrame({"id": [1, 10**17], "x": [1e17, 2.0]})
+    assert read_table(small).doubts(["x"], "id") == ()
+
+
+# --- columns that are not used ------------------------------------------------------------------------------------------
+
+
+def test_columns_that_a_model_does_not_use_cannot_break_it(tmp_path):
+    path = model_of(tmp_path)
+    model = coreg.load_model(path)
+    plain = pd.DataFrame({"grade": [1, 2], "land": ["SE", "NA"], "x": [1.5, 2.0]})
+    expected = model.predict(plain).tobytes()
+    odd = plain.assign(lists=[[1], [2, 3]], when=pd.period_range("2024-01", periods=2), sets=[{1}, None])
+    odd = pd.concat(
+        [odd, plain[["x"]].rename(columns={"x": "twice"}), plain[["x"]].rename(columns={"x": "twice"})], axis=1
+    )
+    assert model.predict(odd).tobytes() == expected
+    frame = pl.DataFrame({**plain.to_dict("list"), "l": [[1], [2]], "s": [{"a": 1}, {"a": 2}], "b": [b"x", b"y"]})
+    assert model.predict(frame).tobytes() == expected
+    frame.write_parquet(tmp_path / "n.parquet")
+    write(tmp_path, "grade,land,x,twice,twice,\n1,SE,1.5,a,b,c\n2,NA,2.0,a,b,c\n", "n.csv")
+    for name in ("n.parquet", "n.csv"):
+        assert (
+            agent("predict", "--model", path, "--data", tmp_path / name, "--output", tmp_path / "p.csv").exit_code == 0
+        )
+        assert read_table(tmp_path / "p.csv").numbers("prediction").tobytes() == expected
+    for name, values in (("x", [[1], [2]]), ("land", [{1}, {2}])):
+        with pytest.raises(BadData, match=f"column '{name}': holds"):
+            model.predict(plain.assign(**{name: values}))
+    with pytest.raises(BadData, match="'x' twice"):
+        model.predict(pd.concat([plain, plain[["x"]]], axis=1))
+    with pytest.raises(BadTable, match=r"column 3 has no name|'a' twice"):
+        prepared(write(tmp_path, "id,a,a,y\n1,2,3,4\n2,3,4,\n", "twice.csv"))
+
+
+def test_values_of_every_kind_are_the_texts_of_a_csv_file():
+    values = [
+        True,
+        np.bool_(False),
+        3,
+        np.int64(-4),
+        2.0,
+        np.float32(0.5),
+        1e300,
+        Decimal("1.20"),
+        date(2024, 2, 3),
+        "x",
+        None,
+    ]
+    expected = ["true", "false", "3", "-4", "2", "0.5", "1e+300", "1.20", "2024-02-03", "x", None]
+    assert read_table(pd.DataFrame({"a": pd.Series(values, dtype=object)})).texts("a") == expected
+    with pytest.raises(BadData, match="DataFrame with named columns is needed, not a ndarray"):
+        read_table(np.zeros((2, 2)))
+    times = pd.DataFrame({"a": pd.to_datetime(["2024-02-03", None])})
+    assert read_table(times).texts("a") == ["2024-02-03T00:00:00", None]
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+def _predicted(path):
+    frame = pd.DataFrame({"grade": [1, 2], "land": ["SE", "SE"], "x": [1.5, 2.0]})
+    return json.dumps(coreg.load_model(path).predict(frame).tolist())
+
+
+def test_a_frame_is_read_without_threads_that_a_fork_would_lose(tmp_path):
+    """predict, then multiprocessing by fork: a thread pool of polars that began before would make the child wait for ever."""
+    path = model_of(tmp_path)
+    script = (
+        "import multiprocessing, sys, test_tables\n"
+        "one = test_tables._predicted(sys.argv[1])\n"
+        "pool = multiprocessing.get_context('fork').Pool(1)\n"
+        "assert pool.apply_async(test_tables._predicted, (sys.argv[1],)).get(30) == one\n"
+        "pool.terminate()\n"
+    )
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("no fork here")
+    subprocess.run([sys.executable, "-c", script, path], cwd=Path(__file__).parent, check=True, timeout=100)

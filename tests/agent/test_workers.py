@@ -11,11 +11,7 @@ from machine.tiny import Pump, site_with
 from test_data_sets import TABLE
 from test_model_store import Stored, plan
 
-from coreg_core.errors import StorageError
-from coreg_core.objectives.alignment import Alignment
-from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import Membership, Privacy
-from coreg_core.protocol.messages import (
+from coreg_core.messages import (
     PROTOCOL_VERSION,
     Fetched,
     Finished,
@@ -27,17 +23,19 @@ from coreg_core.protocol.messages import (
     Unaligned,
     Words,
 )
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan, alignment_of
-from coreg_sim.federation.simulate import simulated_keys
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import Membership, Privacy
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan, alignment_of
+from coreg_sim.simulate import simulated_keys
 from coreg_wire.transport.codec import Assembler
-from site_agent.consent.policy import Policy
+from site_agent.consent.objections import Policy
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
 from site_agent.machine.alignment import IdList
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
-from site_agent.models.store import ModelStore, OneRun
 
 
 @pytest.fixture
@@ -106,21 +104,21 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
     assert agent.workers.tables.troubles == {}
 
 
-def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(agent, tmp_path):
+def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(tmp_path):
     write(tmp_path, "id,a,b,y\nq1,1,2,3\nq2,2,x,4\nq3,2,1,\n", "bad.csv")
     write(tmp_path, "id,a,b,y\nq1,1,2,3\nq2,2,1,4\n", "unaligned.csv")  # no row is shared yet: an alignment is next
-    write(tmp_path, "id\nq1\nq1\n", "twice.csv")
     listed = {name: inputs(tmp_path / f"{name}.csv") for name in ("bad", "gone", "unaligned")}
-    listed["twice"] = inputs(tmp_path / "twice.csv").model_copy(update={"target": None})
-    listed |= {"patients": inputs(tmp_path / "local.csv")}
-    agent.data_sets.relist(listed)
-    agent.workers.tables.read_ahead({**listed, "removed": listed["bad"]})
-    assert set(agent.workers.tables.troubles) == {"bad", "gone", "twice"}
+    write(tmp_path, "id,a,b,waiting\nq1,1,2,3\nq2,2,1,\n", "studied.csv")
+    listed["studied"] = inputs(tmp_path / "studied.csv", None)  # the study names the target
+    agent = Agent(tmp_path, **listed)
+    agent.workers.tables.read_all()
+    assert set(agent.workers.tables.troubles) == {"bad", "gone"}
     assert "line 3, column 'b': 'x' is not a finite number" in agent.workers.tables.troubles["bad"]
-    assert agent.noticed.count("data_unusable") == 3
+    assert agent.noticed.count("data_unusable") == 2
     assert agent.noticed.count("data_read") == 1
     assert agent.workers.judge(plan("r1")).reason is None
     assert agent.noticed.count("data_read") == 1, "the run finds it read"
+    agent.ledger.close()
 
 
 @pytest.mark.parametrize(
@@ -132,12 +130,12 @@ def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(agent, tmp_p
         ({"objective": Scoring("t9", "agreement")}, "no model of run t9"),
     ],
 )
-def test_a_plan_that_this_site_cannot_serve_is_refused_before_the_operator_is_asked(agent, tmp_path, changes, words):
-    agent.data_sets.relist({name: inputs(tmp_path / "local.csv") for name in ("patients", "other")})
+def test_a_plan_that_this_site_cannot_serve_is_refused_before_the_operator_is_asked(tmp_path, changes, words):
+    agent = Agent(tmp_path, other=inputs(tmp_path / "local.csv"))
     asked = dataclasses.replace(plan("r1"), **changes)
     for reason in (agent.workers.judge(asked).reason, refusal(agent, asked)):
         assert words in reason
-    assert agent.workers.counters.refusals == 1
+    agent.ledger.close()
 
 
 def test_the_agreement_refuses_a_data_set_without_labels(tmp_path):
@@ -210,64 +208,10 @@ def test_the_result_is_on_the_disk_before_the_last_answer_leaves(agent, tmp_path
     assert not any(there)
     [again], report = worked(agent, step)
     assert again.report.outcome == "CONVERGED"
-    assert agent.workers.counters.ended["CONVERGED"] == 1, "once, however often the answer is sent"
     [fetched], report = worked(agent, Finished("r1", Outcome.CONVERGED, ""))
     assert isinstance(fetched, Fetched)
     assert report.models == 2, "the joined one and the local one"
     assert agent.workers.written[0] == stored(tmp_path)
-
-
-def test_a_result_that_cannot_be_stored_keeps_the_last_answer_here(agent, tmp_path, monkeypatch):
-    asked = []
-
-    def full(*_):
-        raise StorageError("no space left")
-
-    def last():
-        step = first_step(answers(agent, plan("r1"))[0])
-        while True:
-            asked.append(step)
-            step = twice(answers(agent, step)[0])
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ModelStore, "put_models", full)
-        with pytest.raises(StorageError, match="no space left"):
-            last()
-    assert list(read_ledger(agent.ledger.path))[-1]["step"] == asked[-2].step, "the last answer was not recorded"
-    [answer], _report = worked(agent, asked[-1])
-    assert answer.report.outcome == "CONVERGED", "there is room, and the step comes again"
-    assert stored(tmp_path).exists()
-
-
-def test_another_attempt_is_computed_anew_and_takes_the_place_of_the_result(agent, tmp_path):
-    """Another site came back as a new process before it had the end. It can be this site, too."""
-    [offer] = answers(agent, plan("r1"))
-    last_step(agent, offer)
-    first = load_model(stored(tmp_path))
-    [same], _ = worked(agent, plan("r1"))
-    assert same == offer, "in a new session, while the end is awaited"
-    [offer], _ = worked(agent, Proposal("r1", 1, plan("r1")))
-    assert offer.attempt == 1
-    worked(agent, first_step(offer))
-    assert load_model(stored(tmp_path)).name == first.name, "it stays until another one is there"
-    last_step(agent, offer)
-    names = [first.name, load_model(stored(tmp_path)).name]
-    agent.workers.forget("r1")
-    assert agent.workers.judge(plan("r1")).reason is None
-    last_step(agent, answers(agent, Proposal("r1", 2, plan("r1")))[0])
-    names.append(load_model(stored(tmp_path)).name)
-    assert len(set(names)) == 3
-    assert first.sites == ("north", "south")
-    assert sorted(p.name for p in stored(tmp_path).parent.parent.iterdir()) == ["current", "r1"]
-    assert len(agent.workers.results.manifests()) == 1
-
-
-def test_a_run_that_ends_without_a_result_writes_none(agent, tmp_path):
-    answers(agent, first_step(answers(agent, plan("r1"))[0]))
-    [fetched], report = worked(agent, Finished("r1", Outcome.STALLED, "south left"))
-    assert isinstance(fetched, Fetched)
-    assert (report.models, agent.workers.written) == (0, ())
-    assert not stored(tmp_path).exists()
 
 
 def test_rows_can_change_before_a_run_is_answered_and_not_after(tmp_path):
@@ -316,12 +260,11 @@ class AsSite:
 
 def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(tmp_path):
     policy = Policy(scores_of_two=True)
-    agent = Agent(tmp_path, policy=policy, keys=simulated_keys("north"))
+    days = {day: inputs(tmp_path / f"{day}.csv", None) for day in ("monday", "tuesday")}
+    agent = Agent(tmp_path, policy=policy, keys=simulated_keys("north"), **days)
     [path] = Stored("north", tmp_path / "models").put("t1")
     for name, rows in (("monday", "n2,1,2\nn1,0,1\n"), ("tuesday", "n1,2,2\nn3,,\n")):
         write(tmp_path, f"id,a,b\n{rows}", f"{name}.csv")
-    days = {day: inputs(tmp_path / f"{day}.csv", None) for day in ("monday", "tuesday")}
-    agent.data_sets.relist({"patients": inputs(tmp_path / "local.csv"), **days})
     model = load_model(path)
     south, _ = batch_of(model, days, b"another salt")
     south = dataclasses.replace(south, features=np.array([[1.0], [2.0], [3.0], [4.0]]), missing=np.zeros(4, dtype=bool))
@@ -397,7 +340,7 @@ def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept(aligner):
 def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
     """Before any id leaves; the study can have chosen the columns."""
     about = aligner.workers.judge(ALIGNS).about
-    assert about["columns"] == "predicts 'y'; individuals by 'id'"
+    assert about["columns"].startswith("predicts 'y'; individuals by 'id'; the alignment finds which of ")
     assert "each site learns which of its own ids all sites have" in about["ids, unless aligned"]
     assert "A member can align a list of all of them" in about["ids, unless aligned"], "these ids can be guessed"
     assert "ids leave only as points" in about["stays on this machine"]
@@ -413,22 +356,10 @@ def test_the_ledger_knows_the_same_ids_by_whatever_name_the_coordinator_aligns_t
     assert len(names) == 1
 
 
-def test_an_agent_that_was_started_for_scoring_refuses_a_training_before_it_reads_a_label(tmp_path):
-    agent = Agent(tmp_path)
-    agent.workers.results = OneRun("scoring", tmp_path / "scores.csv")
-    assert "this agent was started for scoring" in refusal(agent, plan("r1"))
-    agent.ledger.close()
-
-
-def test_the_end_of_an_alignment_leaves_other_runs_as_they_are(aligner):
-    answers(aligner, ALIGNS)
-    aligned(aligner, ALIGNS, "p1", "p3", "q2")
-    answers(aligner, ALIGNS)
-    other = dataclasses.replace(ALIGNS, run="r2", align=Alignment(max_ids=50, ids="exact"))
-    assert answers(aligner, other) == [Unaligned("r2")]
-    aligned(aligner, other, "p1", "p3", "p4", "q2")
-    assert aligner.workers.room("r1") is not None
-    assert answers(aligner, other)[0].n_unlabelled == 4
+def test_an_agent_of_one_run_refuses_a_plan_of_another_kind_before_it_reads_the_table(agent):
+    for kind, other in (("scoring", plan("r1")), ("training", plan("s1", objective=Scoring("t1", "agreement")))):
+        agent.workers.tables.only = kind
+        assert f"this agent was started for {kind}" in refusal(agent, other)
 
 
 def test_a_run_that_ends_before_its_ids_are_aligned_is_over_and_a_step_of_it_is_a_breach(aligner):
@@ -438,4 +369,3 @@ def test_a_run_that_ends_before_its_ids_are_aligned_is_over_and_a_step_of_it_is_
     [fetched], report = worked(aligner, Finished("r1", Outcome.REFUSED, "south refused"))
     assert isinstance(fetched, Fetched)
     assert (report.breach, report.models) == (None, 0)
-    assert aligner.workers.counters.ended["REFUSED"] == 1

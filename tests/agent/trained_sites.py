@@ -7,18 +7,17 @@ from typing import Any
 import numpy as np
 
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.estimators import additive_training
-from coreg_core.estimators.additive_training import train
+from coreg_core.additive.training import Trained, train
 from coreg_core.evaluation import fit_probability
 from coreg_core.objectives.additive import IN_MEMORY, Additive
 from coreg_core.objectives.setting import Membership
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare
 from site_agent.machine.additive import _site_rows
 from site_agent.machine.job import Judged, SiteResult
-from site_agent.models.writer import Models
+from site_agent.models.store import ModelStore
 
 SITES = ("a", "b", "c")
 SHARED, JUDGED = 150, 200
@@ -61,15 +60,13 @@ class Trained:
     folder: Path
     prepared: dict[str, Prepared]
     results: dict[str, SiteResult]
-    fitted: additive_training.Trained
+    fitted: Trained
 
-    def models(self, site: str) -> Models:
-        return Models(site, self.prepared[site], "y", self.folder / f"{site}.model", None)
-
-    def write(self, site: str) -> tuple[tuple[Path, ...], list[str]]:
-        """The files, and the notes."""
-        notes: list[str] = []
-        return self.models(site).write(self.results[site], notes.append), notes
+    def write(self, site: str, *, compared: bool = True, **changes: Any) -> tuple[tuple[Path, ...], list[str]]:
+        """The files of its model store, the joined model first, and the notes; with ``changes`` of the result."""
+        notes, store = list[str](), ModelStore(site, self.folder / f"{site}-models")
+        result = replace(self.results[site], **changes)
+        return store.put_models(PLAN, result, self.prepared[site], "y", notes.append, compared=compared), notes
 
 
 def trained(

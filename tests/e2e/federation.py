@@ -24,15 +24,15 @@ import numpy as np
 from processes import Process
 
 from coordinator.authority.authorised import Authorised
-from coordinator.authority.pki import create_authority, sign_request
-from coordinator.driver import NullSink, drive
+from coordinator.authority.pki import create_authority
+from coordinator.driver import drive
 from coordinator.machine.federation import begin
 from coordinator.machine.records import Timeouts
-from coordinator.transports.in_process import InProcess
-from coreg_core.numerics.threads import pin_threads
+from coordinator.transports import InProcess
 from coreg_core.objectives.additive import Additive
-from coreg_core.protocol.plan import plan_from_dict
-from coreg_sim.federation.simulate import simulated_keys
+from coreg_core.plan import plan_from_dict
+from coreg_core.threads import pin_threads
+from coreg_sim.simulate import simulated_keys
 from coreg_wire.terminal import command_line
 from site_agent.consent.objections import Consent
 from site_agent.data.inputs import Inputs
@@ -41,6 +41,7 @@ from site_agent.identity.identity import enrol as make_request
 from site_agent.identity.identity import install
 from site_agent.machine.site import Site
 from site_agent.models.file import load_model
+from tests.issued import issued
 from tests.storm.world import bits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -190,8 +191,8 @@ def enrolled(sites):
 
 def enrol(folder, site, authority="co", days=365):
     """As an invitation does, without a network."""
-    request = make_request(folder / site, site).request_path
-    install(folder / site, sign_request(folder / authority, request, days=days).certificate_path)
+    request = make_request(folder / site, site)
+    install(folder / site, issued(folder / authority, request, days=days))
 
 
 def write_tables(folder, rng, shared, labelled=10, sites=SITES):
@@ -273,7 +274,7 @@ class Federation:
         """An agent of one run."""
         return self.start(
             site, "coreg-agent", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
-            "--coordinator", self.address, "--output", f"{site}.model", "--connect-timeout", 300, "--yes",
+            "--coordinator", self.address, "--models", f"{site}-models", "--connect-timeout", 300, "--yes",
             *(() if "--policy" in arguments else ("--policy", "policy.toml")), *arguments, **options,
         )  # fmt: skip
 
@@ -341,26 +342,30 @@ class Federation:
     # --- models
 
     def models(self):
-        """Every site's model of the last run with one-run agents, as values."""
-        return {site: values(self.folder / f"{site}.model") for site in self.sites}
+        """Every site's model of the last run, as values."""
+        return {site: values(self.model(site)) for site in self.sites}
+
+    def model(self, site):
+        """The file of a site's newest model."""
+        return max(self.folder.glob(f"{site}-models/*/*/model.coreg"), key=lambda path: path.stat().st_mtime)
 
     def kept(self, run):
         """Every site's model of a run, as serving agents keep it."""
         study = self.run_of(run)["plan"]["study"]
         return {site: values(self.folder / f"{site}-models" / study / run / "model.coreg") for site in self.sites}
 
-    def undisturbed(self, run=None, without_labels=()):
+    def undisturbed(self, run=None):
         """Every site's model of the same plan and tables, computed in this process: no transport, no kills; sums in the clear."""
         plan, sites = plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"]), {}
         if not isinstance(plan.objective, Additive):
             plan = replace(plan, privacy=replace(plan.privacy, aggregation="plaintext"))
         for name in plan.sites:
-            table = Inputs(table=self.folder / f"{name}.csv", target="y", id="id", labels=name not in without_labels)
+            table = Inputs(table=self.folder / f"{name}.csv", target="y", id="id")
             salt = (self.folder / name / "salt").read_bytes()  # of which the features follow
             sites[name] = Site(
                 name, prepare(table, salt).data, Consent.simulated(), simulated_keys(name), pin_threads=pin_threads
             )
-        asyncio.run(drive(begin(plan, Timeouts()), InProcess(sites), NullSink(), lambda _: None))
+        asyncio.run(drive(begin(plan, Timeouts()), InProcess(sites), None, lambda _: None))
         found = {name: site.result for name, site in sites.items()}
         return {name: bits(each.additive or each.solutions[0].function) for name, each in found.items()}
 

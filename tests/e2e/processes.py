@@ -60,7 +60,7 @@ class Process:
 
 def _serve():
     """Fork a process for every line of standard input, and print its number."""
-    for module in ("coordinator.cli.app", "coordinator.service.one_study", "site_agent.service.app"):
+    for module in ("coordinator.cli.app", "coordinator.service.daemon", "site_agent.service.app"):
         import_module(module)
     import_module("site_agent.session.stream").LONGEST_PAUSE = 0.5  # nobody is far away here
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -51,15 +51,13 @@ COMMANDS = {
     "agreement.coreg": [(AGENT, "predict", *MODEL), (AGENT, "evaluate", *MODEL)],
     "additive.coreg": [(AGENT, "predict", *MODEL), (AGENT, "report", "--model", "FILE"), (AGENT, "evaluate", *MODEL)],
     "runs.sqlite": [
-        *((COORDINATOR, name) for name in ("runs", "sites", "status", "ledger-checkpoints")),
+        *((COORDINATOR, name) for name in ("runs", "status", "ledger-checkpoints")),
         (COORDINATOR, "show", "RUN"),
         (COORDINATOR, "show", "RUN", "--json"),
-        (COORDINATOR, "backup", "copy.sqlite"),
-        (COORDINATOR, "prune", "--days", "0"),
     ],
-    "service/history.jsonl": [(AGENT, "runs", *CONFIG), (AGENT, "runs", *CONFIG, "--json")],
-    "service/status.json": [(AGENT, "status", *CONFIG), (AGENT, "pending", *CONFIG)],
-    "north-models/first/current/manifest.json": [(AGENT, "models", "list", *CONFIG)],
+    "**/history.jsonl": [(AGENT, "runs", *CONFIG), (AGENT, "runs", *CONFIG, "--json")],
+    "**/status.json": [(AGENT, "status", *CONFIG), (AGENT, "pending", *CONFIG)],
+    "**/manifest.json": [(AGENT, "models", *CONFIG)],
 }
 UNREACHABLE = 7  # no coordinator is there: the last line of `check`, and what `status` says
 # Values of another type in a manifest and in checkpoints; damaged keys in a certificate and a request; a schema that is no text.
@@ -100,7 +98,7 @@ def home(tmp_path_factory):
         for process in (*agents.values(), coordinator):
             process.wait(30)
     for name, study in (("agreement", "first"), ("additive", "second")):
-        shutil.copy(folder / "north-models" / study / "current" / "model.coreg", folder / f"{name}.coreg")
+        shutil.copy(next(folder.glob(f"north-models/{study}/*/model.coreg")), folder / f"{name}.coreg")
     keep(folder / "plan.json", run(COORDINATOR, "plan", "co/federation.toml", "--study", "first.toml", cwd=folder))
     keep(folder / "north" / "checkpoints.json", run(COORDINATOR, "ledger-checkpoints", "--json", cwd=folder))
     import polars as pl
@@ -120,10 +118,8 @@ def keep(path, result):
 
 
 def placed(folder, name):
-    """The file: the service's folder has a name of its own."""
-    if name.startswith("service/"):
-        return next(folder.glob(f"**/{name.removeprefix('service/')}"))
-    return folder / name
+    """The file, by its name or a pattern: the folders of services and runs have names of their own."""
+    return next(iter(sorted(folder.glob(name))))
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------

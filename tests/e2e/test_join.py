@@ -10,9 +10,9 @@ import pytest
 from federation import until, well
 from processes import Process
 
-from coreg_wire.identity.keys import key_pem, load_key
+from coreg_wire.identity.signatures import key_pem, load_key
 from site_agent.identity.identity import check_identity
-from site_agent.session.grpc_mtls import check_connection
+from site_agent.session.stream import check_connection
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 

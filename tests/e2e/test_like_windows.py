@@ -46,9 +46,9 @@ def test_a_run_and_predictions_on_a_system_like_windows(tmp_path):
         assert fed.models() == fed.undisturbed()
         for name, arguments in {
             "check": ("--data", "north.csv", "--target", "y", "--id", "id", "--identity", "north", "--json"),
-            "predict": ("--model", "north.model", "--data", "north.csv", "--id", "id"),
+            "predict": ("--model", fed.model("north"), "--data", "north.csv", "--id", "id"),
         }.items():
             command = fed.start(name, "coreg-agent", name, *arguments, first=LIKE_WINDOWS)
             assert command.wait() == 0, fed.said(name)
         checks = [json.loads(line)["check"] for line in fed.said("check").splitlines() if line.startswith("{")]
-        assert {"table", "identity", "output"} <= {*checks}
+        assert {"table", "identity", "models"} <= {*checks}

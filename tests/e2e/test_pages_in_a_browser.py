@@ -18,7 +18,7 @@ from test_serve import free_port
 from coordinator.store.runs import History, RunStore
 from coordinator.store.status import Status
 from coordinator.web.server import show
-from coreg_core.protocol.outcomes import Notice
+from coreg_core.outcomes import Notice
 
 pytestmark = pytest.mark.e2e
 

@@ -37,7 +37,6 @@ class Prometheus:
     def __init__(self, folder, program, **jobs):
         self.port, self.log = free_port(), folder / "prometheus.log"
         shipped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
-        shipped["scrape_configs"] += yaml.safe_load((DEPLOY / "prometheus-agent.yml").read_text())["scrape_configs"]
         (folder / "alerts.yml").write_text((DEPLOY / "alerts.yml").read_text())
         shipped["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         assert {job["job_name"] for job in shipped["scrape_configs"]} == {*jobs}
@@ -103,7 +102,6 @@ def test_promtool_finds_nothing_wrong_with_the_shipped_files():
     for words in (
         ("check", "rules", "alerts.yml"),
         ("check", "config", "prometheus.yml"),
-        ("check", "config", "prometheus-agent.yml"),
     ):
         done = subprocess.run([promtool, *words], cwd=DEPLOY, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -120,14 +118,12 @@ def test_the_dashboard_is_the_one_that_its_list_of_panels_makes():
 
 def test_every_query_finds_something_in_a_federation_at_work(tmp_path):
     prometheus, _ = needed("prometheus", "promtool")
-    numbers, north, west = free_port(), free_port(), free_port()
+    numbers = free_port()
     with federation(tmp_path, round=10, stall=10) as fed:
-        watching = Prometheus(Path(tmp_path), prometheus, coreg=[numbers], **{"coreg-agent": [north, west]})
+        watching = Prometheus(Path(tmp_path), prometheus, coreg=[numbers])
         try:
             fed.serve("--metrics", f"127.0.0.1:{numbers}")
-            fed.stays("north", "--metrics", f"127.0.0.1:{north}")
-            fed.stays("south")
-            agent = fed.stays("west", "--metrics", f"127.0.0.1:{west}")
+            agents = fed.all_stay()
             fed.study("monthly")
             fed.study("long", **ENDLESS)
             early = fed.submit("monthly")
@@ -138,29 +134,18 @@ def test_every_query_finds_something_in_a_federation_at_work(tmp_path):
             soon_none(lambda: [name for name, expression in PANELS.items() if not watching.query(expression)])
             # What it found is what happened.
             told = fed.run_of(early)
-            assert watching.value('coreg_steps_total{study="monthly"}') == told["steps"]
             assert watching.value('coreg_rounds_total{study="monthly"}') == told["rounds"]
-            assert watching.value('coreg_gap{study="monthly"}') == pytest.approx(told["gap"])
             assert watching.value('coreg_runs_finished_total{study="monthly", stop="CONVERGED"}') == 1
             assert watching.value("sum(coreg_site_connected)") == len(SITES)
             assert watching.value('coreg_site_certificate_not_after_seconds{site="west"}') - time.time() > 300 * 86400
-            for port in (north, west):
-                me = f'instance="127.0.0.1:{port}"'
-                assert watching.value(f"coreg_agent_connected{{{me}}}") == 1
-                asked = watching.value(f'coreg_agent_seconds_count{{{me}, part="question"}}')
-                assert asked > told["steps"]
-                assert watching.value(f'coreg_agent_seconds_count{{{me}, part="end"}}') == 1
-                assert watching.value(f'coreg_agent_numbers_total{{{me}, kind="Answer"}}') > asked
-                assert watching.value(f'coreg_agent_runs_over_total{{{me}, stop="CONVERGED"}}') == 1
             # Every rule was evaluated, and nothing is wrong: none is on its way to fire.
             soon_none(lambda: [name for name, (health, _) in watching.rules().items() if health != "ok"])
             assert {*watching.rules()} == {*ALERTS}
             assert {name for name, (_, state) in watching.rules().items() if state != "inactive"} == set()
             # A site is lost in the middle of a run: what watches it says so.
-            agent.kill()
+            agents["west"].kill()
             said = {
                 "CoregSiteAway": {"pending"},
-                "CoregAgentDown": {"pending", "firing"},
                 "CoregRunStalled": {"firing"},
             }
             soon_none(
