@@ -134,7 +134,7 @@ lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header tools/release-requirements.txt -o requirements-release.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web pyproject.toml -o requirements.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra docs pyproject.toml -o requirements-docs.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim --extra web pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim --extra web --extra onnx --extra plot pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) $(SITE) $(RELEASE) build demo-out

@@ -15,12 +15,14 @@ class Scoring(Statement):
     intercept), agreeing models are averaged. An individual is scored by the sites that have a record of it, if they are
     ``min_sites`` or more. ``receivers`` get the scores; if empty, all sites do.
     ``batches`` are the data sets to score, in order; if empty, the plan's ``data``.
+    ``contributions``: a receiver reads each site's part of a score, and not their sum alone.
     """
 
     of_run: str
     trained: Literal["additive", "agreement"] = "additive"
     receivers: tuple[str, ...] = ()
     batches: tuple[str, ...] = ()
+    contributions: bool = False
 
     name: ClassVar[str] = "scoring"
     called: ClassVar[str] = "a scoring"
@@ -33,7 +35,8 @@ class Scoring(Statement):
         ),
         "scores": Kind(
             "scores",
-            "this site's part of each score, for the receivers alone, who read the sum over the sites",
+            "this site's part of each score, for the receivers alone, who read the sum over the sites, or with "
+            "contributions = true each part",
             "in the vectors",
         ),
     }
@@ -41,6 +44,8 @@ class Scoring(Statement):
     def fault(self, plan: Setting) -> str | None:
         if unknown := sorted(set(self.receivers) - set(plan.sites)):
             return f"receivers={unknown} are none of the sites {list(plan.sites)}."
+        if self.contributions and self.trained == "agreement":
+            return "contributions=true: parts add up only with the models of an additive training."
         return super().fault(plan)
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
@@ -48,7 +53,9 @@ class Scoring(Statement):
         return f"scoring together with the models of run {self.of_run} ({self.trained}), scores to {receivers}"
 
     def leaves(self, shared: int) -> str:
-        return f"this site's part of each score ({shared} instances)"
+        read = ", which receivers read" if self.contributions else ""
+        return f"this site's part of each score ({shared} instances){read}"
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
-        return "the sum of the parts, which is the score"
+        each = "each part, which is a projection of this site's features, and " if self.contributions else ""
+        return f"{each}the sum of the parts, which is the score"

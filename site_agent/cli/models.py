@@ -1,4 +1,4 @@
-"""predict, evaluate, report: commands on a site's own models, without a coordinator and without a network.
+"""predict, evaluate, report, models: commands on a site's own models, without a coordinator and without a network.
 
 Each command imports polars and SciPy when it runs, because these imports are slow.
 """
@@ -12,20 +12,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coreg_core.errors import UsageError
-from coreg_wire.terminal.command_line import need_extra
-from coreg_wire.terminal.output import print_json
+from coreg_wire.terminal.command_line import need_extra, print_json
 from site_agent.config.options import TABLE_HELP
 
 if TYPE_CHECKING:
     from site_agent.models.store import ModelStore
 
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", envvar="COREG_CONFIG", readable=False, help="agent.toml, which names the folder of models."
+    ),
+]
 SeparatorOption = Annotated[str | None, typer.Option("--separator", help=TABLE_HELP["separator"])]
 DecimalOption = Annotated[str | None, typer.Option("--decimal", help=TABLE_HELP["decimal"])]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
+def _store(config: Path | None) -> "ModelStore":
+    from site_agent.config.settings import read_settings
+    from site_agent.models.store import ModelStore
+
+    return ModelStore("", read_settings(config, {}).models)
+
+
 def predict(
-    model: Annotated[Path, typer.Option("--model", help="The model file.")],
+    model: Annotated[
+        Path | None, typer.Option("--model", help="A model file [the one that the newest run recommends].")
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option("--data", help="New records with the model's columns: CSV, Parquet, or 'sqlite:PATH?SELECT …'."),
@@ -52,45 +66,41 @@ def predict(
             help="Add columns low and high: an interval for this percentage of new labels, for example 90.",
         ),
     ] = None,
-    warn_above: Annotated[
-        float,
+    contributions: Annotated[
+        bool,
         typer.Option(
-            "--warn-above",
-            min=0,
-            max=100,
-            help="Warn if more than this percentage of a column's cells is outside the range of training.",
+            "--contributions", help="Add a column for each own column: its part of the prediction (linear models)."
         ),
-    ] = 5.0,
+    ] = False,
     separator: SeparatorOption = None,
     decimal: DecimalOption = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict new records with a model of this site. No coordinator and no network are used.
 
-    Standard error reports unknown texts, missing cells, numbers outside the range of training, and unused columns. --json
-    lists them by column.
+    Standard error reports columns that moved since training: unknown texts, missing cells, values outside the range.
     """
-    from site_agent.data.drift import look
     from site_agent.data.notation import notation_of
     from site_agent.data.sources import files_of, source_of
     from site_agent.data.tables import read_table
+    from site_agent.models.batch import check_predictions, write_predictions
     from site_agent.models.file import load_model
-    from site_agent.models.writer import check_predictions, write_predictions
 
     if (data is None) == (listen is None):
         raise UsageError("give --data, the table to predict; or --listen HOST:PORT, to answer requests.")
+    file = _store(config).recommended() if model is None else model
     if listen is not None:
         need_extra("web", "starlette", "uvicorn")
         from site_agent.service.prediction_server import serve as answer
 
-        answer(load_model(model), listen, None if interval is None else interval / 100.0)
+        answer(load_model(file), listen, None if interval is None else interval / 100.0)
         return
     assert data is not None
     source = source_of(data)
-    check_predictions(output, read=files_of(source))
-    loaded = load_model(model)
+    check_predictions(output, files_of(source))
+    loaded = load_model(file)
     column = "prediction" if loaded.probability is None else "probability"
-    check_predictions(output, id_column, column)
     table = read_table(source, na_values=loaded.preprocessing.na_values, notation=notation_of(separator, decimal))
     predictions = loaded.predict(table)
     table = table if id_column is None else table.with_id(id_column)
@@ -98,49 +108,49 @@ def predict(
     ends: dict[str, Any] = {}
     if interval is not None:
         ends["low"], ends["high"] = loaded.interval(table, interval / 100.0)
+    if contributions:
+        from site_agent.models.explain import contributions as of_columns
+
+        ends |= {f"contribution_{name}": values for name, values in of_columns(loaded, table).items()}
     write_predictions(output, predictions, ids=ids, id_column=id_column, column=column, beside=ends)
-    seen = look(loaded.preprocessing, table, warn_above / 100.0, named=(loaded.target, id_column or ""))
-    notes = (*table.notes, *table.doubts(loaded.preprocessing.sources, id_column), *seen.notes)
+    known = loaded.preprocessing
+    notes = [*table.notes, *table.doubts(known.sources, id_column), *known.moved(table)]
     if loaded.target in table.columns and (~table.missing(loaded.target)).sum() >= 2:  # an error needs two
-        command = f"coreg-agent evaluate --model {model} --data {shlex.quote(data)}"
-        notes = (
-            *notes,
+        command = f"coreg-agent evaluate --model {file} --data {shlex.quote(data)}"
+        notes.append(
             f"{table.source} has a column {loaded.target!r}. To compare it with the predictions, if training has not seen these "
-            f"rows: {command}",
+            f"rows: {command}"
         )
     if id_column is None:
-        notes = (
-            *notes,
-            f"{output} has no ids: its rows are in the order of {table.source}. Give --id NAME to copy a column",
+        notes.append(
+            f"{output} has no ids: its rows are in the order of {table.source}. Give --id NAME to copy a column"
         )
     if as_json:
-        fields = {"event": "predicted", "rows": len(predictions), "output": str(output), "notes": notes}
-        print_json({**fields, **seen.fields()})
+        fields = {"event": "predicted", "model": str(file), "rows": len(predictions), "output": str(output)}
+        print_json({**fields, "notes": notes})
     else:
         for text in notes:
             typer.echo(text, err=True)
-        typer.echo(f"{len(predictions)} predictions of {loaded.target} in {output}")
+        typer.echo(f"{len(predictions)} predictions of {loaded.target} in {output} (model: {file})")
 
 
 def evaluate(
-    model: Annotated[
-        list[Path], typer.Option("--model", help="A model file; repeatable. The first model is the baseline.")
-    ],
     data: Annotated[
         str,
         typer.Option(
             "--data", help="Labelled records that no model was trained on: CSV, Parquet, or 'sqlite:PATH?SELECT …'."
         ),
     ],
-    scores: Annotated[
-        Path | None,
-        typer.Option("--scores", help="Also compare scores that the sites made together of these records; needs --id."),
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model",
+            help="A model file; repeatable. The first model is the baseline [the local and the joined model of the newest run].",
+        ),
     ] = None,
-    id_column: Annotated[
-        str, typer.Option("--id", help="The column that matches the scores to the records, as for `score`.")
-    ] = "",
     separator: SeparatorOption = None,
     decimal: DecimalOption = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare models of this site on its own labelled records. No data leaves the machine.
@@ -149,11 +159,14 @@ def evaluate(
     """
     from site_agent.data.notation import notation_of
     from site_agent.data.sources import source_of
-    from site_agent.models.evaluate import evaluate, lines
+    from site_agent.models.findings import evaluate, evaluated_lines
+    from site_agent.models.store import LOCAL, MODEL
 
-    if (scores is None) != (not id_column):
-        raise UsageError("--scores and --id belong together: the id matches the scores to the records.")
-    found = evaluate(model, source_of(data), scores, id_column, notation_of(separator, decimal))
+    files = model
+    if not files:
+        newest = _store(config).newest()
+        files = [path for path in (newest / LOCAL, newest / MODEL) if path.exists()]
+    found = evaluate(files, source_of(data), notation_of(separator, decimal))
     if as_json:
         rows = [
             {"model": name, "mean_absolute": found.mean_absolute[name], "rmse": error.rmse}
@@ -168,12 +181,25 @@ def evaluate(
     for text in found.notes:
         typer.echo(text, err=True)
     typer.echo(f"root mean square error of {found.target} on {found.rows} rows, ± one standard error")
-    for line in lines(found):
+    for line in evaluated_lines(found):
         typer.echo(line)
 
 
 def report(
-    model: Annotated[list[Path], typer.Option("--model", help="A model of this site; repeatable, one for each run.")],
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model", help="A model file; repeatable, one for each run [the joined model of the newest run]."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            help="Also draw errors, left-out labels and own columns of one run: .svg, .png or .pdf (extra plot).",
+        ),
+    ] = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show whether joining pays for this site. It compares the errors on the site's own left-out labels.
@@ -182,11 +208,20 @@ def report(
     with its own local model. The errors are at labels that neither the model nor a choice about it saw.
     """
     from site_agent.models import findings
+    from site_agent.models.explain import picture
+    from site_agent.models.store import MODEL
 
-    runs = findings.report(model).items()
+    runs = findings.report(model or [_store(config).newest() / MODEL]).items()
+    if plot is not None:
+        need_extra("plot", "matplotlib")
+        if len(runs) > 1:
+            raise UsageError("--plot draws one run. Name one model.")
+        [(_, shown)] = runs
+        picture(plot, shown.found or {}, shown.target, findings.ROWS)
     if as_json:
         found = [
-            {"run": each.run, "model": str(path), "target": each.target, **(each.found or {})}
+            {"run": each.run, "model": str(path), "target": each.target}
+            | {key: value for key, value in (each.found or {}).items() if key != "left_out"}
             | {"recommendation": findings.recommended(each.found or {})}
             for path, each in runs
         ]
@@ -195,58 +230,46 @@ def report(
     typer.echo("\n\n".join(findings.told_of(*each) for each in runs))
 
 
-app = typer.Typer(help="List, choose and remove the models of a serving agent.", no_args_is_help=True)
-FileOption = Annotated[Path, typer.Option("--config", envvar="COREG_CONFIG", readable=False, help="agent.toml.")]
+def models(
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            help="Write a model in ONNX instead: the recommended one of the newest run, or --model (extra onnx).",
+        ),
+    ] = None,
+    model: Annotated[Path | None, typer.Option("--model", help="The model file to export.")] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List this site's models and scores by study. `predict` and `report` use the newest run that converged."""
+    store = _store(config)
+    if export is not None:
+        need_extra("onnx", "onnx")
+        from site_agent.models.file import contains_records, load_model
+        from site_agent.models.onnx_export import export as write
 
-
-def _store(config: Path) -> "ModelStore":
-    from site_agent.config.settings import read_settings
-    from site_agent.models.store import ModelStore
-
-    settings = read_settings(config, {})
-    return ModelStore("", settings.models, settings.keep_models)
-
-
-@app.command("list")
-def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = False) -> None:
-    """List this agent's models by study. A star marks the current run (models/STUDY/current)."""
-    found = list(_store(config).manifests())
+        path = store.recommended() if model is None else model
+        write(export, loaded := load_model(path))
+        if contains_records(loaded.function):
+            typer.echo(f"{export} holds rows of this site's table, as {path} does. Keep it as private.", err=True)
+        if as_json:
+            print_json({"event": "exported", "model": str(path), "output": str(export)})
+        else:
+            typer.echo(f"{export}: the model {path} in ONNX")
+        return
+    if model is not None:
+        raise UsageError("--model names the model to export. Give --export FILE.onnx too.")
+    found = store.manifests()
     if not found and not as_json:
-        typer.echo(f"no models yet in {_store(config).folder}: a run that ends well writes them")
+        typer.echo(f"no models yet in {store.folder}: a run that ends well writes them")
     for manifest in found:
         if as_json:
             print_json(manifest)
             continue
-        mark = "*" if manifest["current"] else " "
-        typer.echo(
-            f"{mark} {manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']}  {manifest['stop'].lower()}"
-        )
-        for model in manifest["models"]:
-            typer.echo(f"    {Path(manifest['folder']) / model['file']}")
+        typer.echo(f"{manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']}  {manifest['stop'].lower()}")
+        for file in manifest["models"]:
+            typer.echo(f"    {Path(manifest['folder']) / file['file']}")
 
 
-@app.command()
-def use(
-    study: Annotated[str, typer.Argument(help="The name of a study, as in `coreg-agent models list`.")],
-    run: Annotated[str, typer.Argument(help="A run of it, or a prefix of its name.")],
-    config: FileOption = Path("agent.toml"),
-) -> None:
-    """Make a run the current one of its study, for example an earlier one."""
-    typer.echo(f"{study}: {_store(config).use(study, run)} is the current run")
-
-
-@app.command()
-def prune(
-    study: Annotated[str, typer.Argument(help="The name of a study, as in `coreg-agent models list`.")],
-    config: FileOption = Path("agent.toml"),
-    keep: Annotated[
-        int, typer.Option("--keep", min=0, help="Latest runs to keep, beside the current one; 0 removes all.")
-    ] = 0,
-) -> None:
-    """Remove the models of a study from this machine. The ledger keeps its entries."""
-    gone = _store(config).prune(study, keep)
-    kept = " and ".join(["the current one", *[f"the latest {keep} beside it"] * (keep > 0)])
-    typer.echo(f"{study}: {len(gone)} runs removed" + (f" ({', '.join(gone)})" if gone else f". Kept: {kept}"))
-
-
-COMMANDS: tuple[Callable[..., None], ...] = (predict, evaluate, report)
+COMMANDS: tuple[Callable[..., None], ...] = (predict, evaluate, report, models)

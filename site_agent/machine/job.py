@@ -11,14 +11,14 @@ from coreg_core.additive.check import Verdict
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import PathChoice, Solution
+from coreg_core.arrays import Arr
 from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.computation.alignment import AlignmentComputation
 from coreg_core.computation.question import Question
 from coreg_core.errors import BadData
 from coreg_core.evaluation import Probability
-from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from coreg_core.secure.sums import opened, summand
 
 
@@ -54,8 +54,9 @@ class SiteResult:
 
     Of an agreement: ``solutions``, one for each λ of ``couplings``, and the ``choice`` of its labels among them. Of an additive
     training: ``additive``, ``judged``, and the ``probabilities`` of the joined model, the score and the local model (yes/no
-    targets). Of a scoring: ``scores`` (NaN where too few sites have a record), the sites ``present`` in each, and the deviation
-    that the others leave (``missing``). ``name`` and ``sites`` are of the opened sums; empty if the run ended before.
+    targets). Of a scoring: ``scores`` (NaN where too few sites have a record), the sites ``present`` in each, the deviation that
+    the others leave (``missing``), and the parts of sites (``contributions``). ``name`` and ``sites`` are of the opened sums;
+    empty if the run ended before.
     """
 
     outcome: Outcome
@@ -72,6 +73,7 @@ class SiteResult:
     scores: Arr | None = None
     present: tuple[tuple[str, ...], ...] = ()
     missing: Arr | None = None
+    contributions: Mapping[str, Arr] = field(default_factory=dict)
     judged: Judged | None = None
     aligned: Aligned | None = None
     probabilities: tuple[Probability, ...] = ()

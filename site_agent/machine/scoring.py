@@ -2,8 +2,9 @@ r"""A site's part in scoring together: which individuals it has a record of, the
 
     additive: a + Σ_{v∈S} φ_v(x)·β_v^S = E[score | the sites S that have a record of x]        agreement: (1/|S|) Σ_{v∈S} f_v(x)
 
-No model is trained and no label is used. Only a receiver opens the sum of the others' parts, and never a single one. Each
-(model, S) is another equation on an individual's features, so a site takes part in few of them in an individual's life.
+No model is trained and no label is used. Only a receiver opens the sum of the others' parts, and a single one only if the plan
+has ``contributions``. Each (model, S) is another equation on an individual's features, so a site takes part in few of them in an
+individual's life.
 """
 
 import hashlib
@@ -16,12 +17,12 @@ from jaxtyping import Bool, Float64, Int64
 
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.schedules import Progress
+from coreg_core.arrays import Arr, Ints
 from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, Refused
-from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD, Layout, power_above
 from site_agent.consent.objections import Consent
 from site_agent.machine.job import Fold, Heard, SiteResult, Telling
@@ -105,6 +106,7 @@ class ScoringJob:
         self.progress: Progress | None = None
         self.rounds, self._done = 0, False
         self._scores: Arr | None = None
+        self._shares: Mapping[int, Arr] = {}
 
     def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:  # noqa: ARG002
         self._sites, self.rounds, self._scores, self._done = sites, 0, None, False
@@ -128,17 +130,19 @@ class ScoringJob:
             return Telling(to_all=model + power + np.packbits(~self.batch.missing).tobytes())
         self._open()
         words = np.where(self._mine, self._steps(), 0).tobytes()
-        return Telling(to_each={r: words for r in self._receivers if r != self._me}, blinded=True)
+        to_each = {r: words for r in self._receivers if r != self._me}
+        return Telling(to_each=to_each, blinded=not self.terms.contributions)
 
     def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:  # noqa: ARG002
         self.rounds += 1
         if asked.kind == "records":
             return self._met(heard.to_all)
         if self._me in self._receivers:
-            parts = [np.frombuffer(text, WORD) for text in heard.to_me.values()]
-            others = np.asarray(np.sum(parts, axis=0, dtype=WORD)).view(np.int64).astype(np.float64)
-            total = self._parts() + np.ldexp(others, self._power)
+            parts = {v: np.frombuffer(text, WORD) for v, text in heard.to_me.items()}
+            total = self._parts() + self._values(np.asarray(np.sum(list(parts.values()), axis=0, dtype=WORD)))
             self._scores = np.where(self._scored, self.batch.intercept + total, np.nan)
+            known = {v: self._values(words) for v, words in parts.items()} if self.terms.contributions else {}
+            self._shares = known | ({} if self.batch.model is None else {self._me: self._parts()})
         self._done = True
         return None
 
@@ -161,6 +165,10 @@ class ScoringJob:
         sizes = dict.fromkeys(self._receivers, 8 * self.n_unlabelled)
         to_each = [{r: size for r, size in sizes.items() if r != v} for v in range(M)]
         return self._round("scores", tuple(Lengths(to_each=each) for each in to_each))
+
+    def _values(self, words: np.ndarray) -> Float64[Arr, " m"]:
+        """Words of parts in the target's units."""
+        return np.ldexp(words.view(np.int64).astype(np.float64), self._power)
 
     def _rows(self, k: int) -> Bool[np.ndarray, " m"]:
         return np.asarray(self._which == k)
@@ -228,6 +236,10 @@ class ScoringJob:
             scores=self._scores,
             present=tuple(names[k] for k in self._which.tolist()),
             missing=unknown[self._which],
+            contributions={
+                self._sites[v]: np.where(self._scored & self._present[v], self._shares[v], np.nan)
+                for v in sorted(self._shares)
+            },
             findings=tuple(self._told()),
         )
 

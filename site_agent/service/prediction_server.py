@@ -1,9 +1,11 @@
 """`coreg-agent predict --listen`: a model over HTTP on this machine. The same encoder and faults as for files.
 
-POST /predict {"rows": [{column: value, …}, …]}  →  {"run", "target", "predictions", "low", "high", "notes"}
+POST /predict {"rows": [{column: value, …}, …]}  →  {"run", "target", "predictions", "notes"}, and of some
+models "deviations", "contributions" by column, "low" and "high"
 """
 
 import json
+import socket
 import threading
 from typing import Any
 
@@ -17,10 +19,10 @@ from starlette.routing import Route
 
 from coreg_core.errors import BadData, UsageError
 from coreg_wire.identity.credentials import is_loopback
-from coreg_wire.transport.service import release
-from site_agent.data.drift import look
-from site_agent.data.errors import BadTable
+from coreg_wire.transport.service import release, why_not
+from site_agent.data.sources import BadTable
 from site_agent.data.tables import read_table
+from site_agent.models.explain import contributions, is_linear
 from site_agent.models.file import ModelFile
 
 MOST_BYTES, MOST_ROWS = 16 << 20, 100_000  # of a request
@@ -40,7 +42,11 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
             if interval is not None:
                 low, high = model.interval(table, interval)
                 answer |= {"low": low.tolist(), "high": high.tolist()}
-            return answer | {"notes": [*table.doubts(columns), *look(model.preprocessing, table).values]}
+            if (deviations := model.deviations(table)) is not None:
+                answer["deviations"] = deviations.tolist()
+            if is_linear(model):
+                answer["contributions"] = {name: of.tolist() for name, of in contributions(model, table).items()}
+            return answer | {"notes": [*table.doubts(columns), *model.preprocessing.moved(table)]}
 
     async def predict(request: Request) -> JSONResponse:
         if int(request.headers.get("content-length") or MOST_BYTES + 1) > MOST_BYTES:
@@ -107,6 +113,8 @@ def described(model: ModelFile) -> dict[str, Any]:
         "predictions": numbers,
         "low": numbers,
         "high": numbers,
+        "deviations": numbers,
+        "contributions": {"type": "object", "additionalProperties": numbers},
         "notes": {"type": "array", "items": {"type": "string"}},
     }
     answer = {"type": "object", "properties": {"run": {"type": "string"}, "target": {"type": "string"}, **names}}
@@ -128,12 +136,17 @@ def described(model: ModelFile) -> dict[str, Any]:
 def serve(model: ModelFile, address: str, interval: float | None) -> None:
     """Answer until a signal ends the process."""
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
+    if not host or not colon or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"--listen {address}: expected HOST:PORT, as in 127.0.0.1:8080.")
     if not is_loopback(address):
         raise UsageError(
             f"--listen {address}: a loopback address only. For other machines put a proxy with TLS before it."
         )
-    uvicorn.run(
-        application(model, interval), host=host.strip("[]"), port=int(port), log_config=None, server_header=False
-    )
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host.strip("[]"), int(port)), family=family)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {address}: {why_not(error, port, '--listen')}") from None
+    config = uvicorn.Config(application(model, interval), log_config=None, server_header=False)
+    with listening:
+        uvicorn.Server(config).run([listening])

@@ -13,11 +13,11 @@ from tests.storm.world import alike
 
 pytestmark = pytest.mark.e2e
 COUNT = 10
-SCORING = '[study]\nname = "{name}"\n[model]\nobjective = "scoring"\n[alignment]\nalign = false\n'
+SCORING = '[study]\nname = "{name}"\n[model]\nobjective = "scoring"\ncontributions = true\n[alignment]\nalign = false\n'
 
 
 def score(fed):
-    """Ten new instances in each site's own order; what each site hears of their scores, by their ids."""
+    """Ten new instances in each site's own order; the scores and the parts that each site hears, by their ids."""
     for v, site in enumerate(SITES):
         rng = np.random.default_rng(v)
         with (fed.folder / f"{site}-new.csv").open("w", newline="") as file:
@@ -28,21 +28,26 @@ def score(fed):
     coordinator = fed.run("scores")
     agents = [
         fed.start(
-            f"{site}-scores", "coreg-agent", "score", "--model", f"{site}.model", "--data", f"{site}-new.csv", "--id", "id",
+            f"{site}-scores", "coreg-agent", "score", "--models", f"{site}-models", "--data", f"{site}-new.csv", "--id", "id",
             "--identity", site, "--policy", "policy.toml", "--coordinator", fed.address, "--yes",
-            "--output", f"{site}-scores.csv",
         )
         for site in SITES
     ]  # fmt: skip
     assert coordinator.wait() == 0, fed.last()
     assert [agent.wait() for agent in agents] == [0, 0, 0], fed.last("north-scores")
-    tables = [read_table(fed.folder / f"{site}-scores.csv") for site in SITES]
-    return [dict(zip(table.ids("id"), table.numbers("score"), strict=True)) for table in tables]
+    tables = [read_table(path) for site in SITES for path in fed.folder.glob(f"{site}-models/scores/*/scores.csv")]
+    return [
+        {
+            name: dict(zip(table.ids("id"), table.numbers(name), strict=True))
+            for name in ("score", *(f"part_{s}" for s in SITES))
+        }
+        for table in tables
+    ]
 
 
 @pytest.mark.drill
 def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_predict_and_score(tmp_path):
-    with federation(tmp_path, 'objectives = ["additive"]\nscoring = true') as fed:
+    with federation(tmp_path, 'objectives = ["additive"]\nscoring = true\ncontributions = true') as fed:
         fed.study("parts", ADDITIVE, model="")
         coordinator, agents = fed.run("parts"), {site: fed.joins(site) for site in ("north", "south")}
         agents["west"] = fed.joins("west")
@@ -61,25 +66,28 @@ def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_
             True,
         )
 
-        well("coreg-agent", "predict", "--model", "north.model", "--data", "north.csv", "--id", "id", cwd=tmp_path)
+        well("coreg-agent", "predict", "--model", fed.model("north"), "--data", "north.csv", "--id", "id", cwd=tmp_path)
         predicted = read_table(tmp_path / "predictions.csv").numbers("prediction")[-COUNT:]
         labels = [float(row.rpartition(",")[2]) for row in (tmp_path / "north.csv").read_text().splitlines()[-COUNT:]]
         assert np.sqrt(np.mean(np.subtract(predicted, labels) ** 2)) < 1.0, "labels have deviation 1.4"
 
         heard, parts, intercepts = score(fed), dict[str, float](), []
+        shown = heard[0]
         for site in SITES:
-            model, table = load_model(tmp_path / f"{site}.model"), read_table(tmp_path / f"{site}-new.csv")
+            model, table = load_model(fed.model(site)), read_table(tmp_path / f"{site}-new.csv")
             intercepts.append(model.intercept)
             parts_of_site = model.function.part(model.phi(table), range(len(SITES)))
             for name, part in zip(table.ids("id"), parts_of_site, strict=True):
                 parts[name] = parts.get(name, 0.0) + float(part)
-        for site, found, intercept in zip(SITES, heard, intercepts, strict=True):
+                assert abs(shown[f"part_{site}"][name] - part) < 1e-9, "all policies allow contributions"
+        for site, told, intercept in zip(SITES, heard, intercepts, strict=True):
+            found = told["score"]
             assert list(found) == sorted(found), "in the order of their ids"
-            model, table = load_model(tmp_path / f"{site}.model"), read_table(tmp_path / f"{site}-new.csv")
+            model, table = load_model(fed.model(site)), read_table(tmp_path / f"{site}-new.csv")
             together = np.array([intercept + parts[name] for name in table.ids("id")])
             corrected = model.function.correct_score(together, model.local_predictions(table))
             assert_allclose([found[name] for name in table.ids("id")], corrected, atol=1e-9)
-        assert {(tmp_path / f"{site}-scores.csv").stat().st_mode & 0o777 for site in SITES} == {0o600}
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*-models/scores/*/scores.csv")} == {0o600}
         ledger = as_json("coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path)
         [share] = [entry for entry in ledger if entry.get("question") == "scores"]
         assert (share["sent"], share["words"]) == ("sealed", 2 * (COUNT + 2)), "for two receivers, with a tag each"

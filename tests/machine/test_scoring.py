@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,15 @@ import pytest
 from machine.tiny import Pump, against, allowing, make_plan, make_site, sealed, site_with
 from numpy.testing import assert_allclose
 
-from coreg_core.errors import BadData, Refused
+from coreg_core.errors import BadData
+from coreg_core.messages import PlanRefused, Proposal, Step
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import Membership, Privacy
-from coreg_core.protocol.messages import PlanRefused, Proposal, Step
-from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan, plan_fault
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan, plan_fault
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent
-from site_agent.consent.policy import Policy
-from site_agent.machine.scoring import Batch
+from site_agent.consent.objections import Policy
+from site_agent.machine.scoring import Batch, ScoringJob
 from site_agent.machine.site import Site
 
 SITES = ("a", "b", "c", "d")
@@ -58,19 +58,16 @@ def mean(names: str, row: int) -> float:
     return float(np.mean([batch(name).features[row, 0] for name in names]))
 
 
-def test_agreeing_models_are_averaged() -> None:
-    pump = scored()
+@pytest.mark.parametrize("receivers", [(), ("b",), ("a", "c")])
+def test_agreeing_models_are_averaged_for_those_who_may_have_the_scores(receivers: tuple[str, ...]) -> None:
+    pump = scored(plan_of(receivers=receivers))
     assert pump.outcome is Outcome.CONVERGED
     assert "5 instances scored together by 4 sites" in pump.end.reason
-    for found in scores(pump).values():
-        assert_allclose(found, [mean("abcd", i) for i in range(M)], atol=1e-11)  # a part has 40 bits
-
-
-@pytest.mark.parametrize("receivers", [("b",), ("a", "c")])
-def test_scores_go_to_those_who_may_have_them_and_to_nobody_else(receivers: tuple[str, ...]) -> None:
-    pump = scored(plan_of(receivers=receivers))
-    assert {name for name, found in scores(pump).items() if found is not None} == set(receivers)
     assert {site.result.outcome for site in pump.sites.values()} == {Outcome.CONVERGED}
+    got = {name: found for name, found in scores(pump).items() if found is not None}
+    assert set(got) == set(receivers or SITES)
+    for found in got.values():
+        assert_allclose(found, [mean("abcd", i) for i in range(M)], atol=1e-11)  # a part has 40 bits
 
 
 def test_an_individual_is_scored_by_the_sites_that_have_a_record_of_it() -> None:
@@ -78,25 +75,26 @@ def test_an_individual_is_scored_by_the_sites_that_have_a_record_of_it() -> None
     result = pump.sites["a"].result
     assert result.present == (SITES, ("a", "c", "d"), SITES, ("a",), SITES)
     expected = [mean("abcd", 0), mean("acd", 1), mean("abcd", 2), np.nan, mean("abcd", 4)]
-    assert_allclose(result.scores, expected, atol=1e-11)  # a part has 40 bits
-    assert_allclose(scores(pump)["b"], expected, atol=1e-11)  # a part has 40 bits
+    for name in "ab":
+        assert_allclose(scores(pump)[name], expected, atol=1e-11)  # a part has 40 bits
     assert "2 of 5 individuals lack a record at some site" in result.findings[0]
     assert "1 individuals have a record at too few sites (at least 3)" in result.findings[1]
+    of_two = scored(c=lacks(2), d=lacks(2))
+    assert all(np.isnan(found[2]) for found in scores(of_two).values()), "each could compute the other's part"
 
 
-def test_a_receiver_without_a_record_gets_the_sum_of_the_others() -> None:
-    pump = scored(b=lacks(1), c=lacks(2), d=lacks(2))
-    for name in "ab":
-        assert_allclose(scores(pump)[name][1], mean("acd", 1), atol=1e-11)
-        assert np.isnan(scores(pump)[name][2]), "of two: each could compute the other's part"
-
-
-def test_an_offline_site_does_not_stop_the_others() -> None:
+def test_an_offline_site_does_not_stop_the_others_and_a_trainer_does_not_score() -> None:
     plan = plan_of()
     pump = Pump(plan, sites_of()).join("a", "b", "c").out_of_time().run()
     assert pump.outcome is Outcome.CONVERGED
     assert pump.sites["a"].result.present[0] == ("a", "b", "c")
     assert_allclose(pump.sites["a"].result.scores, [mean("abc", i) for i in range(M)], atol=1e-11)  # a part has 40 bits
+    [said] = make_site("a").handle(Proposal(plan.run, 0, plan))
+    assert isinstance(said, PlanRefused)
+    assert "has no model for scoring together" in said.reason
+    other = sealed(make_plan(sites=SITES, min_sites=len(SITES)))
+    [said] = sites_of()["a"].handle(Proposal(other.run, 0, other))
+    assert "cannot train" in said.reason
 
 
 def test_who_is_no_receiver_cannot_open_what_is_for_another_and_no_receiver_opens_a_single_part() -> None:
@@ -115,12 +113,6 @@ def test_who_is_no_receiver_cannot_open_what_is_for_another_and_no_receiver_open
     assert np.abs(single).min() > 1e3, "blinded: a number of 64 random bits"
 
 
-def test_models_of_different_attempts_do_not_score_together() -> None:
-    pump = scored(b={"name": "other sums"})
-    assert pump.outcome is Outcome.SITE_FAULT
-    assert "the sites have models of different attempts at run run-1" in pump.end.reason
-
-
 def test_an_individual_has_few_models_in_its_life() -> None:
     memories, policy = {name: Memory() for name in SITES}, allowing(models_per_individual=2)
 
@@ -136,44 +128,21 @@ def test_an_individual_has_few_models_in_its_life() -> None:
     assert "scored by 2 models or sets of sites (models_per_individual" in refused.end.reason
 
 
-@pytest.mark.parametrize("count", [1, 6])
-def test_a_record_counts_sets_and_not_scores(count: int) -> None:
-    consent, plan = Consent(Policy(models_per_individual=count), Memory(), lambda: 0.0), plan_of()
-
-    def opened(*pairs: tuple[int, int]) -> None:
-        consent.open_scores(plan, "ids", np.array(pairs, dtype="<u8"))
-
-    for k in range(count):
-        for _ in range(2):
-            opened((7, k), (8, k))
-    with pytest.raises(Refused, match="models_per_individual"):
-        opened((8, 99))
-    opened((9, 99))
-
-
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "said", "outcome"),
     [
-        ({"of_run": "run-0"}, "run-1 \\(agreement\\), but b was started with one of run run-0"),
-        ({"trained": "additive"}, "one of run run-1 \\(additive\\)"),
-        ({"sites": ("a", "b")}, "c, d took no part in run run-1"),
+        ({"of_run": "run-0"}, "run-1 \\(agreement\\), but b was started with one of run run-0", Outcome.REFUSED),
+        ({"trained": "additive"}, "one of run run-1 \\(additive\\)", Outcome.REFUSED),
+        ({"sites": ("a", "b")}, "c, d took no part in run run-1", Outcome.REFUSED),
+        ({"name": "other sums"}, "the sites have models of different attempts at run run-1", Outcome.SITE_FAULT),
     ],
 )
-def test_sites_that_cannot_score_together(changes: Any, said: str) -> None:
+def test_sites_that_cannot_score_together(changes: Any, said: str, outcome: Outcome) -> None:
     pump = scored(plan_of(least=4), b=changes)
-    assert pump.outcome is Outcome.REFUSED
+    assert pump.outcome is outcome
     assert re.search(said, pump.end.reason), pump.end.reason
-    assert all(site._answered == 0 for site in pump.sites.values())
-
-
-def test_a_trainer_does_not_score_and_a_scorer_does_not_train() -> None:
-    plan = plan_of()
-    [said] = make_site("a").handle(Proposal(plan.run, 0, plan))
-    assert isinstance(said, PlanRefused)
-    assert "has no model for scoring together" in said.reason
-    other = sealed(make_plan(sites=SITES, min_sites=len(SITES)))
-    [said] = sites_of()["a"].handle(Proposal(other.run, 0, other))
-    assert "cannot train" in said.reason
+    assert pump.bits == {}
+    assert outcome is not Outcome.REFUSED or all(site._answered == 0 for site in pump.sites.values())
 
 
 @pytest.mark.parametrize(
@@ -195,3 +164,65 @@ def test_a_plan_in_the_clear_or_for_strangers_is_none() -> None:
     assert plan_fault(plan_of()) is None
     assert "needs sealed sums" in (plan_fault(replace(plan_of(), privacy=Privacy("plaintext"))) or "")
     assert "none of the sites" in (plan_fault(plan_of(receivers=("z",))) or "")
+    assert "parts add up only" in str(plan_fault(plan_of(contributions=True))), "of an agreement"
+    plan = plan_of(trained="additive", contributions=True)
+    assert "contributions = false" in str(against(allowing(), plan))
+    assert against(allowing(contributions=True), plan) is None
+
+
+# --- contributions ----------------------------------------------------------------------------------------------------
+
+
+def additive_batch(site: str, **changes: Any) -> Batch:
+    """A batch whose model is a stand-in: the part of a row is its first feature for each present site."""
+
+    class Model:
+        deviation_of_labels = 1.0
+        weights = SimpleNamespace(noise=0.0, missing_variance=lambda present: 0.25)
+
+        def part(self, phi: Any, present: Any) -> Any:
+            return phi[:, 0] / len(present)
+
+    return batch(site, trained="additive", model=Model(), intercept=10.0, **changes)
+
+
+def with_parts(contributions: bool, **changes: Any) -> Pump:
+    plan = plan_of(trained="additive", receivers=("a", "c"), contributions=contributions)
+    policy = allowing(contributions=True)
+    sites = {name: site_with(name, additive_batch(name, **changes.get(name, {})), policy) for name in SITES}
+    return Pump(plan, sites).join().run()
+
+
+def test_receivers_read_each_part_where_all_policies_allow_it() -> None:
+    pump = with_parts(True, d=lacks(2))
+    for name in "ac":
+        result = pump.sites[name].result
+        assert list(result.contributions) == list(SITES)
+        for site, part in result.contributions.items():
+            there = np.where((np.arange(M) == 2), 3, 4)
+            expected = batch(site).features[:, 0] / there
+            assert_allclose(part, np.where((np.arange(M) == 2) & (site == "d"), np.nan, expected), atol=1e-11)
+        assert_allclose(result.scores, 10.0 + np.nansum(list(result.contributions.values()), axis=0), atol=1e-11)
+    assert pump.sites["b"].result.contributions == {}
+
+
+def test_without_contributions_what_a_receiver_opens_of_one_site_tells_nothing_of_its_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: dict[str, dict[int, Any]] = {}
+    hear = ScoringJob.hear
+
+    def spy(job: ScoringJob, asked: Any, heard: Any, chain: bytes) -> Any:
+        if asked.kind == "scores" and job.name == "a":
+            opened["a"] = {v: np.frombuffer(text, np.int64) for v, text in heard.to_me.items()}
+        return hear(job, asked, heard, chain)
+
+    monkeypatch.setattr(ScoringJob, "hear", spy)
+    result, power = with_parts(False).sites["a"].result, additive_batch("a").power
+    hidden = opened["a"]
+    assert list(result.contributions) == ["a"], "its own alone"
+    assert_allclose(with_parts(True).sites["a"].result.scores, result.scores, atol=1e-11)
+    for v, site in enumerate(SITES[1:], 1):
+        part = batch(site).features[:, 0] / 4
+        assert_allclose(np.ldexp(opened["a"][v].astype(float), power), part, atol=1e-11)  # with contributions
+        assert (np.abs(np.ldexp(hidden[v].astype(float), power) - part) > 1.0).all(), "a word of 64 random bits"

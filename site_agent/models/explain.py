@@ -1,0 +1,129 @@
+"""What a model makes of each own column, and the picture of a report (extra ``plot``).
+
+A linear model is a sum over columns: f(x) = f(mean) + Σ_j (f(x) − f(x with column j at its mean)), so each term is the exact
+Shapley value of its column. Of any other model, a column's importance is what the error grows by when the column is permuted.
+"""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.additive.site_model import SiteModel
+from coreg_core.arrays import Arr
+from coreg_core.errors import UsageError
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.tables import Table
+from site_agent.models.file import Function, ModelFile
+
+PERMUTATIONS, MOST_ROWS = 5, 1000  # of each column, and of the rows that are permuted
+
+
+def contributions(model: ModelFile, table: Table) -> dict[str, Arr]:
+    """Of each own column to each prediction, in the target's units: its deviation from the prediction at the column's mean."""
+    if not is_linear(model):
+        raise UsageError(
+            'contributions of single records are for a linear model of numbers (kernel = "linear"). `coreg-agent report` shows '
+            "the importance of this model's columns."
+        )
+    X = model.features(table)
+    found = _shapley(model.function, model.preprocessing, X) * model.divisor
+    return dict(zip(model.preprocessing.sources, found.T, strict=True))
+
+
+def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"]) -> dict[str, Any]:
+    """The importance of each own column on these labelled rows, in the target's units; empty below two rows."""
+    if len(y) < 2:
+        return {}
+    some = np.linspace(0, len(y) - 1, min(len(y), MOST_ROWS)).astype(np.int64)
+    X, y, names = X[some], y[some], model.preprocessing.sources
+    if is_linear(model):
+        sizes = np.abs(_shapley(model.function, model.preprocessing, X)).mean(0) * model.divisor
+        return {"columns": dict(zip(names, sizes.tolist(), strict=True)), "columns_by": "shapley"}
+    rng, before = np.random.default_rng(0), _error(model, X, y)
+    grown = []
+    for block in _blocks(model.preprocessing):
+        moved = X.copy()
+        errors = list[float]()
+        for _ in range(PERMUTATIONS):
+            moved[:, block] = X[rng.permutation(len(X))][:, block]
+            errors.append(_error(model, moved, y))
+        grown.append(float(np.mean(errors)) - before)
+    return {"columns": dict(zip(names, grown, strict=True)), "columns_by": "permutation"}
+
+
+def _error(model: ModelFile, X: Arr, y: Arr) -> float:
+    return float(np.sqrt(np.mean((model.function.predict(X) * model.divisor + model.shift - y) ** 2)))
+
+
+def is_linear(model: ModelFile) -> bool:
+    """Whether predictions are sums over columns, their clipping included."""
+    function = model.function
+    if model.probability is not None or not isinstance(function, SiteModel) or function.slopes() is None:
+        return False
+    return function.local is None or (function.local.forest is None and not function.local.basis.width)
+
+
+def _shapley(function: Function, preprocessing: Preprocessing, X: Arr) -> Float64[Arr, "n c"]:
+    assert isinstance(function, SiteModel)
+    whole, out = function.predict(X), list[Arr]()
+    for block in _blocks(preprocessing):
+        without = X.copy()
+        without[:, block] = function.features.basis.mean[block]
+        out.append(whole - function.predict(without))
+    return np.column_stack(out)
+
+
+def _blocks(preprocessing: Preprocessing) -> list[slice]:
+    """The features of each column."""
+    ends = np.cumsum([0, *(len(column.feature_names) for column in preprocessing.columns)]).tolist()
+    return [slice(start, end) for start, end in itertools.pairwise(ends)]
+
+
+def lines(found: Mapping[str, Any], target: str) -> list[str]:
+    """The importance of own columns as text, the largest first; none without any."""
+    if not (columns := found.get("columns")):
+        return []
+    what = {
+        "shapley": f"mean size of each own column's contribution to {target} (exact: the model is linear)",
+        "permutation": f"importance of own columns: the error of {target} grows by this if the column is permuted",
+    }[found["columns_by"]]
+    wide = max(map(len, columns))
+    return [what, *(f"{name:<{wide}} {value:>9.4g}" for name, value in _ordered(columns))]
+
+
+def _ordered(columns: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(columns.items(), key=lambda each: -each[1])
+
+
+def picture(path: Path, found: Mapping[str, Any], target: str, models: Mapping[str, str]) -> None:
+    """Errors by model, left-out predictions against labels, importance of own columns; ``models``: names by key of ``found``."""
+    from matplotlib.figure import Figure
+
+    if path.suffix.lower() not in (".svg", ".png", ".pdf"):
+        raise UsageError(f"{path}: a picture is written as .svg, .png or .pdf. Give --plot such a name.")
+    figure = Figure(figsize=(12.0, 4.0), layout="constrained")
+    errors, points, columns = figure.subplots(1, 3)
+    known = [key for key in models if key in found and "rmse" in found[key]]
+    errors.barh(
+        [models[key] for key in known], [found[key]["rmse"] for key in known], xerr=[found[key]["se"] for key in known]
+    )
+    errors.invert_yaxis()
+    errors.set(title="Error on own left-out labels", xlabel=f"root mean square error of {target} ± s.e.")
+    left = found.get("left_out") or {}
+    for key, residuals in left.get("residuals", {}).items():
+        labels = np.array(left["labels"])
+        points.plot(labels, labels - np.array(residuals), ".", alpha=0.6, label=models[key])
+    if left:
+        points.axline((left["labels"][0],) * 2, slope=1.0, color="grey", linewidth=0.8)
+        points.legend()
+    points.set(title="Left-out labels", xlabel=target, ylabel="predicted")
+    ordered = _ordered(found.get("columns") or {})
+    columns.barh([name for name, _ in ordered], [value for _, value in ordered])
+    columns.invert_yaxis()
+    by = {"shapley": "mean contribution", "permutation": "growth of the error, permuted"}
+    columns.set(title="Own columns", xlabel=by.get(found.get("columns_by", ""), ""))
+    figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)

@@ -1,0 +1,199 @@
+"""A model file as an ONNX graph of standard operators: encoder, kernels and forest, in double precision (extra ``onnx``).
+
+One input for each column of the table, of shape (n, 1): numbers with NaN for an empty cell, dates in days since 1970-01-01,
+truth values as 0 and 1, texts with "" for an empty cell. One output, ``prediction`` (n,): the target's units, or a probability.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coreg_core.additive.check import Correction
+from coreg_core.additive.features import CLIP, DIRECTION, Basis, Forest, LocalModel, SiteFeatures
+from coreg_core.additive.site_model import SiteModel
+from coreg_core.agreement.views import KernelExpansion
+from coreg_core.arrays import Arr
+from coreg_core.kernels import Gaussian, Linear
+from coreg_wire.files.disk import write_whole
+from site_agent.data.preprocessing import Column, Preprocessing
+from site_agent.models.file import ModelFile
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+OPSET, ML_OPSET, IR = 19, 3, 9  # the first opset that compares texts, and its format
+
+
+def export(path: Path, model: ModelFile) -> None:
+    """Write the model in ONNX with mode 0600: the points of kernels are rows of the site's table, as in the model file."""
+    write_whole(path, graph_of(model).SerializeToString(), mode=0o600)
+
+
+def graph_of(model: ModelFile) -> "ModelProto":
+    """The model as an ONNX model."""
+    from onnx import TensorProto, helper
+
+    graph = _Graph()
+    X = _encoded(graph, model.preprocessing)
+    predicted = graph("Add", graph("Mul", _function(graph, model.function, X), model.divisor), model.shift)
+    if model.probability is not None:
+        predicted = graph(
+            "Sigmoid", graph("Add", graph("Mul", predicted, model.probability.slope), model.probability.offset)
+        )
+    graph.nodes.append(helper.make_node("Reshape", [predicted, graph.constant(np.array([-1]))], ["prediction"]))
+    inputs = [
+        helper.make_tensor_value_info(
+            column.name, TensorProto.STRING if column.kind == "text" else TensorProto.DOUBLE, ["n", 1]
+        )
+        for column in model.preprocessing.columns
+    ]
+    output = helper.make_tensor_value_info("prediction", TensorProto.DOUBLE, ["n"])
+    made = helper.make_graph(graph.nodes, "coreg", inputs, [output], graph.constants)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
+    found = helper.make_model(made, opset_imports=opsets, ir_version=IR, producer_name="coreg")
+    helper.set_model_props(found, {"site": model.site, "run": model.run, "target": model.target})
+    return found
+
+
+class _Graph:
+    """Nodes and constants as they are added. A call adds a node and returns the name of its output."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def __call__(self, operator: str, *inputs: "str | float | Arr", domain: str = "", **attributes: Any) -> str:
+        from onnx import helper
+
+        names = [each if isinstance(each, str) else self.constant(np.asarray(each)) for each in inputs]
+        output = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, names, [output], domain=domain, **attributes))
+        return output
+
+    def constant(self, value: np.ndarray) -> str:
+        from onnx import numpy_helper
+
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+
+def _encoded(graph: _Graph, preprocessing: Preprocessing) -> str:
+    """`Preprocessing.transform`."""
+    blocks = [block for column in preprocessing.columns for block in _column(graph, column)]
+    return graph("Concat", *blocks, axis=1)
+
+
+def _column(graph: _Graph, column: Column) -> list[str]:
+    from onnx import TensorProto
+
+    if column.kind == "text":
+        levels = np.array(column.levels, dtype=object)[None, :]
+        blocks = [graph("Cast", graph("Equal", column.name, levels), to=TensorProto.DOUBLE)]
+        missing = graph("Equal", column.name, np.array("", dtype=object))
+    else:
+        missing = graph("IsNaN", column.name)
+        filled = graph("Where", missing, column.fill, column.name)
+        blocks = [graph("Div", graph("Sub", filled, column.mean), column.scale)]
+    if column.indicator:
+        flag = graph("Cast", missing, to=TensorProto.DOUBLE)
+        blocks.append(graph("Div", graph("Sub", flag, column.indicator_mean), column.indicator_scale))
+    return blocks
+
+
+def _function(graph: _Graph, function: KernelExpansion | SiteModel | LocalModel, X: str) -> str:
+    match function:
+        case KernelExpansion():
+            return graph("MatMul", _kernel(graph, function, X), function.coef[:, None])
+        case LocalModel():
+            return _local(graph, function, X)
+        case SiteModel():
+            weighed = graph("MatMul", _features(graph, function.features, X), function.joined[:, None])
+            joined = graph("Add", weighed, function.intercept)
+            return _corrected(graph, function.correct_joined, joined, function.local, X)
+
+
+def _kernel(graph: _Graph, function: KernelExpansion, X: str) -> str:
+    points, kernel = function.points, function.kernel
+    match kernel:
+        case Gaussian():
+            return graph("Exp", graph("Div", _squared_distances(graph, X, points), -kernel.bandwidth))
+        case Linear():
+            return graph("MatMul", X, points.T)
+
+
+def _squared_distances(graph: _Graph, X: str, points: Arr) -> str:
+    squares = graph("ReduceSum", graph("Mul", X, X), np.array([1]))
+    apart = graph("Sub", graph("Add", squares, (points**2).sum(1)), graph("MatMul", X, 2.0 * points.T))
+    return graph("Max", apart, 0.0)
+
+
+def _standardised(graph: _Graph, basis: Basis, X: str) -> str:
+    return graph("Clip", graph("Div", graph("Sub", X, basis.mean), basis.deviation), -CLIP, CLIP)
+
+
+def _basis(graph: _Graph, basis: Basis, X: str) -> str:
+    S = _standardised(graph, basis, X)
+    if basis.width:
+        S = graph(
+            "MatMul",
+            graph("Exp", graph("Div", _squared_distances(graph, S, basis.landmarks), -basis.width)),
+            basis.transform,
+        )
+    return graph("Sub", S, basis.shift)
+
+
+def _features(graph: _Graph, features: SiteFeatures, X: str) -> str:
+    Phi, V, local = _basis(graph, features.basis, X), features.components, features.directions
+    if local is None:
+        return graph("MatMul", Phi, V)
+    r = len(features.basis.shift)
+    S = _standardised(graph, local.basis, X)
+    columns = [graph("MatMul", Phi, local.coef[:, None])]
+    if local.forest is not None:
+        columns.append(_forest(graph, local.forest, S))
+    scaled = graph(
+        "Sub", graph("Mul", graph("Concat", *columns, axis=1), DIRECTION / local.unit), DIRECTION * features.levels
+    )
+    return graph("Add", graph("MatMul", Phi, V[:r]), graph("MatMul", scaled, V[len(V) - len(columns) :]))
+
+
+def _local(graph: _Graph, local: LocalModel, X: str) -> str:
+    ridge = graph("Add", graph("MatMul", _basis(graph, local.basis, X), local.coef[:, None]), local.intercept)
+    if local.forest is None:
+        return ridge
+    forest = _forest(graph, local.forest, _standardised(graph, local.basis, X))
+    return graph("Add", graph("Mul", ridge, 1.0 - local.weight), graph("Mul", forest, local.weight))
+
+
+def _corrected(graph: _Graph, correction: Correction, predicted: str, local: LocalModel | None, X: str) -> str:
+    if correction.slope != 1.0:
+        centred = graph("Sub", predicted, correction.centre)
+        predicted = graph("Add", graph("Mul", centred, correction.slope), correction.level)
+    if local is None or correction.weight == 1.0:
+        return predicted
+    alone = graph("Mul", _local(graph, local, X), 1.0 - correction.weight)
+    return graph("Add", alone, graph("Mul", predicted, correction.weight))
+
+
+def _forest(graph: _Graph, forest: Forest, S: str) -> str:
+    """The mean of the trees. Rows and thresholds are float32, as the trees were grown: x ≤ t is x ≤ the float32 below t."""
+    from onnx import TensorProto
+
+    near = forest.threshold.astype(np.float32)
+    threshold = np.where(near > forest.threshold, np.nextafter(near, np.float32(-np.inf)), near)
+    ends = [*forest.roots.tolist()[1:], len(forest.value)]
+    tree = np.repeat(np.arange(len(ends)), np.diff([0, *ends]))
+    node = np.arange(len(tree)) - forest.roots[tree]
+    leaf = forest.children[:, 0] == np.arange(len(tree))
+    below = forest.children - forest.roots[tree][:, None]
+    total = graph(
+        "TreeEnsembleRegressor", graph("Cast", S, to=TensorProto.FLOAT), domain="ai.onnx.ml", n_targets=1,
+        nodes_treeids=tree.tolist(), nodes_nodeids=node.tolist(), nodes_featureids=forest.column.tolist(),
+        nodes_modes=np.where(leaf, "LEAF", "BRANCH_LEQ").tolist(), nodes_values=threshold.tolist(),
+        nodes_truenodeids=np.where(leaf, 0, below[:, 0]).tolist(), nodes_falsenodeids=np.where(leaf, 0, below[:, 1]).tolist(),
+        target_treeids=tree[leaf].tolist(), target_nodeids=node[leaf].tolist(), target_ids=[0] * int(leaf.sum()),
+        target_weights=forest.value[leaf].tolist(), aggregate_function="SUM",
+    )  # fmt: skip
+    return graph("Div", graph("Cast", total, to=TensorProto.DOUBLE), float(len(ends)))
