@@ -16,6 +16,12 @@ CHANGES = {
     "score": "score", "joined": "joined", "default score": "score, default rules", "default joined": "joined, default rules",
     "score, one missing": "score, one site missing", "private score": "score, private rows", "pooled": "pooled",
 }  # fmt: skip
+RIVALS = {
+    "six": "six learners alone", "joined": "joined", "score": "score", "cooperative": "cooperative", "assisted": "assisted",
+    "one holder": "one holder", "pooled": "pooled", "pooled trees": "pooled, trees", "pooled boosting": "pooled, boosting",
+}  # fmt: skip
+AGAINST = ("n10", "n20", "n50", "n100", "n200", "n1000", "M2", "M8", "core50")
+PARTS = {"parts50": "columns that belong together", "mixed50": "random columns of the same tables"}
 
 
 def load(name: str) -> dict:
@@ -25,12 +31,19 @@ def load(name: str) -> dict:
 def benefit() -> dict[str, str]:
     """The generated parts of docs/research/benefit.md."""
     run = load("benefit")
-    return {"answer": by_regime(run, "labels", SITES, CHANGES), "yes-no": found(run["yes-no"])}
+    against = {name: SITES[name] for name in AGAINST}
+    return {
+        "answer": by_regime(run["changes"], "labels", SITES, CHANGES),
+        "rivals": by_regime(run["rivals"], "labels", against, RIVALS),
+        "parts": by_regime(run["parts"], "3 sites of 50 labels", PARTS, RIVALS),
+        "chosen": by_regime(run["chosen"], "labels", against, CHANGES | {"six": "six learners alone"}),
+        "yes-no": found(run["yes-no"]),
+    }
 
 
-def by_regime(run: dict, heading: str, regimes: dict[str, str], columns: dict[str, str]) -> str:
+def by_regime(rows: list[list[str]], heading: str, regimes: dict[str, str], columns: dict[str, str]) -> str:
     """Changes of the error in some regimes, with the share of harmed sites in brackets."""
-    names, *rows = run["changes"]
+    names, *rows = rows
     at, known = [names.index(name) for name in columns], {each[0]: each for each in rows}
     shown = (row(words, *(known[name][k] or "–" for k in at)) for name, words in regimes.items() if name in known)
     return table(f"| {heading} | {' | '.join(columns.values())} |", shown)
@@ -44,6 +57,9 @@ def found(rows: list[list[str]]) -> str:
 
 def by_labels() -> str:
     """README's table: what a federation's default rules reach, by the number of labels."""
-    columns = {"default score": "scored together", "default joined": "joined model"}
+    columns = {"default score": "scored together", "default joined": "joined model", "six": "six learners alone"}
     names = {name: SITES[name] for name in ("n50", "n200", "n1000", "M8")} | {"n50": "3 sites of 50 labels"}
-    return by_regime(load("benefit"), "labels", names, columns)
+    run = load("benefit")
+    six = {row[0]: row[run["rivals"][0].index("six")] for row in run["rivals"]}
+    rows = [[*run["changes"][0], "six"], *([*row, six[row[0]]] for row in run["changes"][1:])]
+    return by_regime(rows, "labels", names, columns)

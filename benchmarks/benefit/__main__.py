@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.benefit.report import markdown, tables
-from benchmarks.benefit.study import BenefitStudy
+from benchmarks.benefit.study import CHOSEN_ON, BenefitStudy
 from benchmarks.papers.jobs import run_jobs, software
 from coreg_core.errors import CoregError
 
@@ -24,10 +24,11 @@ def run(study: BenefitStudy, out: Path, jobs: int) -> None:
         name, regime, _ = key.split("/")
         if found:
             by_regime[regime].setdefault(name, []).extend(found["sites"])
-    found = tables({name: of for name, of in by_regime.items() if of})
+    found = tables({name: of for name, of in by_regime.items() if of}, CHOSEN_ON)
     made = "\n\n".join(markdown(heading, rows) for heading, rows in found.values() if rows)
     closing = (
-        f"{study.draws} draws of the main regimes, a quarter of the others; {sum(map(bool, results.values()))} federations; "
+        f"{study.draws} draws of the main regimes, {study.draws_of('M2')} of the others; "
+        f"{sum(map(bool, results.values()))} federations; "
         f"{seconds:.0f} s of one core; {software()}."
     )
     (out / "benefit.md").write_text(f"{made}\n\n{closing}\n", encoding="utf-8")

@@ -2,7 +2,8 @@ r"""Partition a real table over the sites of a federation: columns by site, labe
 
 | kind of regime | partition |
 |---|---|
-| columns | "dealt" at random, "core" (a third at every site, the rest at random), "adjacent" (blocks, in the table's order) |
+| columns | "dealt" at random, "core" (a third at every site, the rest at random), "adjacent" (blocks of the table), "parts" |
+| | (three groups that belong together, such as history, signs and laboratory of a medical table) |
 | rows | own labelled rows for each site, or the same ones everywhere |
 | twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
 | labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last site's sign flipped |
@@ -24,13 +25,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from benchmarks.papers.pool import NumericDataSet
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
-from coreg_core.numerics.arrays import Arr, Ints
 from coreg_sim.benefit.partition import LEAST_TEST, MOST_TEST, SHARED_PART, AttributeTable
 from coreg_sim.benefit.partition import Partition as OwnPartition
 from coreg_sim.benefit.partition import table_of as table_of_blocks
 
-Columns: TypeAlias = Literal["dealt", "core", "adjacent"]
+Columns: TypeAlias = Literal["dealt", "core", "adjacent", "parts"]
 Twist: TypeAlias = Literal["none", "shuffled", "biased", "leaning"]
 
 # A nominal attribute with more levels is an identifier. Its levels would be most of the table's columns.
@@ -62,6 +63,7 @@ class Regime:
     yes_no: bool = False
     positive: float = 0.5
     counted: bool = True
+    grouped: bool = False  # for tables with such groups only
 
     @property
     def sizes(self) -> bool:
@@ -88,6 +90,8 @@ REGIMES: dict[str, Regime] = {
         _alike("core20", 3, 20, "3 of 20, a third of the columns at every site", columns="core"),
         _alike("core50", 3, 50, "3 of 50, a third of the columns at every site", columns="core"),
         _alike("adjacent50", 3, 50, "3 of 50, adjacent columns", columns="adjacent"),
+        _alike("parts50", 3, 50, "3 of 50, columns that belong together", columns="parts", grouped=True),
+        _alike("mixed50", 3, 50, "3 of 50, random columns of the same tables", grouped=True),
         Regime("rich", "one site of 200 labels, two of 10", (200, 10, 10)),
         Regime("one", "100 labels at one site, none at two", (100, 0, 0)),
         _alike("biased50", 3, 50, "3 of 50, each site's rows lean to one end", twist="biased"),
@@ -127,19 +131,22 @@ class Partition(OwnPartition):
     honest: tuple[bool, ...] = ()
 
 
-def table_of(data: NumericDataSet, drop: tuple[str, ...] = ()) -> AttributeTable:
+def table_of(
+    data: NumericDataSet, drop: tuple[str, ...] = (), parts: tuple[tuple[str, ...], ...] = ()
+) -> AttributeTable:
     """The target, and the attributes that are not constant, not in ``drop`` and have at most `MOST_LEVELS` columns.
 
-    UsageError if ``drop`` names an attribute that the table does not have.
+    ``parts`` names the attributes that belong together. UsageError if ``drop`` or ``parts`` has an unknown name.
     """
     named = [
         (data.columns[of[0]].partition("=")[0] if len(of) > 1 else data.columns[of[0]], of) for of in data.attributes
     ]
-    if unknown := [name for name in drop if name not in dict(named)]:
-        raise UsageError(f"{data.name}: no column {', '.join(unknown)} to leave out.")
-    return table_of_blocks(
-        [data.X[:, list(of)] for name, of in named if name not in drop and len(of) <= MOST_LEVELS], data.y
-    )
+    if unknown := [name for name in (*drop, *itertools.chain(*parts)) if name not in dict(named)]:
+        raise UsageError(f"{data.name}: no column {', '.join(unknown)}.")
+    kept = [(name, of) for name, of in named if name not in drop and len(of) <= MOST_LEVELS]
+    at = {name: j for j, (name, _) in enumerate(kept)}
+    groups = [[at[name] for name in part] for part in parts]
+    return table_of_blocks([data.X[:, list(of)] for _, of in kept], data.y, groups)
 
 
 def partition(
@@ -156,7 +163,8 @@ def partition(
     wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
     m = min(regime.shared, int(SHARED_PART * N))
     t = min(MOST_TEST, N - m - wanted * (2 if regime.twist == "biased" else 1))
-    groups = _partition_columns(len(table.attributes), M, regime.columns, rng)
+    own = list(table.groups) or None
+    groups = own if regime.columns == "parts" else _partition_columns(len(table.attributes), M, regime.columns, rng)
     if groups is None or least_rows(regime) > N:
         return None
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]

@@ -5,17 +5,20 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.benefit.partition import REGIMES
+
 HARM = 0.02
 COLUMNS = (
     "score", "joined", "default score", "default joined", "score, one missing", "default score, one missing",
     "private score", "private joined", "pooled",
 )  # fmt: skip
+RIVALS = ("six", "cooperative", "assisted", "one holder", "pooled", "pooled trees", "pooled boosting")
 Records = Mapping[str, Sequence[Mapping[str, Any]]]  # of one regime: data set → sites
 
 
-def table(results: Mapping[str, Records]) -> list[list[str]]:
+def table(results: Mapping[str, Records], columns: Sequence[str] = COLUMNS) -> list[list[str]]:
     """A row for each regime: the change in per cent, and in brackets the share of harmed sites."""
-    return [[name, str(len(of)), *(cell(of, column) for column in COLUMNS)] for name, of in results.items()]
+    return [[name, str(len(of)), *(cell(of, column) for column in columns)] for name, of in results.items()]
 
 
 def cell(of: Records, column: str) -> str:
@@ -42,7 +45,7 @@ def verdicts(results: Mapping[str, Records]) -> list[list[str]]:
     rows = []
     for name, of in results.items():
         sites = [site for each in of.values() for site in each if site["honest"] and "score" in site["forecast"]]
-        if not sites:
+        if len(sites) < 2:
             continue
         forecast, true = (np.array([site[key]["score"] for site in sites]) for key in ("forecast", "change"))
         inside = [figure(of, lambda site, m=method: site["inside"][m]) for method in ("score", "joined")]
@@ -70,10 +73,21 @@ def yes_no(results: Mapping[str, Records]) -> list[list[str]]:
     return rows
 
 
-def tables(results: Mapping[str, Records]) -> dict[str, tuple[Sequence[str], list[list[str]]]]:
-    """Each table's heading and rows."""
+def tables(
+    results: Mapping[str, Records], chosen_on: Sequence[str]
+) -> dict[str, tuple[Sequence[str], list[list[str]]]]:
+    """Each table's heading and rows. The sets that defaults were chosen on have their own; "regime" names the table."""
+    chosen = {name: {key: each for key, each in of.items() if key in chosen_on} for name, of in results.items()}
+    judged = {name: {key: each for key, each in of.items() if key not in chosen_on} for name, of in results.items()}
+    parts = {name: of for name, of in results.items() if REGIMES[name].grouped}
+    results = {name: of for name, of in judged.items() if of and name not in parts}
+    chosen = {name: of for name, of in chosen.items() if of and name not in parts}
+    both = ("score", "joined", *RIVALS)
     return {
         "changes": (("regime", "sets", *COLUMNS), table(results)),
+        "rivals": (("strong baselines", "sets", *both), table(results, both)),
+        "parts": (("columns that belong together", "sets", *both), table(parts, both)),
+        "chosen": (("sets that defaults were chosen on", "sets", *COLUMNS, *RIVALS), table(chosen, COLUMNS + RIVALS)),
         "verdicts": (
             ("regime", "score: forecast / true", "correlation", "90 %: score", "joined", "local chosen"),
             verdicts(results),

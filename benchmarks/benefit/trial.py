@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.benefit.partition import Partition
+from benchmarks.benefit.rivals import rivals
 from benchmarks.papers.jobs import JSON
+from coreg_core.arrays import Arr
 from coreg_core.evaluation import Probability, fit_probability, quality
-from coreg_core.numerics.arrays import Arr
-from coreg_core.numerics.threads import pin_threads
 from coreg_core.objectives.additive import Additive
+from coreg_core.threads import pin_threads
 from coreg_sim.benefit.trial import Federation
 
 RULES = Additive()  # of a federation
@@ -33,6 +34,7 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
         "private joined": memory.changes(private.joined),
         "pooled": memory.changes(np.tile(memory.pooled, (M, 1))),
     }
+    found |= {name: memory.changes(each) for name, each in rivals(partition, draw).items()}
     if M > 2:
         found["score, one missing"] = memory.changes(memory.scores(missing=True))
     if len(np.unique(np.concatenate(partition.labelled))) >= RULES.least_rows:
