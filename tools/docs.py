@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from inspect import signature
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,15 +33,13 @@ from coordinator.config.federation_toml import (
 )
 from coordinator.config.study_toml import StudySection
 from coordinator.store.schema import SCHEMA_VERSION
-from coreg_core import estimators
-from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, ToSite
-from coreg_core.protocol.outcomes import Outcome, advice, exit_code
-from coreg_core.protocol.plan import OBJECTIVES
-from coreg_wire.terminal.command_line import EXIT_CODES
-from coreg_wire.terminal.output import human_bytes
+from coreg_core.messages import PROTOCOL_VERSION, FromSite, ToSite
+from coreg_core.outcomes import Outcome, advice, exit_code
+from coreg_core.plan import OBJECTIVES
+from coreg_wire.terminal.command_line import EXIT_CODES, human_bytes
 from site_agent.config.options import OWN, TABLE
 from site_agent.config.settings import NOT_IN_FILE, AgentSettings
-from site_agent.consent.policy import Policy
+from site_agent.consent.objections import Policy
 from site_agent.data.inputs import Inputs
 from site_agent.models.file import FORMAT
 
@@ -217,30 +214,6 @@ def diabetes() -> str:
     return table(f"| site | {' | '.join(names.values())} |", rows)
 
 
-ALONE = {"RLSR"}  # uses the labelled rows alone
-
-
-def estimator_table() -> str:
-    """The estimators and what each of them takes, by their signatures and tags."""
-    rows = []
-    for name in estimators.__all__:
-        made = getattr(estimators, name)
-        if not hasattr(made, "fit"):
-            continue
-        takes = signature(made.fit).parameters
-        has = {
-            "views": "views" in signature(made).parameters,
-            "lists": "Z_views" in takes,
-            "unlabelled": name not in ALONE,
-            "label_mask": "label_mask" in takes,
-            "sample_weight": "sample_weight" in takes,
-            "partial_fit": hasattr(made, "partial_fit"),
-            "sparse": made().__sklearn_tags__().input_tags.sparse,
-        }
-        rows.append(f"| `{name}` | {' | '.join('yes' if each else '' for each in has.values())} |")
-    return table(f"| estimator | {' | '.join(has)} |", rows)
-
-
 def sizing() -> str:
     """Memory, time and traffic of a site (benchmarks/sizing.py)."""
     found = json.loads((ROOT / "benchmarks" / "results" / "sizing.json").read_text(encoding="utf-8"))["rows"]
@@ -292,7 +265,6 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/reference/agent-toml.md": {"agent.toml": agent, "serving": serving},
     "docs/reference/policy-toml.md": {"policy.toml": lambda: section(Policy, "policy")},
-    "docs/reference/python.md": {"estimators": estimator_table},
     "docs/reference/exit-codes.md": {"exit codes": exit_codes, "stops": stops},
     "docs/reference/protocol.md": {"messages": messages},
 }

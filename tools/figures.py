@@ -8,7 +8,7 @@ from pathlib import Path
 
 from render import ROOT, count, paragraph, row, table
 
-from coreg_wire.terminal.svg import Plot, Series, draw
+from examples.demo.svg import Plot, Series, draw
 
 DOCS, RESULTS = ROOT / "docs" / "research", ROOT / "benchmarks" / "results"
 RIGHT = "---:"

@@ -9,19 +9,20 @@ from machine.tiny import against
 from coordinator.cli.options import planned
 from coordinator.config.federation_toml import AgreementSection, read_configuration
 from coordinator.config.study_toml import read_study
-from coordinator.service.create import SAMPLE
+from coordinator.service.create import file_of
 from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
-from coreg_core.protocol.plan import Plan
+from coreg_core.plan import Plan
 from coreg_wire.transport.fields import fill, read
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.config.settings import AGENT, POLICY, read_settings
-from site_agent.consent.policy import Policy, read_policy
+from site_agent.consent.objections import Policy, read_policy
 
 ROOT = Path(__file__).resolve().parents[2]
+NEW_FILE = file_of("federation", ["site-a", "site-b", "site-c"])
 
 
 def configuration(folder, text, name="x", sites='["a", "b", "c"]'):
@@ -64,12 +65,12 @@ def test_a_plan_that_sums_cannot_serve_is_refused_with_what_to_do(tmp_path, site
 
 
 def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
-    (tmp_path / "federation.toml").write_text(SAMPLE)
+    (tmp_path / "federation.toml").write_text(NEW_FILE)
     plan = read_configuration(tmp_path / "federation.toml").plan()
     assert plan.membership == Membership(("site-a", "site-b", "site-c"), 3)
     assert (plan.objective, plan.iteration, plan.privacy) == (Additive(), Iteration(), Privacy("secure"))
     # Commented keys are keys too.
-    for section, keys in re.findall(r"\[(\w+)\]\n(.*?)(?=\n(?:# )?\[|\Z)", SAMPLE, re.DOTALL):
+    for section, keys in re.findall(r"\[(\w+)\]\n(.*?)(?=\n(?:# )?\[|\Z)", NEW_FILE, re.DOTALL):
         for key in re.findall(r"^# (\w+) = ", keys, re.MULTILINE):
             shown = [type(getattr(read_configuration(tmp_path / "federation.toml"), section)).model_fields]
             assert key in {**shown[0], **(AgreementSection.model_fields if section == "model" else {})}
@@ -81,8 +82,8 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
 
 
 def test_the_agreement_as_the_samples_comments_say_is_allowed_by_the_defaults(tmp_path):
-    before, rest = SAMPLE.split('objective = "additive"')[0], SAMPLE.split("[privacy]")[1]
-    comments = SAMPLE.split("[privacy]")[0].split("# The agreement instead")[1]
+    before, rest = NEW_FILE.split('objective = "additive"')[0], NEW_FILE.split("[privacy]")[1]
+    comments = NEW_FILE.split("[privacy]")[0].split("# The agreement instead")[1]
     model = "\n".join(re.findall(r"^# ((?:\w+ = |\[schedule\]).*)$", comments, re.MULTILINE))
     (tmp_path / "federation.toml").write_text(f"{before}\n{model}\n[privacy]{rest}")
     plan = read_configuration(tmp_path / "federation.toml").plan()

@@ -14,7 +14,7 @@ import yaml
 from typer.main import get_command
 
 from coordinator.cli.app import app as coordinator_app
-from coreg_core.protocol.outcomes import Outcome
+from coreg_core.outcomes import Outcome
 from site_agent.cli.app import app as agent_app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,21 +110,16 @@ def test_nothing_runs_as_root_or_writes_beside_its_volumes():
 
 
 def test_every_deployment_has_the_port_of_the_sites_and_the_port_where_they_join():
-    ports = {"7600", "7601"}
+    ports = [7600, 7601]
     compose = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
     assert compose["coordinator"]["ports"] == ["7600-7601:7600-7601"], "invitations name the port, so it is not mapped"
-    assert set(re.search(r"^EXPOSE (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)[1].split()) == ports
-    for resource in yaml.safe_load_all((DEPLOY / "kubernetes" / "coordinator" / "statefulset.yaml").read_text()):
-        match resource["kind"]:
-            case "Service":
-                found = [each["port"] for each in resource["spec"]["ports"]]
-            case "StatefulSet":
-                found = [
-                    each["containerPort"] for each in resource["spec"]["template"]["spec"]["containers"][0]["ports"]
-                ]
-            case "NetworkPolicy":
-                found = [each["port"] for each in resource["spec"]["ingress"][0]["ports"]]
-        assert set(map(str, found)) == ports, resource["kind"]
+    assert re.search(r"^EXPOSE 7600 7601$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    manifest = (DEPLOY / "kubernetes" / "coordinator" / "statefulset.yaml").read_text()
+    spec = {each["kind"]: each["spec"] for each in yaml.safe_load_all(manifest)}
+    assert [each["port"] for each in spec["Service"]["ports"]] == ports
+    assert [each["port"] for each in spec["NetworkPolicy"]["ingress"][0]["ports"]] == ports
+    container = spec["StatefulSet"]["template"]["spec"]["containers"][0]
+    assert [each["containerPort"] for each in container["ports"]] == ports
 
 
 def test_the_first_start_of_a_pod_makes_the_authority_and_later_ones_keep_it(tmp_path):
@@ -162,12 +157,8 @@ def test_one_image_is_built_once_and_every_service_is_locked(path):
 
 def test_profiles_and_what_prometheus_scrapes():
     services = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
-    assert {p for service in services.values() for p in service["profiles"]} == {
-        "build",
-        "coordinator",
-        "site",
-        "observe",
-    }
+    profiles = {profile for service in services.values() for profile in service["profiles"]}
+    assert profiles == {"build", "coordinator", "site", "observe"}
     scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
     assert scraped["rule_files"] == ["alerts.yml"]
     [job] = scraped["scrape_configs"]
@@ -185,10 +176,8 @@ def test_the_alert_of_a_run_without_a_model_is_of_no_good_outcome():
 
 
 def test_the_image_is_built_from_every_package_of_the_wheel():
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
-        "packages"
-    ]
-    folders = {package.partition("/")[0] for package in packages}
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
+    folders = {package.partition("/")[0] for package in hatch["build"]["targets"]["wheel"]["packages"]}
     copied = set(re.findall(r"^COPY (\w+) \1$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE))
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert folders <= copied

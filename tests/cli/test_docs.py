@@ -1,5 +1,6 @@
 """The documentation says what the programs do: generated parts are fresh, links lead somewhere, commands parse, examples run."""
 
+import ast
 import json
 import os
 import re
@@ -12,7 +13,6 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 import typer.main
 from jsonschema import Draft7Validator
@@ -20,10 +20,7 @@ from jsonschema import Draft7Validator
 import coordinator.cli.app
 import coreg_sim.cli.app
 import site_agent.cli.app
-from coordinator.service.create import SAMPLE
-from coreg_core.agreement.views import make_view
-from coreg_core.kernels.bases import EveryPoint, LabelledPoints
-from coreg_core.kernels.functions import Gaussian
+from coordinator.service.create import file_of
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -64,7 +61,7 @@ def kind_of(text, read):
 
 
 def toml_texts():
-    yield pytest.param(SAMPLE, id="the sample of `coreg-coordinator init`")
+    yield pytest.param(file_of("f", ["a", "b", "c"]), id="the file of `coreg-coordinator init`")
     for path in sorted((ROOT / "deploy").glob("*.toml")):
         yield pytest.param(path.read_text(), id=path.name)
     for page in (page for page in PAGES if page.parent.name in ("how-to", "reference", "tutorials")):
@@ -145,34 +142,29 @@ def test_no_page_names_what_is_gone(page):
     for span in re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
         for name in re.findall(r"[A-Za-z_]\w*", "" if "/" in span else span):
             if "_" in name.strip("_") or re.match(r"[A-Z][a-z]+[A-Z]", name):
-                exported = re.match(r"coreg_\w+_(total|under_way)$|COREG_[A-Z_]+$", name)  # other tests have these
+                exported = re.match(
+                    r"coreg_\w+_(total|under_way)$|COREG_[A-Z_]+$|part_SITE$", name
+                )  # other tests have these
                 metric = name.removeprefix("coreg_")
                 assert name in names or metric in names or name in OTHERS or exported, f"{page.name}: `{span}`"
         if re.fullmatch(r"[\w./-]+/[\w.-]+\.(py|proto|sh)", span) and "NAME" not in span:
             assert any(file.endswith(span) for file in files), f"{page.name}: `{span}`"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_tests_that_are_pointed_to_exist(page):
-    for path, name in re.findall(
-        r"`(?:tests/core/)?((?:tests/)?[\w/]*test_\w+\.py|tests/\w+)(?:::(\w+))?`", page.read_text()
-    ):
-        [found] = [p for p in (ROOT / path, ROOT / "tests" / "core" / path) if p.exists()]
-        assert not name or f"def {name}(" in found.read_text(), f"{page.name}: {path}::{name}"
-
-
-def test_the_two_commands_are_make_targets():
-    assert {"`make demo`", "`make test`"} <= set(re.findall("`.+?`", README.read_text()))
-    makefile = (ROOT / "Makefile").read_text()
+def test_tests_that_are_pointed_to_exist():
+    pointed = r"`(tests/[\w/]*test_\w+\.py|tests/\w+)(?:::(\w+))?`"
     for page in PAGES:
-        for target in re.findall(
-            r"\bmake (\w+)", " ".join([*blocks(page, "sh"), *re.findall("`.+?`", page.read_text())])
-        ):
-            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
+        for path, name in re.findall(pointed, page.read_text()):
+            assert (ROOT / path).exists(), f"{page.name}: {path}"
+            assert not name or f"def {name}(" in (ROOT / path).read_text(), f"{page.name}: {path}::{name}"
 
 
-def test_make_runs_only_benchmarks_that_exist():
+def test_make_has_the_targets_that_pages_name_and_runs_only_benchmarks_that_exist():
     rules = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        spans = " ".join([*blocks(page, "sh"), *re.findall("`.+?`", page.read_text())])
+        for target in re.findall(r"\bmake (\w+)", spans):
+            assert re.search(rf"^{target}:", rules, re.MULTILINE), f"{page.name}: make {target}"
     loops = re.findall(r"for each in ([\w ]+); do", rules)
     named = [*" ".join(loops).split(), *re.findall(r"benchmarks/(\w+)\.py", rules)]
     assert len(named) > 12
@@ -208,7 +200,11 @@ def test_every_command_line_parses(words, monkeypatch):
         group.make_context(words[0], words[1:])
 
 
-def test_the_readme_has_the_commands_of_a_real_run():
+def test_the_readme_is_short_and_has_the_commands_of_a_real_run():
+    text = README.read_text().splitlines()
+    assert len(text) <= 90
+    assert all(len(line) <= 100 or line.startswith("|") for line in text)
+    assert {"`make demo`", "`make test`"} <= set(re.findall("`.+?`", README.read_text()))
     lines = [shlex.split(line, comments=True) for block in blocks(README, "sh") for line in block.splitlines()]
     assert len(lines) <= 15, "a quickstart"
     real = [" ".join(w[:2]) for w in lines if w and w[0] in ("coreg-coordinator", "coreg-agent")]
@@ -216,75 +212,45 @@ def test_the_readme_has_the_commands_of_a_real_run():
     assert [each for each in real if each in needed] == needed
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_commands_and_options_in_the_text_exist(page):
-    every = {"--help", "--version", *(opt for _, opts in all_options() for opt in opts)}
-    for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.read_text()):
-        words = span.split()
-        if words[0] in PROGRAMS and len(words) > 1 and not words[1].startswith("--"):
-            assert words[1].rstrip(",.") in PROGRAMS[words[0]].commands, f"{page.name}: `{span}`"
-        if words[0] in PROGRAMS or words[0].startswith("--"):
-            for option in re.findall(r"--[a-z][a-z-]*", span):
-                assert option in every or option in {"--build", "--write", "--check", "--fetch"}, (
-                    f"{page.name}: `{span}`"
-                )
-
-
-def all_options():
-    for group in PROGRAMS.values():
-        for command in (group, *group.commands.values()):
-            yield command, [opt for parameter in command.params for opt in parameter.opts]
-
-
-def test_every_environment_variable_exists():
-    known = {parameter.envvar for command, _ in all_options() for parameter in command.params}
+def test_commands_options_and_variables_in_the_text_exist():
+    parameters = [
+        each for group in PROGRAMS.values() for command in (group, *group.commands.values()) for each in command.params
+    ]
+    options = {"--help", "--version", "--build", "--write", "--check", "--fetch"}  # and those of tools
+    options.update(option for each in parameters for option in each.opts)
+    variables = {each.envvar for each in parameters}
     for page in PAGES:
-        for name in re.findall(r"`(COREG_[A-Z_]+)`", page.read_text()):
-            assert name in known, f"{page.name}: {name}"
+        for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.read_text()):
+            words = span.split()
+            if words[0] in PROGRAMS and len(words) > 1 and not words[1].startswith("--"):
+                assert words[1].rstrip(",.") in PROGRAMS[words[0]].commands, f"{page.name}: `{span}`"
+            if words[0] in PROGRAMS or words[0].startswith("--"):
+                assert set(re.findall(r"--[a-z][a-z-]*", span)) <= options, f"{page.name}: `{span}`"
+            assert not re.fullmatch("COREG_[A-Z_]+", span) or span in variables, f"{page.name}: `{span}`"
 
 
 # --- examples and claims ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()], ids=["exact", "semi-parametric"])
-def test_every_answer_is_a_function_of_m0_and_S(span):
-    """The bound on what any number of questions can reveal (privacy.md, "Agreement"), and the two ways to ask for it."""
-    rng = np.random.default_rng(0)
-    X, y, Z = rng.normal(size=(12, 2)), rng.normal(size=12), rng.normal(size=(7, 2))
-    view = make_view(span, Gaussian(3.0), X, y, Z, 0.5)
-    identity, one = np.eye(7), np.ones(7)
-    m0 = view.respond(np.zeros((7, 1)), np.array([0.0]))
-    S = np.linalg.inv(identity - view.respond(identity, one, "linear")) - identity  # m linear columns at μ = 1
-    for mu in (0.1, 3.0):
-        t = rng.normal(size=(7, 1))
-        B = identity + mu * S
-        np.testing.assert_allclose(
-            view.respond(t, np.array([mu])), t - np.linalg.solve(B, t - m0), rtol=1e-9, atol=1e-9
-        )
-        linear = view.respond(t, np.array([mu]), "linear")
-        np.testing.assert_allclose(linear, t - np.linalg.solve(B, t), rtol=1e-9, atol=1e-9)
-
-
-def test_the_benefit_page_is_of_a_full_study_of_the_sets_that_no_choice_saw():
-    from benchmarks.benefit.study import JUDGED_ON
+def test_the_benefit_page_is_of_a_full_study():
+    from benchmarks.benefit.study import CHOSEN_ON, GROUPED_ONLY, JUDGED_ON
 
     run = json.loads((ROOT / "benchmarks" / "results" / "benefit" / "benefit.json").read_text(encoding="utf-8"))
-    assert set(run["sets"]) == set(JUDGED_ON)
+    assert set(run["sets"]) == {*JUDGED_ON, *CHOSEN_ON, *GROUPED_ONLY}
 
 
-def test_the_page_of_the_papers_names_every_experiment_and_each_has_its_tables():
+def test_the_page_of_the_papers_names_every_experiment_and_counts_its_entries():
     from benchmarks.papers.runner import NAMES
 
-    page = (ROOT / "docs" / "research" / "papers.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "research" / "papers.md").read_text(encoding="utf-8")
     for name in NAMES:
-        assert f"| `{name}` |" in page
+        assert f"| `{name}` |" in text
         assert (ROOT / "benchmarks" / "results" / "papers" / f"{name}.txt").exists()
-
-
-def test_the_readme_is_short():
-    lines = README.read_text().splitlines()
-    assert len(lines) <= 90
-    assert all(len(line) <= 100 or line.startswith("|") for line in lines)
+    rows = Counter(re.findall(r"^\| [^|]+ \| (done|partial|not done|impossible) \|", text, re.MULTILINE))
+    lead = " ".join(text.split("\n\n")[1].split())
+    counts = {kind: f"{count} {'is' if count == 1 else 'are'} {kind}" for kind, count in rows.items()}
+    *others, last = [counts[kind] for kind in ("done", "partial", "not done", "impossible") if kind in counts]
+    assert f"{rows.total()} entries below, {', '.join(others)} and {last}" in lead
 
 
 def test_the_page_of_drills_lists_every_drill():
@@ -297,10 +263,45 @@ def test_the_page_of_drills_lists_every_drill():
     assert all(int(times) > 0 and times == held for _, times, held in listed)
 
 
-def test_the_page_of_the_papers_counts_its_entries():
-    text = (ROOT / "docs" / "research" / "papers.md").read_text()
-    rows = Counter(re.findall(r"^\| [^|]+ \| (done|partial|not done|impossible) \|", text, re.MULTILINE))
-    lead = " ".join(text.split("\n\n")[1].split())
-    counts = {kind: f"{count} {'is' if count == 1 else 'are'} {kind}" for kind, count in rows.items()}
-    *others, last = [counts[kind] for kind in ("done", "partial", "not done", "impossible") if kind in counts]
-    assert f"{rows.total()} entries below, {', '.join(others)} and {last}" in lead
+# --- docs/how-to/troubleshoot.md quotes the programs ----------------------------------------------------------------
+
+TROUBLESHOOT = ROOT / "docs" / "how-to" / "troubleshoot.md"
+HOLE = "\0"
+
+
+def said_in(path):
+    """The strings of a file as they are written, holes where values go; texts that stand side by side are one."""
+
+    def flat(node):
+        if isinstance(node, ast.Constant):
+            return node.value if isinstance(node.value, str) else HOLE
+        if isinstance(node, ast.JoinedStr):
+            return "".join(flat(part) for part in node.values)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            return flat(node.left) + flat(node.right)
+        return HOLE
+
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # for readers of the code alone
+    texts = [node for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp)]
+    return [flat(node) for node in texts if id(node) not in documented]
+
+
+@pytest.fixture(scope="module")
+def strings():
+    rooms = ("site_agent", "coordinator", "coreg_core", "coreg_sim", "proto/coreg_wire")
+    files = [path for room in rooms for path in (ROOT / room).rglob("*.py") if "_pb2" not in path.name]
+    return [text for path in files for text in said_in(path) if " " in text]
+
+
+def quoted():
+    """The texts in quotes of the first column of each table."""
+    rows = re.findall(r"^\| (.+?) \| ", TROUBLESHOOT.read_text(encoding="utf-8"), re.MULTILINE)
+    return [quotation for row in rows for quotation in re.findall(r'"([^"]+)"', row)]
+
+
+@pytest.mark.parametrize("quotation", quoted())
+def test_every_quotation_is_in_the_code(quotation, strings):
+    parts = [re.escape(part) for part in quotation.split("…")]
+    pattern = re.compile(".*?".join(parts), re.DOTALL)
+    assert any(pattern.search(text) for text in strings), quotation

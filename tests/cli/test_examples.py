@@ -1,4 +1,4 @@
-"""The scripts of examples/ in their quick form: each prints what its docstring claims, and draws its picture. The notebook."""
+"""The scripts of examples/ in their quick form: each prints what its docstring claims, and draws its picture. Benchmarks load."""
 
 import asyncio
 import json
@@ -10,9 +10,12 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coreg_federation.event_loop import outside
 from examples.demo.processes import free_port
+from examples.demo.svg import Plot, Series, axis, draw
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -77,25 +80,6 @@ def test_folds_of_labelled_rows_have_scores_where_the_default_folds_have_none(tm
         assert line.replace(kind, "polars") == found["polars"]
 
 
-def test_the_methods_of_the_papers_learn_a_curve_and_coupling_shrinks_the_class(tmp_path):
-    lines = quick("methods_of_the_papers", tmp_path)
-    errors = {line.split()[0]: [numbers(part)[0] for part in line.split(":")[1:]] for line in lines[:6]}
-    assert set(errors) == {"RidgeCV", "RLSR", "CoRLSR", "OCARegressor", "XNV", "SNF"}
-    for name in ("RLSR", "CoRLSR", "XNV", "SNF"):
-        few, many = errors[name]
-        assert many < few
-        assert many < min(errors["RidgeCV"][1], errors["OCARegressor"][1]), "the target is curved"
-    bounds = [numbers(line)[-1] for line in lines[6:]]
-    assert bounds == sorted(bounds, reverse=True)
-    assert bounds[-1] < 0.95 * bounds[0]
-
-
-def test_unlabelled_rows_show_the_circles(tmp_path):
-    alone, manifold = (numbers(line)[0] for line in quick("two_circles", tmp_path))
-    assert alone < 75.0
-    assert manifold > 98.0
-
-
 def test_intervals_cover_what_they_promise_and_another_unit_drifts(tmp_path):
     lines = quick("model_intervals_drift", tmp_path)
     [covered] = [line for line in lines if line.startswith("intervals of")]
@@ -136,18 +120,12 @@ def test_the_notebook_trains_three_sites_and_scores_together(tmp_path, monkeypat
     )
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
-def test_an_example_is_short_says_how_to_read_it_and_has_its_picture(path):
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= 80  # two screens
-    assert "How to read it:" in text.split('"""')[1]
-    assert (ROOT / "docs" / "examples" / f"{path.stem}.svg").exists()
-
-
-def test_each_picture_has_its_example():
-    pictures = {path.stem for path in (ROOT / "docs" / "examples").glob("*.svg")}
-    assert pictures == {path.stem for path in EXAMPLES}
-    assert len(pictures) == 8
+def test_an_example_is_short_says_how_to_read_it_and_has_its_picture():
+    for path in EXAMPLES:
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 80, path.name  # two screens
+        assert "How to read it:" in text.split('"""')[1], path.name
+    assert {path.stem for path in (ROOT / "docs" / "examples").glob("*.svg")} == {path.stem for path in EXAMPLES}
 
 
 def test_what_runs_an_event_loop_works_in_a_notebook_which_runs_one():
@@ -156,3 +134,43 @@ def test_what_runs_an_event_loop_works_in_a_notebook_which_runs_one():
 
     assert asyncio.run(cell()) == "done"
     assert outside(asyncio.run, asyncio.sleep(0, result="done")) == "done"
+
+
+# --- pictures, and the scripts of benchmarks/ -----------------------------------------------------------------------
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def plotted(*series, **options):
+    return ET.fromstring(draw(Plot("p", "t", "x", "y", series, **options)))
+
+
+@given(st.floats(1e-12, 1e12), st.floats(1.0, 1e9), st.booleans())
+def test_an_axis_holds_its_values_between_its_first_and_last_tick(low, factor, log):
+    high = low * factor
+    at, ticks = axis(low, high, 0.0, 100.0, log=log)
+    assert 2 <= len(ticks) <= 17
+    assert list(ticks) == sorted(ticks)
+    assert at(ticks[0]) == pytest.approx(0.0, abs=1e-9)
+    for value in (low, high):
+        assert -1e-4 <= at(value) <= 100.0 + 1e-4
+
+
+def test_a_plot_omits_what_its_axes_cannot_show():
+    series = Series("<a & b>", (0.0, 0.01, 1.0, 2.0), (3.0, -2.0, 1.0, float("inf")), "line", (1.0, 0.5, 0.0, 0.0))
+    root = plotted(series, Series("empty", (), ()), log_x=True)
+    assert len(root.findall(f"{SVG}circle")) == 2
+    assert "<a & b>" in [text.text for text in root.findall(f"{SVG}text")]
+    assert len(plotted(log_y=True).findall(f"{SVG}circle")) == 0
+
+
+PROGRAM = "import sys; sys.path.insert(0, sys.argv[1])\nfor name in sys.argv[2:]:\n    assert __import__(name), name"
+
+
+def test_every_script_of_benchmarks_finds_what_it_imports():
+    folder = ROOT / "benchmarks"
+    names = sorted(path.stem for path in folder.glob("*.py"))
+    assert "harness" in names
+    command = [sys.executable, "-c", PROGRAM, folder, *names]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

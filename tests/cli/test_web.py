@@ -19,9 +19,8 @@ from coordinator.config.study_toml import Study
 from coordinator.driver import Timing
 from coordinator.machine import notices as n
 from coordinator.machine.records import StepDone
-from coordinator.store.overview import ROWS, overview
-from coordinator.store.runs import History, Queue, RunStore
-from coordinator.store.status import Status
+from coordinator.store.runs import History, RunStore
+from coordinator.store.status import ROWS, Status, overview
 from coordinator.web import server
 from coreg_core.errors import StorageError, UsageError
 from coreg_wire.files.disk import exclusive
@@ -44,7 +43,7 @@ def write(store, plan, *, steps=None):
 def shown(tmp_path_factory):
     """A run that converged, one under way that waits for b, one in the queue."""
     path = tmp_path_factory.mktemp("web") / "runs.sqlite"
-    with closing(RunStore(path)) as store, closing(Queue(path)) as queue, closing(Status(path)) as status:
+    with closing(RunStore(path)) as store, closing(RunStore(path)) as queue, closing(Status(path)) as status:
         write(store, make_plan(run="over"))
         write(store, make_plan(run="live", coupling=(0.1, 2.0)), steps=4)
         study = {"study": {"name": "queued-study"}, "model": {"objective": "additive"}}
@@ -95,16 +94,11 @@ def test_the_json_of_the_page_is_that_of_the_command(shown):
         with exclusive(shown, "a coordinator"):
             found = client.get("/status.json").json()
             assert found == json.loads(command("status", "--json", "--store", shown))
-    assert found["sites"] == [json.loads(line) for line in held(shown, "sites", "--json")]
     assert (found["connected"], found["of"]) == (["a"], ["a", "b", "c"])
 
 
-def held(path, *words):
-    with exclusive(path, "a coordinator"):
-        return command(*words, "--store", path).splitlines()
-
-
 def test_runs_have_a_state_a_phase_and_their_convergence(shown):
+    before = shown.read_bytes()
     assert latest(shown)["live"]["state"] == "not running"
     with exclusive(shown, "a coordinator"):
         found = overview(shown)
@@ -119,6 +113,7 @@ def test_runs_have_a_state_a_phase_and_their_convergence(shown):
     assert {len(row["gap"]) for row in over["convergence"]} == {2}, "one figure for each coupling"
     assert over["convergence"][-1]["round"] == over["rounds"]
     assert "this site's own predictions for the shared instances" in over["discloses"].values()
+    assert shown.read_bytes() == before, "looking changes nothing"
     [study] = found["studies"]
     assert (study["study"], study["runs"], study["converged"], study["open"]) == ("tiny", 2, 1, 1)
 
@@ -136,25 +131,24 @@ def test_a_long_run_has_few_rows_and_its_last_one(store):
 
 
 @pytest.mark.parametrize(
-    ("stop", "text", "parked", "label"),
+    ("stop", "text", "stalled", "label"),
     [
         (None, "", [], "running"),
         (None, "waiting for a, b to answer", [], "running"),
         (None, "waiting for b to connect and for a to answer", [], "waiting"),
         (None, "waiting for b to connect", ["live"], "stalled"),
-        (None, "", ["live"], "stalled"),
         (None, "waiting for approval by b", [], "approval pending"),
         ("MAX_ROUNDS", "", [], "max rounds"),
         ("SITE_FAULT", "", [], "site fault"),
     ],
 )
-def test_the_state_of_a_run_is_a_word_and_a_sentence(store, status, stop, text, parked, label):
-    status.set_service({"parked": parked, "waiting": {"live": text} if text else {}}, LAST)
+def test_the_state_of_a_run_is_a_word_and_a_sentence(store, status, stop, text, stalled, label):
+    status.set_service({"stalled": stalled, "waiting": {"live": text} if text else {}}, LAST)
     status._db.execute("update runs set stop = ?, ended = ? where run = 'live'", (stop, stop and NOW))
     with exclusive(store, "a coordinator"):
         run = latest(store)["live"]
     assert run["state"] == label
-    assert run["text"].startswith(text or ("stalled" if parked else ""))
+    assert run["text"].startswith(text)
     if stop:
         assert run["text"], "what to do"
 
@@ -172,14 +166,14 @@ def test_a_status_that_is_older_than_the_run_is_not_its_state(store, status):
 def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, status):
     """The store has no end of a's session. So the site was last seen when the coordinator last wrote its status."""
     status.set_service({"state": "ready"}, LAST)
-    lines = {line.split()[0]: line for line in command("sites", "--store", store).splitlines()}
+    lines = {line.split()[0]: line for line in command("status", "--store", store).splitlines()}
     assert f"last seen {LAST}, at the coordinator's last status  release 0.2.0" in lines["a"]
     found = {name: (site["connected"], site["seen"]) for name, site in sites(store).items()}
     assert found == {"a": (False, LAST), "b": (False, None), "c": (False, None)}
     with exclusive(store, "a coordinator"):
         assert sites(store)["b"]["awaited"] == ["live"]
     status.ended("a", "2026-01-02T03:04:04.000+00:00")
-    assert "disconnected since 2026-01-02T03:04:04" in command("sites", "--store", store)
+    assert "disconnected since 2026-01-02T03:04:04" in command("status", "--store", store)
 
 
 def test_a_certificate_that_ends_soon_is_a_warning(store, status):
@@ -224,25 +218,16 @@ def test_the_page_loads_only_from_this_server_and_writes_no_markup(shown):
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|DOMParser|srcdoc", script)
 
 
-def test_looking_changes_nothing(shown):
-    before = shown.read_bytes()
-    overview(shown)
-    assert shown.read_bytes() == before
-
-
-def test_an_unreadable_store_is_one_sentence(tmp_path):
-    (tmp_path / "runs.sqlite").write_bytes(b"no database" * 1000)
-    with TestClient(server.application(tmp_path / "runs.sqlite"), base_url="http://localhost") as client:
-        answer = client.get("/status.json")
-    assert (answer.status_code, "runs.sqlite" in answer.text) == (503, True)
-    [fault] = heard(tmp_path / "runs.sqlite", lambda _: None)
-    assert fault.startswith("event: fault\ndata: ")
-
-
-def test_a_damaged_value_is_one_sentence(store, status):
+def test_a_store_or_value_that_cannot_be_read_is_one_sentence(store, status, tmp_path):
     status.opened("a", "0.2.0", "no date", NOW)
     with pytest.raises(StorageError, match="cannot be read"):
         overview(store)
+    (tmp_path / "none.sqlite").write_bytes(b"no database" * 1000)
+    with TestClient(server.application(tmp_path / "none.sqlite"), base_url="http://localhost") as client:
+        answer = client.get("/status.json")
+    assert (answer.status_code, "none.sqlite" in answer.text) == (503, True)
+    [fault] = heard(tmp_path / "none.sqlite", lambda _: None)
+    assert fault.startswith("event: fault\ndata: ")
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example"])
@@ -285,21 +270,17 @@ def heard(store, at_look, looks=6):
     return asyncio.run(listen())
 
 
-def test_a_browser_gets_the_state_at_once_and_after_a_change(store, status, monkeypatch):
-    monkeypatch.setattr(server, "LOOK", 0.01)
-    first, second = heard(store, lambda look: look == 3 and status.rejected("c", "<script>", NOW))
-    states = [json.loads(event.removeprefix("data: ")) for event in (first, second)]
-    assert [state["sites"][2]["refusal"] for state in states] == [None, "<script>"]
-    assert states[1] == plain(store)
-    assert all(event.endswith("\n\n") and event.count("\n") == 2 for event in (first, second))
-
-
-def test_without_a_change_a_comment_keeps_the_connection(store, monkeypatch):
+def test_a_browser_gets_the_state_at_once_and_after_a_change_and_a_comment_keeps_the_connection(
+    store, status, monkeypatch
+):
     monkeypatch.setattr(server, "LOOK", 0.01)
     monkeypatch.setattr(server, "HEARTBEAT", 0.015)
-    first, *rest = heard(store, lambda _: None)
-    assert first.startswith("data: ")
-    assert set(rest) == {": no change\n\n"}
+    told = heard(store, lambda look: look == 3 and status.rejected("c", "<script>", NOW), looks=9)
+    assert all(event.endswith("\n\n") and event.count("\n") == 2 for event in told)
+    states = [json.loads(event.removeprefix("data: ")) for event in told if event.startswith("data: ")]
+    assert [state["sites"][2]["refusal"] for state in states] == [None, "<script>"]
+    assert states[1] == plain(store)
+    assert {event for event in told if not event.startswith("data: ")} == {": no change\n\n"}
 
 
 def test_it_is_served_in_a_thread_that_ends_and_beyond_loopback_with_a_token_alone(shown):
