@@ -135,11 +135,13 @@ class ModelFile:
 def save_model(path: Path, model: ModelFile) -> None:
     """Write the model file atomically, with mode 0600."""
     arrays, function, records = dict[str, Arr](), model.function, contains_records(model.function)
+    if not records:  # ends of ranges are cells of rows, and left-out labels belong to rows
+        found = {key: value for key, value in (model.found or {}).items() if key != "left_out"}
+        model = replace(model, preprocessing=replace(model.preprocessing, ranges=None), found=found or None)
     meta = {
         "kind": next(kind for kind, made in _KINDS.items() if isinstance(function, made)),
         "function": _nested(function, "function", arrays),
-        # The ends of a range are cells of rows, so a file without rows must not hold them.
-        "preprocessing": (model.preprocessing if records else replace(model.preprocessing, ranges=None)).to_json(),
+        "preprocessing": model.preprocessing.to_json(),
         "probability": _nested(model.probability, "", arrays),
         "score_probability": _nested(model.score_probability, "", arrays),
         "contains_records": records,

@@ -23,7 +23,7 @@ from site_agent.cli.app import app
 from site_agent.data.notation import day_of
 from site_agent.data.tables import read_table
 from site_agent.models.explain import contributions, own_columns
-from site_agent.models.file import ModelFile, load_model, save_model
+from site_agent.models.file import ModelFile, contains_records, load_model, save_model
 from site_agent.models.onnx_export import export
 from site_agent.service import prediction_server as server
 
@@ -78,6 +78,16 @@ def test_predict_writes_contributions_beside_the_predictions(federations, tmp_pa
     written = pl.read_csv(out)
     assert written.columns == ["prediction", "contribution_u", "contribution_v"]
     assert_allclose(written["contribution_u"], contributions(model, table)["u"], atol=1e-12)
+
+
+def test_a_model_file_without_rows_has_no_left_out_labels_either(federations, tmp_path):
+    for kernel, holds in (("gaussian", True), ("linear", False)):
+        path, model, _ = joined(federations[kernel])
+        assert contains_records(model.function) is holds
+        assert ("left_out" in model.found) is holds
+        label = repr(float(federations[kernel].prepared["a"].data.y[0]))
+        assert (label.encode() in path.read_bytes()) is holds
+        assert model.found["columns"], "the rest of the findings stays"
 
 
 def test_a_report_draws_its_picture_and_keeps_single_labels_out_of_its_json(federations, tmp_path):
