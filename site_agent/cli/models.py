@@ -85,6 +85,7 @@ def predict(
     from site_agent.data.sources import files_of, source_of
     from site_agent.data.tables import read_table
     from site_agent.models.batch import check_predictions, write_predictions
+    from site_agent.models.explain import contributions as of_columns
     from site_agent.models.file import load_model
 
     if (data is None) == (listen is None):
@@ -109,8 +110,6 @@ def predict(
     if interval is not None:
         ends["low"], ends["high"] = loaded.interval(table, interval / 100.0)
     if contributions:
-        from site_agent.models.explain import contributions as of_columns
-
         ends |= {f"contribution_{name}": values for name, values in of_columns(loaded, table).items()}
     write_predictions(output, predictions, ids=ids, id_column=id_column, column=column, beside=ends)
     known = loaded.preprocessing

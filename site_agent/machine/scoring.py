@@ -138,11 +138,11 @@ class ScoringJob:
         if asked.kind == "records":
             return self._met(heard.to_all)
         if self._me in self._receivers:
-            parts = {v: np.frombuffer(text, WORD) for v, text in heard.to_me.items()}
-            total = self._parts() + self._values(np.asarray(np.sum(list(parts.values()), axis=0, dtype=WORD)))
+            own, parts = self._parts(), {v: np.frombuffer(text, WORD) for v, text in heard.to_me.items()}
+            total = own + self._values(np.asarray(np.sum(list(parts.values()), axis=0, dtype=WORD)))
             self._scores = np.where(self._scored, self.batch.intercept + total, np.nan)
             known = {v: self._values(words) for v, words in parts.items()} if self.terms.contributions else {}
-            self._shares = known | ({} if self.batch.model is None else {self._me: self._parts()})
+            self._shares = known | ({} if self.batch.model is None else {self._me: own})
         self._done = True
         return None
 

@@ -35,8 +35,8 @@ def graph_of(model: ModelFile) -> "ModelProto":
     from onnx import TensorProto, helper
 
     graph = _Graph()
-    X = _encoded(graph, model.preprocessing)
-    predicted = graph("Add", graph("Mul", _function(graph, model.function, X), model.divisor), model.shift)
+    value = _function(graph, model.function, _encoded(graph, model.preprocessing))
+    predicted = graph("Add", graph("Mul", value, model.divisor), model.shift)
     if model.probability is not None:
         predicted = graph(
             "Sigmoid", graph("Add", graph("Mul", predicted, model.probability.slope), model.probability.offset)
@@ -57,7 +57,7 @@ def graph_of(model: ModelFile) -> "ModelProto":
 
 
 class _Graph:
-    """Nodes and constants as they are added. A call adds a node and returns the name of its output."""
+    """The nodes and constants of a graph. A call adds a node and returns the name of its output."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -148,7 +148,6 @@ def _features(graph: _Graph, features: SiteFeatures, X: str) -> str:
     Phi, V, local = _basis(graph, features.basis, X), features.components, features.directions
     if local is None:
         return graph("MatMul", Phi, V)
-    r = len(features.basis.shift)
     S = _standardised(graph, local.basis, X)
     columns = [graph("MatMul", Phi, local.coef[:, None])]
     if local.forest is not None:
@@ -156,7 +155,7 @@ def _features(graph: _Graph, features: SiteFeatures, X: str) -> str:
     scaled = graph(
         "Sub", graph("Mul", graph("Concat", *columns, axis=1), DIRECTION / local.unit), DIRECTION * features.levels
     )
-    return graph("Add", graph("MatMul", Phi, V[:r]), graph("MatMul", scaled, V[len(V) - len(columns) :]))
+    return graph("Add", graph("MatMul", Phi, V[: -len(columns)]), graph("MatMul", scaled, V[-len(columns) :]))
 
 
 def _local(graph: _Graph, local: LocalModel, X: str) -> str:

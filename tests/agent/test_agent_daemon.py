@@ -266,7 +266,7 @@ def test_the_timeout_holds_whatever_answers(other):
 
 
 class Script:
-    """A dialler that fails as it is told to, time after time; then a conversation comes to its end."""
+    """A dialler that fails with the given errors, one a call. Then one conversation runs to its end."""
 
     address = "c:1"
 

@@ -270,7 +270,7 @@ HOLE = "\0"
 
 
 def said_in(path):
-    """The strings of a file as they are written, holes where values go; texts that stand side by side are one."""
+    """The strings of a file, with gaps in place of values. Adjacent strings are joined."""
 
     def flat(node):
         if isinstance(node, ast.Constant):

@@ -1,4 +1,4 @@
-"""One contract, both transports: what the driver and the machine rely on, whoever carries the messages; and TLS alone."""
+"""The contract of both transports, which the driver and the machine rely on. And tests of TLS."""
 
 import asyncio
 import contextlib

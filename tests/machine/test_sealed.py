@@ -306,7 +306,7 @@ def test_no_honest_response_is_found_false_and_numbers_that_are_not_finite_are(s
 def test_a_false_answer_ends_the_run_alike_at_all_sites(
     secure: bool, lie: Callable[..., Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found in the sum it is laid to nobody; beyond the bound it could wrap, and its own site says so."""
+    """A false answer in the sum names no site. An answer beyond the bound could wrap, so its own site refuses it."""
     honest = AgreementJob.answer
 
     def answer(job: AgreementJob, asked: Any) -> Any:
