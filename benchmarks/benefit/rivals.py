@@ -144,14 +144,15 @@ def _lasso(views: list[Arr], y: Arr, rho: float, alphas: Arr | None) -> tuple[Ca
 def assisted(views: list[Arr], y: Arr, tests: list[Arr], seed: int) -> Arr:
     """Every round all sites fit the residual; their weights are on the simplex, and the rate is by line search."""
     fitted, predicted = np.full(len(y), y.mean()), np.full(len(tests[0]), y.mean())
+    stacked = [np.concatenate(rows) for rows in zip(views, tests, strict=True)]
     for _ in range(ROUNDS):
         residual = y - fitted
         spread = float(residual.std())
         if spread == 0.0:
             break
         models = [ExtraTreesRegressor(min_samples_leaf=5, random_state=seed).fit(X, residual / spread) for X in views]
-        inside = spread * np.column_stack([model.predict(X) for model, X in zip(models, views, strict=True)])
-        outside = spread * np.column_stack([model.predict(X) for model, X in zip(models, tests, strict=True)])
+        each = [model.predict(rows) for model, rows in zip(models, stacked, strict=True)]
+        inside, outside = np.split(spread * np.column_stack(each), [len(y)])
         heavy = 1e3 * float(np.abs(inside).max() + spread)  # a row that holds the sum of the weights at 1
         weights, _ = nnls(np.vstack([inside, np.full(len(views), heavy)]), np.append(residual, heavy))
         step = inside @ weights

@@ -115,14 +115,39 @@ class Decimals:
     note: str = ""
 
 
-def find_decimals(columns: Sequence[tuple[str, pl.Series, str]], separator: str) -> Decimals:
-    """The decimal mark of a CSV file. ``columns``: name, cells, and the mark under which all cells are numbers, if there is one.
+@dataclass
+class Column:
+    """A column of a CSV file: its first cells, all of them, and the numbers if all are numbers under one mark."""
+
+    name: str
+    head: pl.Series
+    texts: Callable[[], pl.Series]
+    mark: Mark | None = None
+    floats: pl.Series | None = None
+
+    def look(self, marks: Iterable[Mark]) -> None:
+        """Find the mark under which all cells are numbers."""
+        for mark in marks:
+            if self.floats is None and numbers_under(frame := pl.DataFrame({"": self.texts()}), mark):
+                self.mark, self.floats = mark, read_numbers(frame, Decimals(mark))[""]
+
+
+def numbers_under(texts: pl.DataFrame, mark: Mark) -> list[str]:
+    """The columns in which every cell is a number under this decimal mark, or empty."""
+    numbers = read_numbers(texts, Decimals(mark))
+    return [name for name in texts.columns if numbers[name].null_count() == texts[name].null_count()]
+
+
+def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
+    """The decimal mark of a CSV file.
 
     A mark shows what it is where it cannot separate thousands, as in 1,5 and 0,125. If commas separate the columns, a comma in
     a cell is never a decimal comma, and a few are mistakes. If nearly all decimals have one mark, the others are mistakes too.
     """
+    for column in columns:
+        column.look((".",) if separator == "," else (".", ","))
     if separator == "," and not any(
-        cells.str.contains(",", literal=True).any() for _, cells, mark in columns if not mark
+        column.texts().str.contains(",", literal=True).any() for column in columns if not column.mark
     ):
         return Decimals()
     counts, examples = Counter[tuple[str, str]](), defaultdict[tuple[str, str], list[str]](list)
@@ -132,24 +157,32 @@ def find_decimals(columns: Sequence[tuple[str, pl.Series, str]], separator: str)
             counts[kind, mark] += len(cells) if count is None else count
             examples[kind, mark].append(f"{cells[0]!r} in {name!r}")
 
-    for name, raw, under in columns:
-        cells = raw.drop_nulls()
+    for column in columns:
+        name, under, head = column.name, column.mark, column.head.drop_nulls()
+        if under and column.floats is not None:  # without a look at every cell, if the first ones are enough
+            marked = head.filter(head.str.contains(under, literal=True))
+            if len(found := marked.filter(~marked.str.contains(GROUPED[under]))):
+                see(
+                    "sure",
+                    under,
+                    name,
+                    found,
+                    len(marked) * (len(column.floats) - column.floats.null_count()) // len(head),
+                )
+                continue
+        cells = column.texts().drop_nulls()
         if not under:
             cells = cells.str.strip_chars()
             if 2 * int(cells.str.contains(NUMBER.pattern).sum()) < len(cells):
                 continue
         for mark, pattern in ((".", POINT), (",", COMMA)):
+            if under not in (None, mark):
+                continue
             if not under:
                 with_both = cells.filter(cells.str.contains(BOTH[mark]))
                 see("both", mark, name, with_both)
                 see("sure", mark, name, with_both)
-            if under not in ("", mark):
-                continue
             marked = cells.filter(cells.str.contains(mark, literal=True))
-            head = marked.head(HEAD)
-            if under and len(found := head.filter(~head.str.contains(GROUPED[mark]))):
-                see("sure", mark, name, found, len(marked))
-                continue
             grouping = marked.str.contains(GROUPED[mark])
             see("grouped", mark, name, marked.filter(grouping))
             see("sure", mark, name, marked.filter(~grouping & marked.str.contains(pattern)))

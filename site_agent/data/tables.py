@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,16 +26,20 @@ from polars.exceptions import PanicException, PolarsError
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 from site_agent.data.notation import (
+    HEAD,
     PLAIN,
     ROUNDED,
     SEPARATORS,
+    Column,
     Decimals,
+    Mark,
     Notation,
     advice,
     find_decimals,
     flag,
     kind_of,
     looks_numeric,
+    numbers_under,
     read_numbers,
     separator_of,
     unguarded,
@@ -47,13 +51,17 @@ BROKEN = "Quote a cell that holds a quote, and double the inner quote. End lines
 T = TypeVar("T")
 EXACT = 1e15  # a larger id that was a number may have lost digits
 FRAME = "the frame"
+_SWAPPED = bytes.maketrans(b".,", b",.")
 
 
 # --- columns ------------------------------------------------------------------------------------------------------
 
 
 class Cells:
-    """One column of a source. Texts and numbers are made when they are asked for. ``floats``: of a CSV column, its numbers."""
+    """One column of a source. Texts and numbers are made when they are asked for.
+
+    ``raw`` of a CSV file is a function that reads the texts; ``floats`` are its numbers, if all its cells are numbers or empty.
+    """
 
     def __init__(
         self,
@@ -69,7 +77,7 @@ class Cells:
 
     @cached_property
     def series(self) -> pl.Series:
-        raw = self._raw
+        raw = self._raw() if callable(self._raw) else self._raw
         if isinstance(raw, pl.Series):
             if raw.dtype.is_numeric() or raw.dtype == pl.String:
                 return raw
@@ -93,9 +101,14 @@ class Cells:
         todo = "Leave the column out, or write it with numbers or text."
         return BadTable(Fault(self._source, f"holds {what}, not numbers or text.", todo, kind, self.name, lines))
 
+    def require_readable(self) -> None:
+        """Raise `BadTable` if the column holds neither numbers nor text."""
+        if not callable(self._raw):
+            self.series  # noqa: B018 - raises here
+
     @property
     def _typed(self) -> bool:
-        return self.series.dtype != pl.String
+        return not callable(self._raw) and self.series.dtype != pl.String
 
     @cached_property
     def codes(self) -> list[str]:
@@ -130,18 +143,17 @@ class Cells:
     @cached_property
     def plain(self) -> Arr | None:
         """The numbers, if each cell is one or is empty, and none is a code for a missing value."""
-        series, floats = self.series, self._floats
+        floats = self._floats
         if floats is None:
             if not self._typed and self.decimals != Decimals():
                 return None
-            floats = series.cast(pl.Float64, strict=False)
-        empty = floats.null_count()
-        if empty != series.null_count():
-            return None
+            floats = self.series.cast(pl.Float64, strict=False)
+            if floats.null_count() != self.series.null_count():
+                return None
         values = np.array(floats.to_numpy(), dtype=np.float64)
         if any((values == float(code)).any() for code in self.codes) or np.isinf(values).any():
             return None
-        if not self._typed and int(np.isnan(values).sum()) != empty:  # the text NaN
+        if not self._typed and int(np.isnan(values).sum()) != floats.null_count():  # the text NaN
             return None
         return values
 
@@ -227,7 +239,7 @@ class Table:
             raise BadTable(Fault(self.source, f"column {at} has no name in the header.", kind="header"))
         if len(having) > 1:
             raise BadTable(Fault(self.source, f"the header has column {name!r} twice. Rename one.", kind="header"))
-        having[0].series  # noqa: B018 - raises here
+        having[0].require_readable()
         return having[0]
 
     def texts(self, name: str) -> list[str | None]:
@@ -425,65 +437,84 @@ def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults
     if body.endswith((b"\n\n", b"\n\r\n")):
         body = body.rstrip(b"\r\n")
     separator = notation.separator or separator_of(body, source)
-    frame, lines = _even(body, separator), None
-    if frame is None:
-        frame, lines = _by_row(body.decode().rstrip("\r\n"), above, separator, source, found)
-    names = [(name or "").strip() for name in frame.row(0)]
-    frame = frame.slice(1)
-    floats, decimals = (
-        read_numbers(frame, Decimals()),
-        Decimals(notation.decimal or ".", thousands=notation.decimal is not None),
-    )
+    read = _by_line(body, above, separator, notation.decimal)
+    columns, lines = read or _by_row(body.decode().rstrip("\r\n"), above, separator, source, found)
+    decimals = Decimals(notation.decimal or ".", thousands=notation.decimal is not None)
     if notation.decimal is None:
-        marks = _marks(frame, floats, ".")
-        if separator != "," and (others := [name for name, mark in marks.items() if not mark]):
-            marks |= _marks(frame.select(others), read_numbers(frame.select(others), Decimals(",")), ",")
-        known = zip(names, frame.iter_columns(), marks.values(), strict=True)
-        decimals = find_decimals(list(known), separator)
-    if decimals != Decimals():
-        floats = read_numbers(frame, decimals)
+        decimals = find_decimals(columns, separator)
     told = [f"columns separated by {SEPARATORS[separator]}"] * (separator != "," and notation.separator is None)
     told += [decimals.note] * bool(decimals.note)
-    columns = zip(names, frame.iter_columns(), floats.iter_columns(), strict=True)
-    held = tuple(Cells(name, texts, source, na_values, decimals, numbers) for name, texts, numbers in columns)
-    lines = np.arange(frame.height) + above + 2 if lines is None else lines
+    held = tuple(
+        Cells(each.name, each.texts, source, na_values, decimals, each.floats if each.mark == decimals.mark else None)
+        for each in columns
+    )
     return Table(source, lines, held, None, tuple(told))
 
 
-def _marks(texts: pl.DataFrame, floats: pl.DataFrame, mark: str) -> dict[str, str]:
-    """The mark for each column in which all cells are numbers under it; "" for another column."""
-    every = zip(texts.iter_columns(), floats.iter_columns(), strict=True)
-    return {t.name: mark if t.null_count() == f.null_count() else "" for t, f in every}
+def _by_line(body: bytes, above: int, separator: str, decimal: Mark | None) -> tuple[list[Column], Ints] | None:
+    """The columns, if each line is one row; polars pads short rows, so these are looked for. None: read row by row.
 
-
-def _even(body: bytes, separator: str) -> pl.DataFrame | None:
-    """The cells, if each line is one row; polars pads short rows, so these are looked for. None: read row by row."""
-    if b"\r" in body and body.count(b"\r") != body.count(b"\r\n"):
+    A column whose first cells are numbers is read as numbers, and its texts are read when they are asked for.
+    """
+    end = body.find(b"\n")
+    if end < 0 or (b"\r" in body and body.count(b"\r") != body.count(b"\r\n")):
         return None
     try:
-        frame = pl.read_csv(
-            body, has_header=False, infer_schema=False, raise_if_empty=False, separator=separator, quote_char='"'
+        names = next(csv.reader([body[:end].decode().rstrip("\r")], delimiter=separator, strict=True))
+    except csv.Error:
+        return None
+    every = [str(i) for i in range(len(names))]
+
+    def read(columns: Sequence[str], kind: type[pl.DataType] = pl.String, rows: int | None = None) -> pl.DataFrame:
+        swapped = kind is pl.Float64 and mark == ","
+        return pl.read_csv(
+            body.translate(_SWAPPED) if swapped else body,
+            has_header=False,
+            skip_rows=1,
+            schema=dict.fromkeys(every, kind),
+            columns=[every.index(each) for each in columns],
+            n_rows=rows,
+            separator=separator,
+            quote_char='"',
+            ignore_errors=kind is pl.Float64,  # a cell that is no number becomes null
         )
+
+    try:
+        head = read(every, rows=HEAD)
+        marks: list[Mark] = ["."] if separator == "," else [decimal] if decimal else [".", ","]
+        numeric, mark = max(((numbers_under(head, each), each) for each in marks), key=lambda found: len(found[0]))
+        numbers = read(numeric, pl.Float64) if numeric else pl.DataFrame()
+        others = [each for each in every if each not in numeric or numbers[each].null_count()]
+        texts = read(others) if others else pl.DataFrame()
     except PolarsError:
         return None
-    if frame.width < 2 or frame.height != body.count(b"\n") + (not body.endswith(b"\n")):
+    height = max(numbers.height, texts.height)
+    if len(every) < 2 or height != np.count_nonzero(np.frombuffer(body, np.uint8) == ord("\n")) - body.endswith(b"\n"):
         return None
-    if b'"' in body and any(frame.select(pl.all().str.contains('"', literal=True).any()).row(0)):
+    if b'"' in body and others and any(texts.select(pl.all().str.contains('"', literal=True).any()).row(0)):
         return None  # a doubled quote, or a stray one
-    ends = frame[:, -1].is_null()
-    if ends.any():
+    if every[-1] in others and (ends := texts[every[-1]].is_null()).any():
         lines, quoted = body.decode().split("\n"), _quoted(separator)
-        if any(quoted.sub("", lines[i]).count(separator) != frame.width - 1 for i in ends.arg_true().to_list()):
+        if any(quoted.sub("", lines[i + 1]).count(separator) != len(every) - 1 for i in ends.arg_true().to_list()):
             return None
-    return frame
+
+    @cache
+    def text(column: str) -> pl.Series:
+        return texts[column] if column in others else read([column])[column]
+
+    columns = [Column(name.strip(), head[i], partial(text, i)) for i, name in zip(every, names, strict=True)]
+    for i, column in zip(every, columns, strict=True):
+        if i in numeric and (i not in others or numbers[i].null_count() == texts[i].null_count()):
+            column.mark, column.floats = mark, numbers[i]
+    return columns, np.arange(height) + above + 2
 
 
 def _quoted(separator: str) -> re.Pattern[str]:
     return re.compile(rf'(?:(?<=[{separator}\r\n])|\A)"[^"]*(?:""[^"]*)*"(?=[{separator}\r\n]|\Z)')
 
 
-def _by_row(body: str, above: int, separator: str, source: str, found: Faults) -> tuple[pl.DataFrame, Ints]:
-    """The cells by the standard reader, and the first line of each row below the header, counted as in an editor.
+def _by_row(body: str, above: int, separator: str, source: str, found: Faults) -> tuple[list[Column], Ints]:
+    """The columns by the standard reader, and the first line of each row below the header, counted as in an editor.
 
     A row with another number of cells than the header becomes a fault in ``found`` and is left out. A blank line is not a row.
     In a table with one column it is a missing cell.
@@ -512,6 +543,7 @@ def _by_row(body: str, above: int, separator: str, source: str, found: Faults) -
         todo = "remove what follows the last column." if first > width else "add the missing cells."
         todo = f"Quote cells that hold {SEPARATORS[separator]}, or {todo}"
         found.add(Fault(source, f"{counted}, the header has {width}.", todo, kind="ragged", lines=tuple(ragged)))
-    columns = {str(i): cells for i, cells in enumerate(zip(*rows, strict=True))}
-    frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
-    return frame, np.array(begins[1:], dtype=np.int64)
+    cells = list(zip(*rows[1:], strict=True)) or [()] * len(rows[0])
+    texts = [pl.Series(each, dtype=pl.String) for each in cells]
+    columns = [Column(name.strip(), each.head(HEAD), each.clone) for name, each in zip(rows[0], texts, strict=True)]
+    return columns, np.array(begins[1:], dtype=np.int64)

@@ -18,14 +18,16 @@ import pandas as pd
 import polars as pl
 import pytest
 from agent_files import agent, fitted, inputs, prepared, site_table, table, tables_of, write
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import coreg_federation as coreg
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
 from coreg_core.kernels import Gaussian
+from site_agent.data import tables
 from site_agent.data.inputs import Inputs
+from site_agent.data.notation import HEAD, Notation
 from site_agent.data.prepare import ids_digest, named
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.sources import NA_VALUES, BadTable, Query
@@ -521,6 +523,54 @@ def test_values_of_every_kind_are_the_texts_of_a_csv_file():
         read_table(np.zeros((2, 2)))
     times = pd.DataFrame({"a": pd.to_datetime(["2024-02-03", None])})
     assert read_table(times).texts("a") == ["2024-02-03T00:00:00", None]
+
+
+MANY_CELLS = [
+    "",
+    "1",
+    "-2.5",
+    "3,5",
+    "1.234",
+    "1,234",
+    " 4",
+    "x",
+    "NA",
+    "1.234,5",
+    "007",
+    "1e5",
+    "inf",
+    "nan",
+    '"6"',
+    '"a b"',
+]
+
+
+@given(
+    rows=st.lists(st.lists(st.sampled_from(MANY_CELLS), min_size=3, max_size=3), min_size=1, max_size=8),
+    separator=st.sampled_from(",;\t"),
+    decimal=st.sampled_from([None, ".", ","]),
+    late=st.booleans(),
+)
+@example(rows=[["1.5", "2.5", "7"]], separator=",", decimal=",", late=False)
+def test_a_file_is_read_by_lines_as_by_rows(tmp_path_factory, rows, separator, decimal, late):
+    """The fast reader types a column by its first cells; the standard library's reader sees texts only."""
+    quoted = [[f'"{cell}"' if separator in cell else cell for cell in row] for row in rows]
+    first = [["1", "2", "3"]] * (HEAD if late else 0)
+    body = "\n".join(separator.join(row) for row in [["a", "b", "c"], *first, *quoted])
+    path = write(tmp_path_factory.mktemp("lines"), body + "\n")
+
+    def found():
+        try:
+            read = read_table(path, notation=Notation(separator, decimal))
+        except BadTable as error:
+            return str(error)
+        columns = [[read.is_numeric(c), *read.texts(c), *map(repr, read.cells(c).numbers.tolist())] for c in "abc"]
+        return read.lines.tolist(), read.notes, columns
+
+    by_lines = found()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "_by_line", lambda *_: None)
+        assert by_lines == found()
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
