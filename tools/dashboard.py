@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 8, 7  # of a panel; a row has 24
 # Title, unit (Grafana's name), and queries with their legends. A study is chosen above; "All" is every one.
 PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ("Sites connected", "none", (("sum(coreg_site_connected)", "here"), ("count(coreg_site_connected)", "listed"))),
-    ("Runs", "none", (("coreg_runs_under_way", "under way"), ("coreg_queue_length", "in the queue"))),
+    ("Runs", "none", (("coreg_runs", "{{state}}"),)),
     (
         "Runs finished, a day",
         "none",

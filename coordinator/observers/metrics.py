@@ -51,11 +51,9 @@ class Metrics:
         self._refused = counter("refused", "Rejected certificates and sessions", "what")
         for what in ("certificate", "session"):
             self._refused.labels(what)
-        self._waiting = gauge("queue_length", "Queued runs")
         self._problems = gauge("problems", "Files that could not be reloaded")
-        self._approvals = gauge("approvals_waiting", "Runs that wait for approval by a site's operator")
-        self._approvals.set_function(lambda: len(self._unapproved))
-        self._active = gauge("runs_under_way", "Active runs")
+        self._runs = gauge("runs", "Runs that are queued, active, or wait for approval by a site's operator", "state")
+        self._runs.labels("awaiting approval").set_function(lambda: len(self._unapproved))
         self._free = gauge("store_free_bytes", "Free space on the run store's disk")
 
     def listen(self, address: str) -> Callable[[], None]:
@@ -106,8 +104,8 @@ class Metrics:
 
     def stock(self, waiting: int, active: int, store: Path) -> None:
         """Set the gauges of queue, runs and disk."""
-        self._waiting.set(waiting)
-        self._active.set(active)
+        self._runs.labels("queued").set(waiting)
+        self._runs.labels("active").set(active)
         self._free.set(shutil.disk_usage(store.parent).free)
 
     def notice(self, notice: Notice) -> None:

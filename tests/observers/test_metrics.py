@@ -70,17 +70,17 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert found["coreg_site_certificate_not_after_seconds", ("a",)] == 1798761600.0
     metrics.certificates({"server": 1.0, "authority": 2.0})
     assert read(metrics)["coreg_certificate_not_after_seconds", ("server",)] == 1.0
-    assert found["coreg_queue_length", ()] == 3
+    assert found["coreg_runs", ("queued",)] == 3
     assert 0 < found["coreg_store_free_bytes", ()] < shutil.disk_usage(tmp_path).total
 
 
 def test_a_run_that_waits_for_an_operator_is_none_that_stands_still() -> None:
     metrics = Metrics()
     metrics.notice(n.approval_awaited("r", ("a",), 1, 2, 60.0))
-    assert read(metrics)["coreg_approvals_waiting", ()] == 1
+    assert read(metrics)["coreg_runs", ("awaiting approval",)] == 1
     metrics.notice(n.approved("r", "a"))
     metrics.notice(n.run_ended("r", Outcome.CANCELLED, ""))
-    assert read(metrics)["coreg_approvals_waiting", ()] == 0
+    assert read(metrics)["coreg_runs", ("awaiting approval",)] == 0
 
 
 def test_the_rounds_of_every_attempt_count() -> None:
@@ -115,7 +115,7 @@ def test_it_is_read_over_http_and_from_this_machine_alone() -> None:
     end = metrics.listen(f"127.0.0.1:{port}")
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=200) as answer:
-            assert b"coreg_queue_length 0.0" in answer.read()
+            assert b'coreg_runs{state="awaiting approval"} 0.0' in answer.read()
     finally:
         end()
 
