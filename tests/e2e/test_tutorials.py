@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,14 +55,42 @@ def commands(block):
     return len(re.findall(r"coreg-(?:agent|coordinator|sim) ", block)) + more
 
 
-def test_the_quickstart_runs_as_typed(tmp_path):
+def using_the_model(port):
+    """The commands of use-a-model.md in the clinic's folder of the quickstart; a scoring has commands at every site."""
+    page = (ROOT / "docs" / "how-to" / "use-a-model.md").read_text(encoding="utf-8")
+    scoring = re.search(r"^```toml\n(# scoring.toml\n.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
+    report, evaluate, serve, export, _services, score = (
+        b.splitlines() for b in blocks(ROOT / "docs/how-to/use-a-model.md")
+    )
+    listen, curl = (line.replace("8080", str(port)) for line in serve)
+    script = ["cp ../clinic-held-out.csv new.csv; cp ../clinic-judged.csv held-back.csv", *report, *evaluate, *export]
+    script += ["coreg-agent report --plot report.svg"]
+    if shutil.which("curl"):
+        script += [
+            f"{listen} & server=$!",
+            curl.replace("curl", "curl -sS --fail --retry 30 --retry-connrefused"),
+            "kill $server",
+        ]
+    script += [f"cd ..; cat > scoring.toml <<'end'\n{scoring}end", f"{score[0]} > scoring.log 2>&1 &"]
+    for site in ("clinic", "laboratory-1", "laboratory-2"):
+        script += [
+            f"cp {site}-held-out.csv {site}/new.csv",
+            f"(cd {site} && {score[1]} --yes --accept-words) > {site}/score.log 2>&1 &",
+        ]
+    return [*script, "wait"]
+
+
+def test_the_quickstart_and_the_use_of_its_model_run_as_typed(tmp_path):
     """Without its installation; at most ten commands of coreg for three sites."""
     quickstart = blocks(TUTORIALS / "quickstart.md")
     assert quickstart[0].startswith("make install\n"), "the suite's own environment has it"
     assert sum(map(commands, quickstart[1:5])) <= 10, "to the report"
-    said = typed(quickstart[1:], tmp_path)
+    said = typed([*quickstart[1:], *using_the_model(free_port())], tmp_path)
     assert [line for line in shown(TUTORIALS / "quickstart.md") if not re.search(line, said)] == []
     assert (tmp_path / "quickstart" / "clinic" / "predictions.csv").read_text().count("\n") == 81, "for each patient"
+    assert len([*(tmp_path / "quickstart").glob("*/models/waiting-times-scores/*/scores.csv")]) == 3
+    assert {"model.onnx", "report.svg"} <= {path.name for path in (tmp_path / "quickstart" / "clinic").iterdir()}
+    assert '"predictions":' in said or not shutil.which("curl"), "of predict --listen"
 
 
 def test_your_own_table_runs_as_typed(tmp_path):
