@@ -34,6 +34,12 @@ def tables(n: int, m: int) -> tuple[list[np.ndarray], np.ndarray, list[np.ndarra
     return [X[:n, view] for view in VIEWS], y[:n] - y[:n].mean(), [X[n:, view] for view in VIEWS]
 
 
+def one_table(n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same rows as an estimator takes them."""
+    X, y = make_friedman1(n + m, noise=1.0, random_state=0)
+    return X, np.where(np.arange(n + m) < n, y - y[:n].mean(), np.nan)
+
+
 def gaussian(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """exp(−‖a − b‖²/σ)."""
     K = A @ B.T
@@ -80,7 +86,14 @@ def ridges(Xs: list[np.ndarray], y: np.ndarray, Zs: list[np.ndarray]) -> np.ndar
 def ours(form: str, solver: str = "closed-form") -> CoRLSR:
     """With the parameters of the plain formulas."""
     return CoRLSR(
-        form=form, solver=solver, bandwidth=WIDTH, ridge=RIDGE, coupling=COUPLING, fit_intercept=False, tol=1e-8
+        views=VIEWS,
+        form=form,
+        solver=solver,
+        bandwidth=WIDTH,
+        ridge=RIDGE,
+        coupling=COUPLING,
+        fit_intercept=False,
+        tol=1e-8,
     )
 
 
@@ -102,9 +115,9 @@ def against_formulas(quick: bool) -> list[dict]:
     found = []
     for form, plain in (("exact", plain_exact), ("semi-parametric", plain_semi_parametric)):
         for n, m in ((150, 292), (200, 1000)) if quick else ((150, 292), (200, 1000), (200, 3000)):
-            data = tables(n, m)
+            data, table = tables(n, m), one_table(n, m)
             mine, formula, model, z = in_turn(
-                lambda: ours(form).fit(*data),  # noqa: B023 - called at once
+                lambda: ours(form).fit(*table),  # noqa: B023 - called at once
                 lambda: plain(*data),  # noqa: B023
                 3 if m > 2000 else 9,
             )
@@ -126,9 +139,9 @@ def against_ridges(quick: bool) -> list[dict]:
     """Semi-parametric coRLSR, linear in the unlabelled rows."""
     found = []
     for m in (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000):
-        data = tables(200, m)
+        data, table = tables(200, m), one_table(200, m)
         mine, limit, model, _ = in_turn(
-            lambda: ours("semi-parametric").fit(*data),  # noqa: B023
+            lambda: ours("semi-parametric").fit(*table),  # noqa: B023
             lambda: ridges(*data),  # noqa: B023
             5 if m < 100_000 else 2,
         )
@@ -141,8 +154,12 @@ def grows(quick: bool) -> list[dict]:
     """Labelled rows around 200: the same stop, and times that grow smoothly."""
     found = []
     for n in (199, 200, 201, 300):
-        data = tables(n, 1000)
-        seconds, model = harness.least(lambda: ours("semi-parametric").fit(*data), 3 if quick else 9, time.process_time)  # noqa: B023
+        table = one_table(n, 1000)
+        seconds, model = harness.least(
+            lambda: ours("semi-parametric").fit(*table),  # noqa: B023
+            3 if quick else 9,
+            time.process_time,
+        )
         found.append(show({"n": n, "seconds": seconds, "stop": model.stop_.name, "bound": model.prediction_bound_}))
     return found
 
@@ -151,9 +168,9 @@ def solvers() -> list[dict]:
     """The iterative solvers against the work of their rounds: the views once, and every view's answer in each round."""
     found = []
     for form, span in (("exact", EveryPoint()), ("semi-parametric", LabelledPoints())):
-        Xs, y, Zs = data = tables(200, 1000)
+        (Xs, y, Zs), table = tables(200, 1000), one_table(200, 1000)
         for solver in ("conjugate-gradients", "block-coordinate-descent"):
-            rounds = ours(form, solver).fit(*data).n_rounds_
+            rounds = ours(form, solver).fit(*table).n_rounds_
 
             def work(span=span, rounds=rounds) -> None:  # one factor a view, then products
                 views = [make_view(span, Gaussian(WIDTH), X, y, Z, RIDGE) for X, Z in zip(Xs, Zs, strict=True)]  # noqa: B023
@@ -162,7 +179,7 @@ def solvers() -> list[dict]:
                     for view in views:
                         view.respond(target, weight)
 
-            mine, limit, _, _ = in_turn(lambda: ours(form, solver).fit(*data), work, 5)  # noqa: B023
+            mine, limit, _, _ = in_turn(lambda: ours(form, solver).fit(*table), work, 5)  # noqa: B023
             row = {
                 "form": form,
                 "solver": solver,

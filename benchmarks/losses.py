@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from harness import arguments
 
+from benchmarks.one_table import one_table
 from benchmarks.papers.corlsr_uci import SETS
 from benchmarks.papers.pool import Pool
 from benchmarks.papers.views import random_views, rough, standardised
@@ -29,12 +30,11 @@ def fitted(tables, y, Z, loss):
     """The views' mean predictions on Z, after at most ITERATIONS fits to moved labels."""
     rules, moved, unit = {}, y, rough(y)
     for _ in range(1 if loss == "squared" else ITERATIONS):
-        model = CoRLSR(coupling=0.1, prediction_tol=unit, **rules).fit(
-            tables, list(np.broadcast_to(moved, (2, len(y)))), Z
-        )
+        views, table = one_table(tables, list(np.broadcast_to(moved, (2, len(y)))), Z)
+        model = CoRLSR(views=views, coupling=0.1, prediction_tol=unit, **rules).fit(**table)
         if not rules:  # chosen once, with the squared loss
             rules = {"bandwidth": list(model.bandwidth_), "ridge": list(model.ridge_)}
-        own = model.predict_views(tables)
+        own = model.predict_views(np.hstack(tables))
         residuals = y - own
         delta = 1.345 * np.median(np.abs(residuals), axis=1, keepdims=True) / 0.6745
         if loss == "epsilon":
@@ -42,7 +42,7 @@ def fitted(tables, y, Z, loss):
         before, moved = moved, own + np.clip(residuals, -delta, delta)
         if np.abs(moved - before).max() < 1e-3 * y.std():
             break
-    return model.predict(Z)
+    return model.predict(np.hstack(Z))
 
 
 def one(data, draw, wrong):

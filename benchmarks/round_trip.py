@@ -33,7 +33,6 @@ import numpy as np
 import polars as pl
 
 from coordinator.authority.pki import check_request, create_authority, issue, load_server
-from coreg_core.threads import keep_freed_memory
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import PIECE_BYTES
 from coreg_wire.transport.service import channel_options
@@ -132,7 +131,6 @@ async def echo_clients(place: Path, port: int, chunks: int, *, promises: bool) -
 
 
 def floor(place: Path, m: int, rounds: int, *, promises: bool = False) -> dict[str, float]:
-    keep_freed_memory()
     data = bytes(8 * m)
     pieces = [data[i : i + PIECE_BYTES] for i in range(0, len(data), PIECE_BYTES)]
 
@@ -188,7 +186,6 @@ def floor(place: Path, m: int, rounds: int, *, promises: bool = False) -> dict[s
 
 
 def run_echo(place: Path, port: int, chunks: int, promises: bool) -> None:
-    keep_freed_memory()
     asyncio.run(echo_clients(place, port, chunks, promises=promises))
 
 
@@ -277,10 +274,9 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
         if who == "coordinator":
             centre.processes.append(process.pid)
 
-    together(
-        place, name, ["run", "fed", "--study", f"{name}.toml", "--store", f"{name}.sqlite"], agents, started=started
-    )
-    stored = ("--store", f"{name}.sqlite", "--json")
+    (place / "fed" / "runs.sqlite").unlink(missing_ok=True)  # the other checkout can have another schema
+    together(place, name, ["run", "fed", "--study", f"{name}.toml"], agents, started=started)
+    stored = ("--store", "fed/runs.sqlite", "--json")
     summary = json.loads(run("coordinator.cli.app", "runs", *stored, cwd=place))
     shown = json.loads(run("coordinator.cli.app", "show", summary["run"], *stored, cwd=place))
     found: list[dict[str, Any]] = shown["rounds"]

@@ -17,7 +17,7 @@ from harness import apart, arguments, keep, memory, show
 from coreg_core.messages import Answer, Report, Step, Words
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import TAG_WORDS
-from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
+from coreg_wire.transport.codec import frames_of
 from site_agent.machine.agreement import factor
 from site_agent.site_data import PrivateData
 
@@ -43,7 +43,7 @@ def measured(form: str, n: int, m: int) -> dict[str, float]:
     answered = time.process_time() - began
     words = Words(np.zeros(m + TAG_WORDS, dtype=np.uint64))
     answer = Answer("run", 0, 0, Report(), (), words)
-    frames = [*coordinator_message_to_frames(Step("run", 0, 0, words=words)), *site_message_to_frames(answer)]
+    frames = [*frames_of(Step("run", 0, 0, words=words)), *frames_of(answer)]
     return {
         "memory": memory() - before,
         "factor_seconds": factored,

@@ -82,16 +82,13 @@ def expand(
 # --- the rules that choose ν and σ from the labelled rows ---------------------------------------------------------
 
 
-def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
+def paper_bandwidth(X: Float64[Arr, "n d"]) -> float:
     r"""$\sigma = \frac{1}{n^2} \sum_{i,j} \|x_i - x_j\|^2$, over all n² pairs, i = j included.
 
-    Computed as twice the total variance, $\frac{2}{n}\sum_i \|x_i - \bar x\|^2$, which is the same number in O(nd). The linear
-    kernel gets 1.
+    Computed as twice the total variance, $\frac{2}{n}\sum_i \|x_i - \bar x\|^2$, which is the same number in O(nd).
 
     Source: Brefeld et al. (2006), section 5.
     """
-    if kernel == "linear":
-        return 1.0
     rule = "the paper's rule for the bandwidth (mean squared distance)"
     centred = X - X.mean(axis=0)
     sigma = 2.0 * float(np.einsum("ij,ij->", centred, centred)) / len(X)
@@ -100,10 +97,8 @@ def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
     return _rule_value(sigma, X, rule, "bandwidth", noise)
 
 
-def median_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
+def median_bandwidth(X: Float64[Arr, "n d"]) -> float:
     r"""$\sigma = \mathrm{median}_{i<j} \|x_i - x_j\|^2$."""
-    if kernel == "linear":
-        return 1.0
     sigma = float(np.median(pdist(X, "sqeuclidean"))) if len(X) > 1 else 0.0
     return _rule_value(sigma, X, "the median rule for the bandwidth", "bandwidth")
 
@@ -118,33 +113,25 @@ def paper_ridge(X: Float64[Arr, "n d"]) -> float:
 
 
 def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) -> float:
-    """By the rule "paper" or "median", or a positive number; UsageError where the rule has no value for these rows."""
-    match rule:
-        case "paper":
-            return paper_bandwidth(X, kernel)
-        case "median":
-            return median_bandwidth(X, kernel)
-        case str():
-            raise UsageError(f"bandwidth={rule!r}: choose 'paper', 'median' or a positive number.")
-        case _:
-            return _require_positive(float(rule), "bandwidth")
+    """By the rule "paper" or "median", or a positive number; UsageError where the rule has no value for these rows.
+
+    The linear kernel gets 1 by any rule.
+    """
+    rules = {"paper": paper_bandwidth, "median": median_bandwidth}
+    if rule in rules:
+        return 1.0 if kernel == "linear" else rules[str(rule)](X)
+    return _require_positive(rule, "bandwidth", "'paper', 'median' or ")
 
 
 def resolve_ridge(rule: str | float, X: Float64[Arr, "n d"]) -> float:
     """By the rule "paper", or a given positive number; UsageError where the rule has no value for these rows."""
-    match rule:
-        case "paper":
-            return paper_ridge(X)
-        case str():
-            raise UsageError(f"ridge={rule!r}: choose 'paper' or a positive number.")
-        case _:
-            return _require_positive(float(rule), "ridge")
+    return paper_ridge(X) if rule == "paper" else _require_positive(rule, "ridge", "'paper' or ")
 
 
-def _require_positive(value: float, name: str) -> float:
-    if not (np.isfinite(value) and value > 0):
-        raise UsageError(f"{name}={value!r}: needs a finite number above 0.")
-    return value
+def _require_positive(value: str | float, name: str, rules: str = "") -> float:
+    if isinstance(value, str) or not (np.isfinite(value) and value > 0):
+        raise UsageError(f"{name}={value!r}: needs {rules}a finite number above 0.")
+    return float(value)
 
 
 def _rule_value(value: float, X: Arr, rule: str, parameter: str, noise: float = 0.0) -> float:

@@ -1,6 +1,6 @@
 """The public interface of coreg, used as ``import coreg_federation as coreg``.
 
-`CoRLSR`, `CoRLSRCV`, `AdditiveRegressor` and the classifiers are estimators with scikit-learn's conventions (extra
+`CoRLSR`, `AdditiveRegressor` and the classifiers are estimators with scikit-learn's conventions (extra
 ``estimators``). `join` makes a `Site` of a federation, which trains and scores; `Federation` is the
 coordinator's side. `LabelledFolds` are their folds for scikit-learn's searches, `load_model` reads the model file of a site,
 `simulate` runs a `Problem` under the plan of `plan_for` in one process. Each is imported when it is used first.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Listed here, since importing the estimators takes a second and needs scikit-learn.
 ESTIMATORS = (
-    "AdditiveClassifier", "AdditiveRegressor", "CoRLSR", "CoRLSRCV", "CoRLSRClassifier", "LabelledFolds",
+    "AdditiveClassifier", "AdditiveRegressor", "CoRLSR", "CoRLSRClassifier", "LabelledFolds",
 )  # fmt: skip
 __all__ = [
     *ESTIMATORS, "Federation", "Model", "Problem", "Site", "__version__", "join", "load_model", "plan_for", "simulate",

@@ -16,9 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,16 +29,15 @@ from coreg_core.agreement.closed_form import (
     Kind,
     add_information,
     closed_form_of,
+    consensus_closed_form,
     information,
     kind_of,
     pairwise_sum,
     precision_weighted_mean,
     prediction_alone,
-    reduced_rows,
-    solve_reduced,
 )
 from coreg_core.agreement.objective import consensus_weight
-from coreg_core.agreement.views import Solution, SpectralView, View
+from coreg_core.agreement.views import Solution, View
 from coreg_core.arrays import Arr
 from coreg_core.errors import Unreachable, UsageError
 from coreg_core.messages import Answer, FromSite, Hello, Leaving, Rejected, ToSite
@@ -117,20 +116,10 @@ def _require_health(address: str, instead: str) -> None:
 START_SECONDS = 180.0  # timeout for an actor's start: a process that imports numpy and reads its data
 
 
-class Maker(Protocol):
-    """Makes a site from its data."""
+Maker: TypeAlias = Callable[[str, Any, SharedFold], SiteFunction]  # a site from its name and its data
 
-    def __call__(self, name: str, data: Any, fold: SharedFold) -> SiteFunction:
-        """A site: a function from a message to a list of messages."""
-        ...
-
-
-@dataclass(frozen=True)
-class BatchAnswers:
-    """Answers in the order of the messages, and results of the sites that sent their last one."""
-
-    answers: list[tuple[str, list[FromSite]]]
-    results: dict[str, Any]
+# Answers in the order of the messages, and results of the sites that sent their last one.
+BatchAnswers: TypeAlias = tuple[list[tuple[str, list[FromSite]]], dict[str, Any]]
 
 
 class Host:
@@ -152,7 +141,7 @@ class Host:
             answers.append((name, answered))
             if any(isinstance(answer, Answer) and answer.report.outcome for answer in answered):
                 results[name] = getattr(site, "result", None)  # before the coordinator ends the run
-        return BatchAnswers(answers, results)
+        return answers, results
 
 
 def partition(sites: Sequence[str], cpus: int, sites_per_actor: int | None) -> list[tuple[str, ...]]:
@@ -341,8 +330,9 @@ class RayActors:
                 self._emit(SiteJoined(hello))
 
     def _received(self, done: BatchAnswers) -> None:
-        self.results.update(copy.deepcopy(done.results))  # the object store ends with Ray
-        for site, answers in done.answers:
+        all_answers, results = done
+        self.results.update(copy.deepcopy(results))  # the object store ends with Ray
+        for site, answers in all_answers:
             if site not in self._open:
                 continue
             for answer in answers:
@@ -365,9 +355,9 @@ def _why(error: Exception) -> str:
 
 # --- the centralised closed forms ---------------------------------------------------------------------------------
 #
-#     exact: z* = [Σ_v N_v]⁻¹ Σ_v N_v m₀_v        finite spans: rows of the reduced stacked system, one by one
+#     exact: z* = [Σ_v N_v]⁻¹ Σ_v N_v m₀_v        finite spans: the reduced stacked system, in this process
 #
-# Factors in parallel, sums in a tree, and one node solves. The sums run over the same tree as in one process
+# Factors in parallel, sums of the N_v in a tree, and one node solves. The sums run over the same tree as in one process
 # (`closed_form.pairwise_sum`), so the solution has the same bits. Each actor holds the factored views of an aligned 2ʲ of the
 # sites, and adds up its own node of the tree.
 
@@ -396,52 +386,11 @@ class Factors:
         """The predictions of exact views without coupling."""
         return [prediction_alone(view) for view in self._views]
 
-    def maps(self) -> list[Arr]:
-        return [view.prediction_map for view in self._finite]
-
-    def coordinates(self) -> list[Arr]:
-        return [view.label_coordinates for view in self._finite]
+    def views(self) -> list[View]:
+        return self._views
 
     def solutions(self, z: Arr) -> list[Solution]:
         return [view.solve(z, self._weight) for view in self._views]
-
-    @property
-    def _finite(self) -> list[SpectralView]:
-        return [view for view in self._views if isinstance(view, SpectralView)]
-
-
-def closed_form(cluster: Cluster, problem: Problem, plan: Plan) -> ClosedForm:
-    """`simulate.closed_form` on every core of a cluster."""
-    ray = cluster.ray
-    started = time.perf_counter()
-    names = sorted(problem.sites)
-    weight = consensus_weight(plan.couplings[0], len(names))
-    groups = partition(names, cluster.cpus, aligned(len(names), cluster.cpus))
-    options = {"num_cpus": share(len(groups), cluster.cpus), "scheduling_strategy": "SPREAD"}
-    actors = [
-        ray.remote(Factors).options(**options).remote(plan, {name: problem.sites[name] for name in group}, weight)
-        for group in groups
-    ]
-    try:
-        try:
-            ray.get([actor.ready.remote() for actor in actors], timeout=START_SECONDS)
-        except ray.exceptions.GetTimeoutError:
-            raise Unreachable(late(cluster)) from None
-        kind = closed_form_of(_flat(ray, [actor.factor.remote() for actor in actors]))
-        z = _exact(ray, actors, weight) if kind == "exact" else _finite(cluster, actors, plan)
-        shared = ray.put(z)
-        solutions: list[Solution] = _flat(ray, [actor.solutions.remote(shared) for actor in actors])
-        return solved(solutions, plan, started)
-    except ray.exceptions.RayTaskError as error:
-        raise (error.cause if isinstance(error.cause, Exception) else error) from None
-    except ray.exceptions.RayActorError as error:
-        raise Unreachable(
-            f"an actor with the views of {max(map(len, groups))} sites died ({type(error).__name__}), probably of too little "
-            "memory. Use fewer sites or shared instances, or more nodes (--address)."
-        ) from None
-    finally:
-        for actor in actors:
-            ray.kill(actor)
 
 
 def aligned(sites: int, cpus: int) -> int:
@@ -459,19 +408,6 @@ def _exact(ray: Any, actors: Sequence[Any], weight: float) -> Arr:
     return z
 
 
-def _finite(cluster: Cluster, actors: Sequence[Any], plan: Plan) -> Arr:
-    ray, coupling = cluster.ray, plan.couplings[0]
-    maps = [actor.maps.remote() for actor in actors]
-    coordinates: list[Arr] = _flat(ray, [actor.coordinates.remote() for actor in actors])
-    M = len(coordinates)
-    # Later sites have longer rows, so every core gets long and short ones.
-    step = min(M, cluster.cpus)
-    some = _beside(ray, _some_rows)
-    shares = ray.get([some.remote(range(first, M, step), coupling, *maps) for first in range(step)])
-    rows = [shares[v % step][v // step] for v in range(M)]
-    return solve_reduced(rows, coordinates, _flat(ray, maps))
-
-
 def _beside(ray: Any, function: Any) -> Any:
     """A task that requests no core: the actors reserve all cores, but are idle while it runs."""
     return ray.remote(function).options(num_cpus=0)
@@ -479,12 +415,6 @@ def _beside(ray: Any, function: Any) -> Any:
 
 def _flat(ray: Any, lists: list[Any]) -> list[Any]:
     return [each for some in ray.get(lists) for each in some]
-
-
-def _some_rows(sites: range, coupling: float, *maps: list[Arr]) -> list[Arr]:
-    pin_threads(1)
-    every = [P for some in maps for P in some]
-    return [reduced_rows(v, every[v].T @ every[v], every, coupling) for v in sites]
 
 
 @dataclass(frozen=True)
@@ -500,5 +430,38 @@ class OverRay:
         yield Hosted(transport, transport.results.get, lambda: transport.failure)
 
     def closed_form(self, problem: Problem, plan: Plan) -> ClosedForm:
-        """`simulate.closed_form` on every core; raises Refused and Unreachable."""
-        return closed_form(self.cluster, problem, plan)
+        """`simulate.closed_form` on every core of the cluster; raises Refused and Unreachable."""
+        cluster, ray = self.cluster, self.cluster.ray
+        started = time.perf_counter()
+        names = sorted(problem.sites)
+        weight = consensus_weight(plan.couplings[0], len(names))
+        groups = partition(names, cluster.cpus, aligned(len(names), cluster.cpus))
+        options = {"num_cpus": share(len(groups), cluster.cpus), "scheduling_strategy": "SPREAD"}
+        actors = [
+            ray.remote(Factors).options(**options).remote(plan, {name: problem.sites[name] for name in group}, weight)
+            for group in groups
+        ]
+        try:
+            try:
+                ray.get([actor.ready.remote() for actor in actors], timeout=START_SECONDS)
+            except ray.exceptions.GetTimeoutError:
+                raise Unreachable(late(cluster)) from None
+            kind = closed_form_of(_flat(ray, [actor.factor.remote() for actor in actors]))
+            if kind == "exact":
+                z = _exact(ray, actors, weight)
+            else:
+                pin_threads(plan.iteration.threads)
+                z = consensus_closed_form(_flat(ray, [actor.views.remote() for actor in actors]), plan.couplings[0])
+            shared = ray.put(z)
+            solutions: list[Solution] = _flat(ray, [actor.solutions.remote(shared) for actor in actors])
+            return solved(solutions, plan, started)
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        except ray.exceptions.RayActorError as error:
+            raise Unreachable(
+                f"an actor with the views of {max(map(len, groups))} sites died ({type(error).__name__}), probably of too little "
+                "memory. Use fewer sites or shared instances, or more nodes (--address)."
+            ) from None
+        finally:
+            for actor in actors:
+                ray.kill(actor)

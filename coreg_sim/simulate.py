@@ -16,13 +16,12 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coordinator.driver import Observer, drive
+from coordinator.driver import Driver, Observer
 from coordinator.machine.federation import begin
 from coordinator.machine.records import Timeouts
 from coordinator.transports import InProcess, Transport
-from coreg_core.agreement import objective as objectives
 from coreg_core.agreement.closed_form import solved as solutions_at
-from coreg_core.agreement.objective import disagreement, objective
+from coreg_core.agreement.objective import objective
 from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import Solution, View
 from coreg_core.arrays import Arr
@@ -38,7 +37,6 @@ from coreg_sim.problems import Problem
 from coreg_wire.identity.names import key_fingerprint
 from site_agent.consent.objections import Consent
 from site_agent.identity.run_keys import RunKeys
-from site_agent.machine.agreement import units
 from site_agent.machine.job import SiteResult
 from site_agent.machine.site import Site
 from site_agent.site_data import PrivateData
@@ -113,13 +111,6 @@ def in_process(data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
     fold = SharedFold()
     sites = {name: simulated_site(name, private, fold) for name, private in data.items()}
     yield Hosted(InProcess(sites), lambda name: sites[name].result)
-
-
-def typical_size(problem: Problem, objective: Agreement) -> float:
-    """The unit of `Iteration.prediction_tolerance`: see `coreg_core.agreement.objective.typical_size`."""
-    rule = objective.label_units
-    labels = np.concatenate([(d.y - units(d.y, rule)[0]) / units(d.y, rule)[1] for d in problem.sites.values()])
-    return objectives.typical_size(float(labels @ labels), len(labels), problem.n_unlabelled)
 
 
 def plan_for(
@@ -238,7 +229,7 @@ def simulate(
     started = time.perf_counter()
     with hosting(problem.sites) as hosted:
         traffic = hosted.transport.traffic
-        end = asyncio.run(drive(begin(plan, PATIENT), hosted.transport, None, observe))[plan.run]
+        end = asyncio.run(Driver(hosted.transport, None, observe).drive(*begin(plan, PATIENT)))[plan.run]
         if (failure := hosted.failure()) is not None:
             raise failure
         results: list[SiteResult | None] = [hosted.result(name) for name in plan.sites]
@@ -258,7 +249,6 @@ class ClosedForm:
 
     seconds: float
     objective: float
-    disagreement: float
     predictions: Arr
 
 
@@ -287,7 +277,6 @@ def solved(solutions: Sequence[Solution], plan: Plan, started: float) -> ClosedF
     return ClosedForm(
         time.perf_counter() - started,
         objective([s.local_objective for s in solutions], predictions, plan.couplings[0]),
-        disagreement(predictions),
         predictions,
     )
 
@@ -296,9 +285,8 @@ def rmse(prediction: Arr, y: Arr) -> float:
     return float(np.sqrt(np.mean(np.square(prediction - y))))
 
 
-def held_out_errors(problem: Problem, solutions: Sequence[Solution]) -> tuple[list[float], float]:
-    """Each site's error on the held-out rows in its own units (targets centred by its own mean), and that of the mean."""
+def held_out_errors(problem: Problem, solutions: Sequence[Solution]) -> list[float]:
+    """Each site's error on the held-out rows in its own units (targets centred by its own mean)."""
     centres = [problem.sites[name].y.mean() for name in sorted(problem.sites)]
     held_out = zip(solutions, problem.held_out, centres, strict=True)
-    predictions = np.array([s.predict(X) + centre for s, X, centre in held_out])
-    return [rmse(p, problem.held_out_y) for p in predictions], rmse(predictions.mean(axis=0), problem.held_out_y)
+    return [rmse(s.predict(X) + centre, problem.held_out_y) for s, X, centre in held_out]

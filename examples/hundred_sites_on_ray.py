@@ -35,7 +35,7 @@ plan = plan_for(problem, Agreement(form="semi-parametric", bandwidth="loo", ridg
 with connected(instead="run the simulation in one process") as cluster:  # address="auto" joins a cluster that runs
     run = simulate(problem, plan, hosting=OverRay(cluster))
 here = simulate(problem, plan)
-(joined, _), (alone, _) = held_out_errors(problem, run.solutions), held_out_errors(problem, run.alone)
+joined, alone = held_out_errors(problem, run.solutions), held_out_errors(problem, run.alone)
 print(
     f"{sites} sites on {cluster.cpus} cores: {run.outcome.name}; {run.seconds:.1f} s on Ray, {here.seconds:.1f} s in one process"
 )

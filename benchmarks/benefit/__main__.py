@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--sets", help="names of data sets, with commas [all of the study]")
     parser.add_argument("--regimes", help="names of partitions, with commas [all]")
     parser.add_argument(
-        "--draws", type=int, default=3, help="draws of each set; regimes beside the main ones have a quarter [3]"
+        "--draws", type=int, default=3, help="draws of each set; regimes beside the main ones have an eighth [3]"
     )
     parser.add_argument("--jobs", type=int, default=1, help="number of processes [1]")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "benefit")

@@ -76,8 +76,8 @@ class BenefitStudy:
             raise UsageError(f"{self.folder}: no data sets {', '.join(absent)}.")
 
     def draws_of(self, regime: str) -> int:
-        """Of the regimes of `MAIN` all draws, of the others a quarter."""
-        return self.draws if regime in MAIN else max(1, self.draws // 4)
+        """Of the regimes of `MAIN` all draws, of the others an eighth."""
+        return self.draws if regime in MAIN else max(1, self.draws // 8)
 
     def jobs(self) -> list[Job]:
         """One job for each federation. Draws come one after another, so a partial study is balanced."""

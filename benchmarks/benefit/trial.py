@@ -53,7 +53,9 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
         record["recommended"] = verdict.recommended
         record["forecast"] = {name: each.change for name, each in verdict.gains.items()}
         record["slope"] = verdict.slope
-        score, joined = (memory.trained.deviations(v, memory.test[v])[j] for j in (0, 1))
+        at = memory.trained.sites[v]
+        stated = at.own.deviations(memory.trained.fit, memory.test[v].W, at.private_noise)
+        score, joined = (verdict.spread * each for each in stated)
         record["inside"] = {
             "score": float(np.mean(np.abs(partition.y_test[v] - memory.scores(checked=False)[v]) <= Z90 * score)),
             "joined": float(np.mean(np.abs(partition.y_test[v] - memory.joined[v]) <= Z90 * joined)),

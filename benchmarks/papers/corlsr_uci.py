@@ -20,6 +20,7 @@ import numpy as np
 from scipy.stats import wilcoxon
 from sklearn.model_selection import KFold
 
+from benchmarks.one_table import one_table
 from benchmarks.papers.baselines import PEERS
 from benchmarks.papers.jobs import JSON, Job
 from benchmarks.papers.methods import RLSR
@@ -136,10 +137,12 @@ def _predictions(data: NumericDataSet, reading: str, columns: list[Any], labelle
         "rlsr": whole.predict(Z),
         "average": np.mean([f.predict(V) for f, V in zip(alone, Z_views, strict=True)], axis=0),
     }
+    views, table = one_table(X_views, y, Z_views)
     for form in ("exact", "semi-parametric"):
         model = CoRLSR(
-            preset="paper", form=form, bandwidth=bandwidth, ridge=ridge, coupling=COUPLING, prediction_tol=rough(y)
-        ).fit(X_views, y, Z_views)
+            preset="paper", views=views, form=form, bandwidth=bandwidth, ridge=ridge, coupling=COUPLING,
+            prediction_tol=rough(y),
+        ).fit(**table)  # fmt: skip
         out[form] = model.predictions_unlabelled_.mean(axis=0)
     return {method: predicted + offset for method, predicted in out.items()}
 

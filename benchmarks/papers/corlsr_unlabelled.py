@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.one_table import one_table
 from benchmarks.papers.baselines import kernel_ridge
 from benchmarks.papers.jobs import JSON, Job
 from benchmarks.papers.methods import RLSR
@@ -72,22 +73,23 @@ class CorlsrUnlabelled:
             out["seconds"]["rlsr"] = time.thread_time() - since
             out["rlsr"].append(sample.error(alone.predict(sample.test)))
         out["kernel ridge"] = sample.error(kernel_ridge(sample.X, sample.y, seed=0).predict(sample.test))
-        X_views, test_views = sample.views(sample.X), sample.views(sample.test)
+        X_views, test = sample.views(sample.X), np.hstack(sample.views(sample.test))
         rules = [paper_rules(X, Z) for X, Z in zip(X_views, sample.views(sample.Z), strict=True)]
         for form, sizes in SIZES.items():
             for m in sizes:
                 if m > min(largest, len(sample.Z)):
                     continue
-                errors = []
+                # Without a shared row no coupling has an effect, and CoRLSR refuses the table: one row and λ = 0 are the same.
+                errors, (views, table) = [], one_table(X_views, sample.y, sample.views(sample.Z[: max(m, 1)]))
                 for coupling in COUPLINGS:
                     since = time.thread_time()
                     model = CoRLSR(
-                        preset="paper", form=form, bandwidth=[b for b, _ in rules], ridge=[r for _, r in rules],
-                        coupling=coupling, solver="closed-form",
-                    ).fit(X_views, sample.y, sample.views(sample.Z[:m]))  # fmt: skip
+                        preset="paper", views=views, form=form, bandwidth=[b for b, _ in rules], ridge=[r for _, r in rules],
+                        coupling=coupling if m else 0.0, solver="closed-form",
+                    ).fit(**table)  # fmt: skip
                     if coupling == 0.1:
                         out["seconds"][f"{form}/{m}"] = time.thread_time() - since
-                    errors.append(sample.error(model.predict(test_views)))
+                    errors.append(sample.error(model.predict(test)))
                 out[form][str(m)] = errors
         return out
 

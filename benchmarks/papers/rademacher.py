@@ -20,6 +20,7 @@ import numpy as np
 from scipy.stats import pearsonr, spearmanr
 from sklearn.model_selection import KFold
 
+from benchmarks.one_table import one_table
 from benchmarks.papers.baselines import kernel_ridge
 from benchmarks.papers.jobs import JSON, Job
 from benchmarks.papers.methods.corls import CoRegularisedClass, kernel_blocks
@@ -112,14 +113,14 @@ def _fold(data: NumericDataSet, columns: list[object], labelled: object, rest: o
     else:
         gamma, lam = [v / (2 * n) for v in nu], COUPLING / (n if reading == "consistent" else 2 * n)
     blocks = [kernel_blocks(Gaussian(b), X, Z) for b, X, Z in zip(bandwidth, X_views, Z_views, strict=True)]
-    errors, bounds = [], []
+    errors, bounds, (views, table) = [], [], one_table(X_views, y, Z_views)
     for coupling in (0.0, lam):
         # CoRLS with the separate loss, in CoRLSR's units: ν = 2ℓγ, and λ there counts both orders of a pair.
         model = CoRLSR(
-            preset="paper", bandwidth=bandwidth, ridge=[2 * n * g for g in gamma], coupling=n * coupling,
+            preset="paper", views=views, bandwidth=bandwidth, ridge=[2 * n * g for g in gamma], coupling=n * coupling,
             prediction_tol=rough(y),
         )  # fmt: skip
-        predicted = model.fit(X_views, y, Z_views).predictions_unlabelled_.mean(axis=0)
+        predicted = model.fit(**table).predictions_unlabelled_.mean(axis=0)
         errors.append(float(np.sqrt(np.mean((predicted - hidden) ** 2))))
         bounds.append(CoRegularisedClass(blocks, gamma, coupling).complexity_bounds[1])
     return [*errors, *bounds]

@@ -122,24 +122,22 @@ class Terms:
         """Scaled labels in [−1, 1], as a site sends them."""
         return np.asarray(np.clip((y - self.levels[site]) / (LABEL_UNIT * self.deviation), -1.0, 1.0))
 
-    def part(
-        self,
-        got: Mapping[str, Some],
-        exponent: int,
-        scale: Float64[Arr, " D"],
-        n: Float64[Arr, " M"],
-        count: float,
-        mode: float,
-    ) -> Sums:
-        """Sums from opened words of features divided by ``scale``. Each site with private rows adds noise to their sums."""
+    def part(self, got: Mapping[str, Some], *, private: bool = False) -> Sums:
+        """Sums over common or private rows from opened words. Each site with private rows adds noise to their sums."""
         D, M, unit = sum(self.d), self.n_sites, LABEL_UNIT * self.deviation
-        o = np.where(n[:, None] > 0, cross.opened(got["o"], exponent), 0.0)
+        exponent = self.private_exponent if private else self.exponent
         scalars = _joined(got["scalars"], exponent)
+        if private:
+            scale, n, count, mode = self.scale * sqrt(M), scalars[M + 1 :], int(self.private.sum()), NOISE_PRIVATE
+            noise = self.noise * sqrt(np.count_nonzero(self.private) / 2)
+        else:
+            scale, n, count, mode = self.scale, (self.flags * self.share).sum(axis=1), self.n_labelled, NOISE
+            noise = self.noise
+        o = np.where(n[:, None] > 0, cross.opened(got["o"], exponent), 0.0)
         P = _full(cross.opened(got["P"], exponent), D) * np.outer(scale, scale)
         b = cross.opened(got["b"], exponent) * scale * unit
-        found = Sums(P, o * scale, b, scalars[:M] * unit, float(scalars[M]) * unit**2, n, count, mode)
-        contributors = 2 if mode == NOISE else int(np.count_nonzero(self.private))
-        return steadied(found, self.noise * sqrt(contributors / 2), scale) if self.noise else found
+        found = Sums(P, o * scale, b, scalars[:M] * unit, float(scalars[M]) * unit**2, n, float(count), mode)
+        return steadied(found, noise, scale) if noise else found
 
 
 class SiteExchange:
@@ -253,8 +251,7 @@ class SiteExchange:
         self._check(P, C)
         C = C / T.rows * np.outer(T.scale, T.scale)
         self._C = positive(C) if T.noise else C
-        count, by_owner = float(T.n_labelled), (T.flags * T.share).sum(axis=1)
-        self._parts = (T.part(total, T.exponent, T.scale, by_owner, count, NOISE),) if T.n_labelled else ()
+        self._parts = (T.part(total),) if T.n_labelled else ()
         self._C_WW = self._common.T @ self._common / T.rows
         self._C_Wx = np.zeros((self._common.shape[1], D))
         self._C_Wx[:d] = self._C[T.blocks[v]]
@@ -284,10 +281,7 @@ class SiteExchange:
         """
         T, v = self.terms, self.site
         if total is not None:
-            n = _joined(total["scalars"], T.private_exponent)[T.n_sites + 1 :]
-            scale = T.scale * sqrt(T.n_sites)
-            private = T.part(total, T.private_exponent, scale, n, float(T.private.sum()), NOISE_PRIVATE)
-            self._parts = (*self._parts, private)
+            self._parts = (*self._parts, T.part(total, private=True))
         m = T.moments(self._C, self._parts)
         self.fit: Fit = fit(m)
         self.own = Own.of(m, v, self._C_WW, self._C_Wx)

@@ -86,12 +86,6 @@ class Trained:
         predicted = self.sites[site].own.predict(self.fit, rows.W)
         return self.sites[site].verdict.joined(predicted, rows.local)
 
-    def deviations(self, site: int, rows: Prepared) -> tuple[Float64[Arr, " n"], Float64[Arr, " n"]]:
-        """Of a new label given the features of all sites, and given the own ones, for the rows of a site."""
-        at = self.sites[site]
-        score, joined = at.own.deviations(self.fit, rows.W, at.private_noise)
-        return at.verdict.spread * score, at.verdict.spread * joined
-
 
 class _Training:
     """Each site's labels and features, and what a federation opens of them, with noise by its rules."""

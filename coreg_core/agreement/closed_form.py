@@ -130,26 +130,17 @@ def pairwise_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
 def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:
     r"""Q as a quadratic in the coordinates: $\sum_v [a_v^\top a_v - 2\beta_v^\top a_v] + λ \sum_{u,v} \|P_u a_u - P_v a_v\|^2$.
 
-    Its normal matrix has the blocks $I + 2λ(M-1) P_v^\top P_v$ and $-2λ P_v^\top P_u$: at least I, for any rows.
+    Its normal matrix has the blocks $I + 2λ(M-1) P_v^\top P_v$ and $-2λ P_v^\top P_u$: at least I, for any rows. SingularSystem:
+    rounding of λ P_vᵀP_u outweighs the I.
     """
-    maps = [view.prediction_map for view in views]
-    rows = [reduced_rows(v, view.gram, maps, coupling) for v, view in enumerate(views)]
-    return solve_reduced(rows, [view.label_coordinates for view in views], maps)
-
-
-def reduced_rows(v: int, gram: Float64[Arr, "r r"], maps: Sequence[Arr], coupling: float) -> Float64[Arr, "r p"]:
-    """Site v's rows of that matrix, up to its own diagonal block; without the I. ``gram`` is P_vᵀP_v."""
-    others = [-2.0 * coupling * (maps[v].T @ P) for P in maps[:v]]
-    return np.concatenate([*others, 2.0 * coupling * (len(maps) - 1) * gram], axis=1)
-
-
-def solve_reduced(rows: Sequence[Arr], coordinates: Sequence[Arr], maps: Sequence[Arr]) -> Float64[Arr, " m"]:
-    """z* from every site's rows, β_v and P_v. SingularSystem: rounding of λ P_vᵀP_u outweighs the I."""
-    M = len(maps)
+    maps, M = [view.prediction_map for view in views], len(views)
     ends = np.cumsum([0] + [P.shape[1] for P in maps])
     N = np.eye(ends[-1])
-    for v in range(M):
-        N[ends[v] : ends[v + 1], : ends[v + 1]] += rows[v]
+    for v, view in enumerate(views):  # the lower triangle
+        others = [-2.0 * coupling * (maps[v].T @ P) for P in maps[:v]]
+        N[ends[v] : ends[v + 1], : ends[v + 1]] += np.concatenate(
+            [*others, 2.0 * coupling * (M - 1) * view.gram], axis=1
+        )
     try:
         factor = cho_factor(N, lower=True, check_finite=False, overwrite_a=True)
     except LinAlgError:
@@ -158,7 +149,7 @@ def solve_reduced(rows: Sequence[Arr], coordinates: Sequence[Arr], maps: Sequenc
             "beside the ridge that rounding outweighs the identity; lower the coupling, raise the ridge, rescale the "
             "features, or use solver='conjugate-gradients'."
         ) from None
-    a = cho_solve(factor, np.concatenate(coordinates), check_finite=False)
+    a = cho_solve(factor, np.concatenate([view.label_coordinates for view in views]), check_finite=False)
     total = np.zeros(maps[0].shape[0])
     for v in range(M):
         total += maps[v] @ a[ends[v] : ends[v + 1]]

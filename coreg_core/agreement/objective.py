@@ -78,8 +78,15 @@ def consensus_certificate(
     $\lVert z - z^*\rVert \le \frac{M \lVert r\rVert}{\sum_v 1/(1 + x_v)}$ (docs/research/mathematics.md). The gap is at most
     $\mu^2\lVert r\rVert^2\sum_v b_v$, and much less where one site's b_v is far above the others'.
     """
-    root, apart = (factor * (residual_norm + ROUNDING * scale) for factor in consensus_factors(weight, bounds, stays))
-    return Certificate(root * root, apart)
+    x = weight * bounds
+    follows, M = x / (1.0 + x), len(x)
+    if stays is None:
+        stays, moves = math.fsum(1.0 / (1.0 + x)), math.fsum(follows)
+    else:  # Σ x/(1 + x) = M − Σ 1/(1 + x), with the rounding of that sum
+        moves = max(0.0, M - stays) + ROUNDING * M
+    norm = residual_norm + ROUNDING * scale
+    root = float(np.sqrt(weight * M * (moves / stays))) * norm
+    return Certificate(root * root, float(follows.max()) * M / stays * norm)
 
 
 def stays(bound: float, weights: Sequence[float]) -> tuple[float, ...]:
@@ -102,15 +109,3 @@ def largest(total: float) -> float:
     """At least the largest and at most M^⅛ times the largest of the x whose `powered` values have this sum."""
     root = math.sqrt(math.sqrt(math.sqrt(total)))  # the same bits on every machine, unlike a power
     return root * (1.0 + 1e-12)  # rounding of the powers, of their sum and of the roots
-
-
-def consensus_factors(weight: float, bounds: Float64[Arr, " M"], stays: float | None = None) -> tuple[float, float]:
-    """√gap and the farthest prediction, for a residual of norm 1: the factors of `consensus_certificate`."""
-    x = weight * bounds
-    follows, M = x / (1.0 + x), len(x)
-    if stays is None:
-        stays, moves = math.fsum(1.0 / (1.0 + x)), math.fsum(follows)
-    else:  # Σ x/(1 + x) = M − Σ 1/(1 + x), with the rounding of that sum
-        moves = max(0.0, M - stays) + ROUNDING * M
-    root = float(np.sqrt(weight * M * (moves / stays)))
-    return root, float(follows.max()) * M / stays

@@ -10,37 +10,29 @@ Only the *sum* of the answers is ever used (docs/research/mathematics.md). Metho
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, IntEnum
-from typing import Any, TypeAlias, get_args
+from enum import IntEnum
+from typing import Any, ClassVar, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.agreement.objective import (
-    ROUNDING,
-    Certificate,
-    consensus_certificate,
-    consensus_weight,
-    sweep_weight,
-)
+from coreg_core.agreement.objective import ROUNDING, Certificate, consensus_certificate, weight_of
 from coreg_core.agreement.views import Part, View
 from coreg_core.arrays import Arr, Ints, dot, norms
-from coreg_core.errors import UsageError
 from coreg_core.objectives.setting import ScheduleName
 
 _FEW_COLUMNS, _PIECE = 4, 8192  # numbers of a column at a time
 
 
-class Stop(Enum):
-    """How a column of a schedule ended. How a run ended is `coreg_core.outcomes.Outcome`."""
+class Stop(IntEnum):
+    """How a column of a schedule ended, in the order of severity. How a run ended is `coreg_core.outcomes.Outcome`."""
 
-    CONVERGED = "both certificates fell below the tolerances"
-    STAGNATED = "the verified residual no longer falls"
-    MAX_ROUNDS = "max_rounds was reached before the tolerances"
+    CONVERGED = 1  # both certificates fell below the tolerances
+    STAGNATED = 2  # the verified residual no longer falls
+    MAX_ROUNDS = 3  # reached before the tolerances
 
 
-# State of a column: 0 is running. The order is that of severity, for columns that differ.
-_COLUMN_STOPS = (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
+RUNNING = 0  # in the ``stops`` of a state
 
 
 @dataclass(frozen=True)
@@ -69,13 +61,11 @@ class Progress:
 class FinalTargets:
     """The models of the last verified round: site v answers (``targets[v]``, ``weights``), v counted in site order.
 
-    ``targets`` is (1, m, k) where all sites share one, and (M, m, k) for Algorithm 1. ``beside``: sums that accompany them (the
-    forecast of an additive training).
+    ``targets`` is (1, m, k) where all sites share one, and (M, m, k) for Algorithm 1.
     """
 
     targets: Float64[Arr, "s m k"]
     weights: Float64[Arr, " k"]
-    beside: tuple[float, ...] = ()
 
     def of(self, site: int) -> Float64[Arr, "m k"]:
         """The target of the site at that position."""
@@ -93,60 +83,28 @@ class Terms:
     tolerance: float  # stop when gap ≤ tolerance · Q(0) ...
     prediction_tolerance: float  # ... and the prediction bound is at most this, in the units of the targets
     max_rounds: int  # sweeps, for Algorithm 1
-    stays: tuple[
-        float, ...
-    ] = ()  # Σ_v 1/(1 + μ b_v) of each column, where that sum is known and the single b_v are not
-
-    def __post_init__(self) -> None:
-        numbers = np.array(
-            (*self.coupling, *self.bounds, self.initial_objective, self.tolerance, self.prediction_tolerance)
-        )
-        if not self.coupling or not self.bounds or not (np.isfinite(numbers) & (numbers >= 0)).all():
-            raise UsageError(
-                f"{self}: couplings, bounds and tolerances are finite numbers of at least 0, at least one each."
-            )
-        if self.max_rounds < 1:
-            raise UsageError(f"max_rounds={self.max_rounds}: needs at least 1.")
+    # Σ_v 1/(1 + μ b_v) of each column, where that sum is known and the single b_v are not
+    stays: tuple[float, ...] = ()
 
     @property
     def n_views(self) -> int:
         """M."""
         return len(self.bounds)
 
-    @property
-    def n_columns(self) -> int:
-        """k."""
-        return len(self.coupling)
-
     def met_by(self, gap: float, prediction_bound: float) -> bool:
         """Whether both are within the tolerances."""
         return gap <= self.tolerance * self.initial_objective and prediction_bound <= self.prediction_tolerance
 
     def code_after(self, stated: Certificate, *, stuck: bool, last: bool) -> int:
-        """The state of a column after a verified round: 0 while it runs."""
+        """The `Stop` of a column after a verified round, or `RUNNING`."""
         if self.met_by(stated.gap, stated.prediction_bound):
-            return code_of(Stop.CONVERGED)
-        return code_of(Stop.STAGNATED) if stuck else code_of(Stop.MAX_ROUNDS) if last else 0
-
-
-def code_of(stop: Stop) -> int:
-    """The integer code under which a state keeps a column's stop."""
-    return _COLUMN_STOPS.index(stop)
+            return Stop.CONVERGED
+        return Stop.STAGNATED if stuck else Stop.MAX_ROUNDS if last else RUNNING
 
 
 def overall_stop(stops: tuple[Stop | None, ...]) -> Stop | None:
     """One stop for all columns: the most severe, or None while any is running."""
-    codes = [_COLUMN_STOPS.index(s) for s in stops]
-    return None if 0 in codes else _COLUMN_STOPS[max(codes)]
-
-
-def progress_of(state: Any, weights: Float64[Arr, " k"], *, verified: bool) -> Progress | None:
-    """Progress at the last complete round; None before the first. A column with μ = 0 never moves: its residual counts as 0."""
-    if np.isinf(state.residual).any():
-        return None
-    residual = np.where(weights == 0.0, 0.0, state.residual)
-    stops = tuple(_COLUMN_STOPS[code] for code in state.stops)
-    return Progress(state.round, verified, residual, state.gap, state.prediction_bound, stops)
+    return None if None in stops else max(stop for stop in stops if stop is not None)
 
 
 @dataclass(frozen=True)
@@ -154,10 +112,28 @@ class _Lockstep:
     """Several columns, each with its own stop."""
 
     terms: Terms
+    name: ClassVar[ScheduleName]
+
+    @property
+    def weights(self) -> Float64[Arr, " k"]:
+        """μ of each column."""
+        return np.array([weight_of(self.name, lam, self.terms.n_views) for lam in self.terms.coupling])
 
     def finished(self, state: Any) -> bool:
         """Every column has stopped."""
-        return bool((state.stops > 0).all())
+        return bool((state.stops != RUNNING).all())
+
+    def progress(self, state: Any) -> Progress | None:
+        """At the last complete round; None before the first. A column with μ = 0 never moves: its residual counts as 0."""
+        if np.isinf(state.residual).any():
+            return None
+        residual = np.where(self.weights == 0.0, 0.0, state.residual)
+        stops = tuple(Stop(code) if code else None for code in state.stops.tolist())
+        return Progress(state.round, state.verified, residual, state.gap, state.prediction_bound, stops)
+
+    def models(self, state: Any) -> FinalTargets | None:
+        """The targets of the last verified round."""
+        return None if np.isinf(state.residual).any() else FinalTargets(state.verified_targets, self.weights)
 
 
 def divided(values: Float64[Arr, "m k"], by: float) -> Float64[Arr, "m k"]:
@@ -197,6 +173,7 @@ class SweepState:
     least_gap: Float64[Arr, " k"]
     least_round: Int64[Ints, " k"]
     stops: Int64[Ints, " k"]
+    verified: ClassVar[bool] = True  # as every complete sweep is
 
 
 @dataclass(frozen=True)
@@ -212,14 +189,11 @@ class BlockCoordinateDescent(_Lockstep):
     Source: Brefeld et al. (2006), Algorithm 1, Propositions 4.1 and 4.2; certificate: docs/research/mathematics.md.
     """
 
-    @property
-    def weights(self) -> Float64[Arr, " k"]:
-        """μ = 2λ(M−1)."""
-        return np.array([sweep_weight(lam, self.terms.n_views) for lam in self.terms.coupling])
+    name = "block-coordinate-descent"
 
     def start(self, n_unlabelled: int) -> SweepState:
         """From ŷ_v = 0 as in the paper."""
-        M, m, k = self.terms.n_views, n_unlabelled, self.terms.n_columns
+        M, m, k = self.terms.n_views, n_unlabelled, len(self.terms.coupling)
         y, infinite, codes = np.zeros((M, m, k)), np.full(k, np.inf), np.zeros(k, np.int64)
         return SweepState(0, 0, y, y, y, infinite, infinite, infinite, infinite, codes, codes)
 
@@ -227,7 +201,7 @@ class BlockCoordinateDescent(_Lockstep):
         M = self.terms.n_views
         mean: Arr = sum(y for v, y in enumerate(state.predictions) if v != state.site) / max(1, M - 1)
         # A stopped column gets its last question again, so that the last sweep's targets are the models'.
-        return np.where(state.stops == 0, mean, state.targets[state.site])
+        return np.where(state.stops == RUNNING, mean, state.targets[state.site])
 
     def query(self, state: SweepState) -> Query:
         """respond(mean of the others, 2λ(M−1)), of one site."""
@@ -236,7 +210,7 @@ class BlockCoordinateDescent(_Lockstep):
     def step(self, state: SweepState, total: Float64[Arr, "m k"]) -> SweepState:
         """Take one site's answer; after the last site of a sweep, certify."""
         predictions, targets = state.predictions.copy(), state.targets.copy()
-        running = state.stops == 0
+        running = state.stops == RUNNING
         targets[state.site] = np.where(running, self._target(state), targets[state.site])
         predictions[state.site] = np.where(running, total, predictions[state.site])
         state = replace(state, predictions=predictions, targets=targets)
@@ -248,7 +222,7 @@ class BlockCoordinateDescent(_Lockstep):
         terms, M = self.terms, self.terms.n_views
         bounds = np.array(terms.bounds)
         total = sum(state.predictions[1:], state.predictions[0])
-        gap, residual = np.zeros(terms.n_columns), np.zeros(terms.n_columns)
+        gap, residual = np.zeros(len(terms.coupling)), np.zeros(len(terms.coupling))
         for v in range(M):
             others = total - state.predictions[v]
             change = norms(others - (M - 1) * state.targets[v])
@@ -260,7 +234,7 @@ class BlockCoordinateDescent(_Lockstep):
             gap[:] = 0.0
         bound = np.sqrt(bounds.max() * gap)
         stated = [Certificate(*pair) for pair in zip(gap.tolist(), bound.tolist(), strict=True)]
-        running = state.stops == 0
+        running = state.stops == RUNNING
         residual = np.where(running, residual, state.residual)
         gap = np.where(running, gap, state.gap)
         bound = np.where(running, bound, state.prediction_bound)
@@ -280,16 +254,6 @@ class BlockCoordinateDescent(_Lockstep):
             least_round=least_round,
             stops=stops,
         )
-
-    def progress(self, state: SweepState) -> Progress | None:
-        """The last complete sweep; every one is verified."""
-        return progress_of(state, self.weights, verified=True)
-
-    def models(self, state: SweepState) -> FinalTargets | None:
-        """The targets of the last complete sweep."""
-        if np.isinf(state.residual).any():
-            return None
-        return FinalTargets(state.verified_targets, self.weights)
 
 
 VERIFY_EVERY = 20
@@ -328,6 +292,16 @@ class GradientState:
     ask: int = Next.AFFINE
     since_verified: int = 0  # rounds; the first one is verified
 
+    @property
+    def verified(self) -> bool:
+        """Whether the figures of the last round are certified; estimates from the recursion otherwise."""
+        return self.since_verified == 0
+
+    @property
+    def verified_targets(self) -> Float64[Arr, "1 m k"]:
+        """All sites answer at the same z."""
+        return self.z_verified[None]
+
 
 @dataclass(frozen=True)
 class ConjugateGradient(_Lockstep):
@@ -343,14 +317,11 @@ class ConjugateGradient(_Lockstep):
     lockstep, each judged by itself; one that has stopped stays in the matrix, as zeros.
     """
 
-    @property
-    def weights(self) -> Float64[Arr, " k"]:
-        """μ = 2λM."""
-        return np.array([consensus_weight(lam, self.terms.n_views) for lam in self.terms.coupling])
+    name = "conjugate-gradients"
 
     def start(self, n_unlabelled: int) -> GradientState:
         """From z = 0."""
-        k = self.terms.n_columns
+        k = len(self.terms.coupling)
         zero = np.zeros((n_unlabelled, k), order="F")
         infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
         return GradientState(
@@ -399,12 +370,12 @@ class ConjugateGradient(_Lockstep):
         Hp -= mean
         Hp *= scale
         z, r, p = (np.empty_like(columns, order="F") for columns in (state.z, state.r, state.p))
-        for j in np.flatnonzero(state.stops).tolist():
+        for j in np.flatnonzero(state.stops != RUNNING).tolist():
             z[:, j], r[:, j], p[:, j] = state.z[:, j], state.r[:, j], state.p[:, j]
         rr, residual = state.rr.copy(), state.residual.copy()
         gap, bound = state.gap.copy(), state.prediction_bound.copy()
         due = state.since_verified + 1 >= VERIFY_EVERY
-        for j in np.flatnonzero(state.stops == 0).tolist():
+        for j in np.flatnonzero(state.stops == RUNNING).tolist():
             before = state.p[:, j]
             curvature = dot(before, Hp[:, j])
             if curvature <= 0.0 or rr[j] == 0.0:
@@ -437,7 +408,7 @@ class ConjugateGradient(_Lockstep):
         residual, gap, bound = state.residual.copy(), state.gap.copy(), state.prediction_bound.copy()
         least_residual, least_energy = state.least_residual.copy(), state.least_energy.copy()
         strikes, stops = state.strikes.copy(), state.stops.copy()
-        for j in np.flatnonzero(state.stops == 0).tolist():
+        for j in np.flatnonzero(state.stops == RUNNING).tolist():
             c = self._certificate(j, lengths[j], scale[j])
             energy = -0.5 * dot(state.z[:, j], state.b[:, j] + true[:, j])
             stuck = lengths[j] > 0.5 * least_residual[j] and energy + ROUNDING * abs(energy) >= least_energy[j]
@@ -480,16 +451,6 @@ class ConjugateGradient(_Lockstep):
         stays = self.terms.stays[column] if self.terms.stays else None
         bounds = np.array(self.terms.bounds)
         return consensus_certificate(float(residual_norm), float(scale), float(self.weights[column]), bounds, stays)
-
-    def progress(self, state: GradientState) -> Progress | None:
-        """The last round: certified when it was verified, an estimate from the recursion otherwise."""
-        return progress_of(state, self.weights, verified=state.since_verified == 0)
-
-    def models(self, state: GradientState) -> FinalTargets | None:
-        """The answers at the last verified z."""
-        if np.isinf(state.residual).any():
-            return None
-        return FinalTargets(state.z_verified[None], self.weights)
 
 
 Schedule: TypeAlias = ConjugateGradient | BlockCoordinateDescent

@@ -221,7 +221,7 @@ class SpectralView:
         *,
         exact_span: bool = False,
     ):
-        self.basis, self.ridge = basis, ridge
+        self.basis, self.ridge, self.rank, self.n_unlabelled = basis, ridge, basis.rank, len(Z)
         self.exact_span = exact_span  # the same optimum as over X ∪ Z: the closed form mixes it with exact views
         r = basis.rank
         self._y, self._Phi, step = y, np.empty((len(X), r)), max(block_rows(len(basis.points)), 8 * r)
@@ -247,16 +247,6 @@ class SpectralView:
         self.gram: Arr = self.prediction_map.T @ self.prediction_map
         self._factors: dict[float, Arr] = {}
         self.label_coordinates: Arr = on_labels  # β
-
-    @property
-    def n_unlabelled(self) -> int:
-        """m."""
-        return len(self.prediction_map)
-
-    @property
-    def rank(self) -> int:
-        """r."""
-        return self.basis.rank
 
     def bound(self) -> float:
         """b_v of the certificates, at least the largest s²: the smallest of three norms of PᵀP."""
@@ -377,57 +367,42 @@ class LabelledFit:
     """A function on its own labelled rows: residuals ``r`` (n,) at the shift that was taken, and ``G`` (n, n).
 
     ``y`` is (n,) in the units of r; ``centred`` says that the shift is the mean of the labels, so that it is left out with
-    the rows.
+    the rows. ``ones``: G 1 over all rows of the shift, where these are some of them.
     """
 
     r: Float64[Arr, " n"]
     G: Float64[Arr, "n n"]
     y: Float64[Arr, " n"]
     centred: bool = True
+    ones: Float64[Arr, " n"] | None = None
 
-    def without(self, rows: Int64[Ints, " s"]) -> "Kept":
-        """The same function trained without these rows."""
-        kept = np.setdiff1d(np.arange(len(self.y)), rows)
+    def _ones(self) -> Float64[Arr, " n"]:
+        return self.G.sum(axis=1) if self.ones is None else self.ones
+
+    def without(self, rows: Int64[Ints, " s"]) -> tuple[Float64[Arr, " s"], "LabelledFit"]:
+        """The errors on these rows of the function trained without them, and that function on the others."""
+        kept, ones = np.setdiff1d(np.arange(len(self.y)), rows), self._ones()
         shift = float(self.y[kept].mean() - self.y.mean()) if self.centred and len(kept) else 0.0
-        ones = self.G.sum(axis=1)
         r = self.r - shift * ones
         G_SS = self.G[np.ix_(rows, rows)]
         eye = _LEAST_FREEDOM * np.eye(len(rows))
         solved = np.linalg.solve(G_SS + eye, np.column_stack([r[rows], self.G[np.ix_(rows, kept)], ones[rows]]))
         G_RS = self.G[np.ix_(kept, rows)]
-        return Kept(
-            missed=solved[:, 0],
-            r=r[kept] - G_RS @ solved[:, 0],
-            G=self.G[np.ix_(kept, kept)] - G_RS @ solved[:, 1:-1],
-            ones=ones[kept] - G_RS @ solved[:, -1],
-            y=self.y[kept],
-            centred=self.centred,
+        missed = np.asarray(solved[:, 0], dtype=np.float64)
+        return missed, LabelledFit(
+            r[kept] - G_RS @ missed,
+            self.G[np.ix_(kept, kept)] - G_RS @ solved[:, 1:-1],
+            self.y[kept],
+            self.centred,
+            ones[kept] - G_RS @ solved[:, -1],
         )
 
     @property
     def left_out(self) -> Float64[Arr, " n"]:
-        """Each label left out in turn: y_i − f₋ᵢ(x_i)."""
-        return Kept(np.zeros(0), self.r, self.G, self.G.sum(axis=1), self.y, self.centred).left_out
-
-
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """A function without some rows: its errors on them, and its residuals and G on the kept rows."""
-
-    missed: Float64[Arr, " s"]
-    r: Float64[Arr, " k"]
-    G: Float64[Arr, "k k"]
-    ones: Float64[Arr, " k"]  # G 1, over all rows of the shift
-    y: Float64[Arr, " k"]
-    centred: bool
-
-    @property
-    def left_out(self) -> Float64[Arr, " k"]:
-        """Each kept row left out in turn; the mean of the others is their shift."""
-        n = len(self.y)
-        r = self.r
+        """Each label left out in turn, y_i − f₋ᵢ(x_i); the mean of the others is their shift."""
+        n, r = len(self.y), self.r
         if self.centred and n > 1:  # c₋ᵢ − c = (c − y_i)/(n − 1)
-            r = r - (self.y.mean() - self.y) / (n - 1) * self.ones
+            r = r - (self.y.mean() - self.y) / (n - 1) * self._ones()
         errors: Arr = r / np.maximum(np.diag(self.G), _LEAST_FREEDOM)
         return errors
 
@@ -460,6 +435,6 @@ def choose_on(path: Sequence[LabelledFit]) -> PathChoice:
         order = np.random.default_rng([SEED, n]).permutation(n)
         for fold in range(FOLDS):
             rows = np.sort(order[fold::FOLDS])
-            kept = [fit.without(rows) for fit in path]
-            nested[rows] = kept[best_of([k.left_out for k in kept])].missed
+            without = [fit.without(rows) for fit in path]
+            nested[rows] = without[best_of([kept.left_out for _, kept in without])][0]
     return PathChoice(best_of(errors), errors, nested)

@@ -2,8 +2,8 @@
 
 from coreg_core.estimators.additive import AdditiveClassifier, AdditiveRegressor
 from coreg_core.estimators.corlsr import CoRLSR, CoRLSRClassifier
-from coreg_core.estimators.corlsr_cv import CoRLSRCV, LabelledFolds
+from coreg_core.estimators.folds import LabelledFolds
 
 __all__ = [
-    "AdditiveClassifier", "AdditiveRegressor", "CoRLSR", "CoRLSRCV", "CoRLSRClassifier", "LabelledFolds",
+    "AdditiveClassifier", "AdditiveRegressor", "CoRLSR", "CoRLSRClassifier", "LabelledFolds",
 ]  # fmt: skip

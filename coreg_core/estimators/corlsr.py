@@ -58,7 +58,7 @@ class CoRLSR(MultiView, Regressor):
 
     The targets are less their mean a, which predictions contain (``fit_intercept``). Columns are not standardised: use
     `StandardScaler` if their units differ. Several views need shared rows: rows with a missing
-    target, or ``Z_views``.
+    target.
 
     Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers: docs/research/mathematics.md.
 
@@ -69,8 +69,8 @@ class CoRLSR(MultiView, Regressor):
     kernel
         "gaussian" (exp(−‖x−x'‖²/σ)) or "linear".
     views
-        columns of each view (slices, positions, booleans or names) of one table; None for a list of tables. A column can
-        be in several views. Columns in no view are not used, and with names not read.
+        columns of each view (slices, positions, booleans or names) of the table; None: all columns are one view. A column
+        can be in several views. Columns in no view are not used, and with names not read.
     preset
         the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
         False, the setting of Brefeld et al.
@@ -110,16 +110,15 @@ class CoRLSR(MultiView, Regressor):
         the dimension of each view's span, M numbers.
     functions_
         the views' kernel expansions, without a. bandwidth_, ridge_: the values in use, M each. intercept_: a.
-    feature_names_in_views_
-        column names of each view, if fitted with a list of data frames; predictions need the same order.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> X, Z = rng.normal(size=(20, 4)), rng.normal(size=(50, 4))
+    >>> X = rng.normal(size=(70, 4))
     >>> y = X.sum(axis=1)
-    >>> model = CoRLSR(coupling=0.01).fit([X[:, :2], X[:, 2:]], y, [Z[:, :2], Z[:, 2:]])
-    >>> model.predict([Z[:, :2], Z[:, 2:]]).shape
-    (50,)
+    >>> y[20:] = np.nan  # missing targets: these rows are the shared ones
+    >>> model = CoRLSR(views=[slice(0, 2), slice(2, 4)], coupling=0.01).fit(X, y)
+    >>> model.predict(X).shape, model.predict_views(X).shape
+    ((70,), (2, 70))
     """
 
     functions_: list[KernelExpansion]
@@ -158,21 +157,18 @@ class CoRLSR(MultiView, Regressor):
         self.max_rounds, self.rank_tolerance = max_rounds, rank_tolerance
 
     @fit_context
-    def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
-        """Fit every view together, from one table or from a list of tables.
+    def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
+        """Fit every view together.
 
         Parameters
         ----------
-        X_views
-            one table (N, p) with columns split by ``views``; or, with ``Z_views``, M labelled tables (n_v, d_v).
+        X
+            one table (N, p) with columns split by ``views``.
         y
-            targets (N,), NaN where missing; those rows are the unlabelled instances. Of a list M target vectors (n_v,), or
-            one (n,) when all views have the same labelled instances.
-        Z_views
-            M tables (m, d_v): the same m unlabelled instances, in the same order.
+            targets (N,), NaN where missing; those rows are the unlabelled instances.
         label_mask
-            of one table: (N, M) booleans, whether view v sees the label of row i. None: all views see all labels. It has no
-            effect on rows without a target.
+            (N, M) booleans, whether view v sees the label of row i. None: all views see all labels. It has no effect on rows
+            without a target.
 
         Raises
         ------
@@ -181,7 +177,7 @@ class CoRLSR(MultiView, Regressor):
         UsageError
             a rule without a value for these rows.
         """
-        views, ys = self._views(self._split(X_views, y, Z_views, label_mask))
+        views, ys = self._views(self._dealt(X, y, label_mask))
         solutions, certificate, self.n_rounds_, self.stop_ = self._solve(views, ys)
         predictions = np.array([s.prediction for s in solutions])
         self.functions_ = [s.function for s in solutions]
@@ -195,9 +191,9 @@ class CoRLSR(MultiView, Regressor):
             warnings.warn(text, ConvergenceWarning, stacklevel=4)
         return self
 
-    def predict_views(self, X_views: Any) -> Any:
+    def predict_views(self, X: Any) -> Any:
         """Every view's prediction, (M, n)."""
-        tables = self._tables(X_views)
+        tables = self._one_table(X)
         return self.intercept_ + np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
 
     def predict_view(self, view: int, X: Any) -> Any:
@@ -205,9 +201,9 @@ class CoRLSR(MultiView, Regressor):
         table = self._of_view(view, X)
         return self.intercept_ + self.functions_[view].predict(table)
 
-    def predict(self, X_views: Any) -> Any:
+    def predict(self, X: Any) -> Any:
         """The mean of the views' predictions, (n,)."""
-        return self.predict_views(X_views).mean(axis=0)
+        return self.predict_views(X).mean(axis=0)
 
     def _rules(self, Xs: list[Arr], ys: list[Arr]) -> tuple[list[Kernel], list[float]]:
         """Each view's kernel and ridge by the parameters; sets ``bandwidth_``."""
@@ -220,15 +216,16 @@ class CoRLSR(MultiView, Regressor):
 
     def _views(self, dealt: Dealt) -> tuple[list[View], list[Arr]]:
         """Each view's set-up in its span, factored once, and its labels less a."""
-        if without := [v for v, y in enumerate(dealt.y) if not len(y)]:
+        Xs, targets, Zs = dealt
+        if without := [v for v, y in enumerate(targets) if not len(y)]:
             raise BadData(
                 f"view {without[0]}: no labelled row, and each view needs one here. AdditiveRegressor does not."
             )
-        self.intercept_ = float(np.concatenate(dealt.y).mean()) if by_preset(self)[2] else 0.0
-        ys = [y - self.intercept_ for y in dealt.y]
-        kernels, ridges = self._rules(dealt.X, ys)
+        self.intercept_ = float(np.concatenate(targets).mean()) if by_preset(self)[2] else 0.0
+        ys = [y - self.intercept_ for y in targets]
+        kernels, ridges = self._rules(Xs, ys)
         self.ridge_ = np.array(ridges)
-        span, given = EveryPoint() if self.form == "exact" else LabelledPoints(), zip(dealt.X, ys, dealt.Z, strict=True)
+        span, given = EveryPoint() if self.form == "exact" else LabelledPoints(), zip(Xs, ys, Zs, strict=True)
         views = [
             make_view(span, kernel, X, y, Z, nu, rank_tolerance=self.rank_tolerance)
             for kernel, nu, (X, y, Z) in zip(kernels, ridges, given, strict=True)

@@ -1,4 +1,4 @@
-"""What the estimators read: parameters, tables and targets of any container as float64, one table or a list of views.
+"""What the estimators read: parameters, tables and targets of any container as float64.
 
 A missing value is NaN. A row without a target is a shared row, and does not count in a score.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import wraps
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -47,8 +47,7 @@ def fit_context(fit: F) -> F:
     @wraps(fit)
     def limited(self: Any, *given: Any, **named: Any) -> Any:
         X = next(iter((*given, *named.values())), ())
-        tables = X if isinstance(X, (list, tuple)) else [X]
-        small = fit.__name__ == "fit" and all((getattr(table, "shape", ()) or (0,))[0] <= SMALL for table in tables)
+        small = fit.__name__ == "fit" and (getattr(X, "shape", ()) or (0,))[0] <= SMALL
         with one_thread() if small else nullcontext():
             return fit(self, *given, **named)
 
@@ -115,16 +114,12 @@ LARGEST, SMALLEST = 1e150, 1e-100  # of numbers whose squares, and squares of th
 
 def as_array(values: Any) -> Any:
     """Any container as an array. A missing value stays missing: NaN, None or pandas.NA."""
-    if isinstance(values, (list, tuple)):
-        if any(isinstance(value, str) for value in values):
-            return np.array(values, dtype=object)  # numpy would write NaN among texts as the text "nan"
-        if any(isinstance(row, np.ma.MaskedArray) for row in values):
-            values = np.ma.array(values)
-    if not isinstance(values, np.ma.MaskedArray):
-        return np.asarray(values)
-    array = np.array(values.data, dtype=object)
-    array[np.ma.getmaskarray(values)] = None
-    return array
+    rows = values if isinstance(values, (list, tuple)) else [values]
+    if any(isinstance(row, np.ma.MaskedArray) for row in rows):  # numpy would read the values under the mask
+        raise BadData("a masked array. Give an array with NaN for the masked values: .astype(float).filled(np.nan).")
+    if rows is values and any(isinstance(value, str) for value in values):
+        return np.array(values, dtype=object)  # numpy would write NaN among texts as the text "nan"
+    return np.asarray(values)
 
 
 def missing_in(array: Any) -> Any:
@@ -334,25 +329,7 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-class Dealt(NamedTuple):
-    """For each view a table of labelled rows, a target vector and a table of shared rows."""
-
-    X: list[Any]
-    y: list[Arr]
-    Z: list[Any]
-
-
-def deal(tables: list[Any], targets: Arr, mask: Any) -> Dealt:
-    """Tables of the same rows by their targets: rows without one are shared, labels are of the views that the mask names."""
-    known = ~np.isnan(targets)
-    rows = [np.flatnonzero(known & seen) for seen in mask.T]
-    labelled = [table[r] for table, r in zip(tables, rows, strict=True)]
-    return Dealt(labelled, [targets[r] for r in rows], [table[~known] for table in tables])
-
-
-def several(X: Any) -> bool:
-    """Whether X is a list of tables."""
-    return isinstance(X, (list, tuple)) and all(np.ndim(table) == 2 for table in X)
+Dealt: TypeAlias = tuple[list[Arr], list[Arr], list[Arr]]  # labelled rows, targets and shared rows of each view
 
 
 def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:
@@ -379,54 +356,28 @@ def warn_of_hidden(hidden: Any) -> None:
 
 
 class MultiView:
-    """One table or a list of views, for the fit and for predictions.
-
-    Sets ``columns_`` (of each view of one table; None for a list), ``n_views_``, ``n_features_in_views_`` and, of a list of
-    data frames, ``feature_names_in_views_``.
-    """
+    """One table with columns of several views, for the fit and for predictions; sets ``columns_``, those of each view."""
 
     views: Any
     _targets: Any
-    columns_: list[Ints] | Any  # None for a list
-    n_views_: int
-    n_features_in_views_: list[int]
-    feature_names_in_views_: list[list[str] | None]
-
-    def _split(self, X: Any, y: Any, Z: Any = None, label_mask: Any = None) -> Dealt:
-        """Labelled rows, targets and shared rows: of one table by its missing targets, or of lists."""
-        if not several(X):
-            if Z is not None:
-                raise UsageError("Z_views needs X_views, a list of tables, one for each view.")
-            return self._divide(self._one_table(X, reset=True), y, label_mask)
-        if label_mask is not None or self.views is not None:
-            raise UsageError(
-                "views and label_mask are of one table. A list of tables has a table and targets for each view."
-            )
-        if Z is None:
-            raise UsageError(
-                "X_views is a list: Z_views is missing, the tables of the unlabelled rows. Or give one table with `views`, and "
-                "y = NaN on these rows."
-            )
-        return self._lists(X, y, Z)
+    columns_: list[Ints]
 
     def _one_table(self, X: Any, *, reset: bool = False, **how: Any) -> list[Any]:
         """One table as a table for each view."""
-        if several(X):
+        if isinstance(X, (list, tuple)) and all(np.ndim(table) == 2 for table in X):
             raise UsageError("X: a list of tables. Give one table, and in `views` the columns of each view.")
-        if not reset and hasattr(self, "columns_") and self.columns_ is None:
-            raise BadData(f"X: one table, the model was fitted with a list of {self.n_views_} tables.")
         X = named(X, self.views, None if reset else getattr(self, "feature_names_in_", None))
         table = own_table(self, X, reset=reset, **how)
         if reset:
             self.columns_ = columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None))
-            self.n_views_, self.n_features_in_views_ = len(self.columns_), [len(columns) for columns in self.columns_]
-            if len({columns.tobytes() for columns in map(np.sort, self.columns_)}) < self.n_views_:
+            if len({columns.tobytes() for columns in map(np.sort, self.columns_)}) < len(self.columns_):
                 text = "two views have the same columns. views lists the columns of each view, not their numbers."
                 warnings.warn(f"views={self.views!r}: {text}", stacklevel=6)
         return [np.ascontiguousarray(table[:, columns]) for columns in self.columns_]
 
-    def _divide(self, tables: list[Arr], y: Any, label_mask: Any) -> Dealt:
-        """Tables of the same rows by their targets: rows without one are shared."""
+    def _dealt(self, X: Any, y: Any, label_mask: Any = None) -> Dealt:
+        """Labelled rows and targets of each view, and shared rows: those without a target."""
+        tables = self._one_table(X, reset=True)
         N, M = tables[0].shape[0], len(tables)
         targets = self._targets(y, N)
         known, mask = ~np.isnan(targets), read_mask(label_mask, (N, M))
@@ -438,79 +389,23 @@ class MultiView:
             warnings.warn(
                 f"views is not given, so all columns are one view, and the {int((~known).sum())} rows without a target have no "
                 "effect. Give the columns of each view.",
-                stacklevel=6,
+                stacklevel=5,
             )
         warn_of_hidden(known & ~mask.any(axis=1))
-        return deal(tables, targets, mask)
-
-    def _lists(self, X: Any, y: Any, Z: Any) -> Dealt:
-        """A table of labelled rows for each view, one of the shared rows, and targets: of each view, or one vector for all."""
-        if not X or len(Z) != len(X):
-            raise BadData(f"{len(X)} tables in X_views, {len(Z)} in Z_views: one for each view, at least one.")
-        Xs, names = _read_list(X, "X_views")
-        widths = [table.shape[1] for table in Xs]
-        Zs, _ = _read_list(Z, "Z_views", names, widths)
-        ys = self._targets_of([len(table) for table in Xs], y)
-        self.columns_, self.n_views_, self.n_features_in_views_ = None, len(Xs), widths
-        self.feature_names_in_views_ = names
-        return Dealt(Xs, ys, Zs)
-
-    def _targets_of(self, sizes: list[int], y: Any) -> list[Arr]:
-        one = y is None or all(np.ndim(each) == 0 for each in y)
-        vectors = [y] * len(sizes) if one else list(y)
-        if len(vectors) != len(sizes):
-            raise BadData(f"y: {len(vectors)} target vectors for {len(sizes)} views; give one for all, or one each.")
-        for v, (each, size) in enumerate(zip(vectors, sizes, strict=True)):
-            if each is not None and len(each) != size:
-                raise BadData(f"view {v}: {size} labelled rows and {len(each)} targets; needs as many.")
-        targets = (
-            self._targets(y, sizes[0])
-            if one
-            else self._targets(np.concatenate([as_array(each) for each in vectors]), sum(sizes))
-        )
-        if min(sizes) < 1 or np.isnan(targets).any():
-            raise BadData("y: each view needs a labelled row, and with a list of tables no target is missing (NaN).")
-        return [targets] * len(sizes) if one else np.split(targets, np.cumsum(sizes)[:-1])
-
-    def _tables(self, X: Any) -> list[Any]:
-        """X as one table for each view, as the model was fitted, checked."""
-        check_is_fitted(self)
-        if not several(X) or self.columns_ is not None:
-            return self._one_table(X)
-        if len(X) != self.n_views_:
-            raise BadData(f"X_views: {len(X)} tables, the model was fitted with a list of {self.n_views_} tables.")
-        return _read_list(X, "X_views", self.feature_names_in_views_, self.n_features_in_views_)[0]
+        rows = [np.flatnonzero(known & seen) for seen in mask.T]
+        labelled = [table[mine] for table, mine in zip(tables, rows, strict=True)]
+        return labelled, [targets[mine] for mine in rows], [table[~known] for table in tables]
 
     def _of_view(self, view: Any, X: Any) -> Any:
         """One view's own columns as they were fitted: an array, or a data frame that has them by name."""
         check_is_fitted(self)
-        if not isinstance(view, int | np.integer) or not 0 <= view < self.n_views_:
+        if not isinstance(view, int | np.integer) or not 0 <= view < len(self.columns_):
             raise UsageError(
-                f"view: needs a number from 0 to {self.n_views_ - 1}, before the table: predict_view(0, X)."
+                f"view: needs a number from 0 to {len(self.columns_) - 1}, before the table: predict_view(0, X)."
             )
-        if self.columns_ is None:
-            names = self.feature_names_in_views_[view]
-        else:
-            fitted = getattr(self, "feature_names_in_", None)
-            names = None if fitted is None else fitted[self.columns_[view]].tolist()
+        columns, fitted = self.columns_[view], getattr(self, "feature_names_in_", None)
+        names = None if fitted is None else fitted[columns].tolist()
         table = read_table(named(X, [names], names) if names else X, least=0)
-        if table.shape[1] != self.n_features_in_views_[view]:
-            raise BadData(f"X: {table.shape[1]} columns; view {view} has {self.n_features_in_views_[view]}.")
+        if table.shape[1] != len(columns):
+            raise BadData(f"X: {table.shape[1]} columns; view {view} has {len(columns)}.")
         return table
-
-
-def _read_list(
-    tables: Any, name: str, names: Any = None, widths: list[int] | None = None
-) -> tuple[list[Arr], list[list[str] | None]]:
-    """Each table checked, and its column names; with ``widths`` tables of the same rows, with columns as in the fit."""
-    read = [read_table(table, f"{name}[{v}]", least=0) for v, table in enumerate(tables)]
-    found = [list(table.columns) if hasattr(table, "columns") else None for table in tables]
-    for v, (given, known) in enumerate(zip(found, names or [None] * len(found), strict=False)):
-        if given and known and given != known:
-            raise BadData(f"{name}[{v}]: the columns {given}, the view was fitted with {known} in this order.")
-    shapes = [table.shape for table in read]
-    if widths is not None and (columns := [width for _, width in shapes]) != widths:
-        raise BadData(f"{name}: tables of {columns} columns; the views have {widths}.")
-    if widths is not None and len(set(rows := [n for n, _ in shapes])) > 1:
-        raise BadData(f"{name}: tables of {rows} rows; every view needs the same.")
-    return read, found

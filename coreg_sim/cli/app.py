@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from coreg_sim.cli.benefit import benefit
-from coreg_sim.cli.run import compare, run
+from coreg_sim.cli.run import run
 from coreg_wire.terminal import command_line
 
 app = typer.Typer(
@@ -16,7 +16,6 @@ app = typer.Typer(
     help="Simulate a federation on this machine or on a Ray cluster, with the state machines of the service.",
 )
 app.command()(run)
-app.command()(compare)
 app.command(context_settings={"allow_extra_args": True})(benefit)
 
 

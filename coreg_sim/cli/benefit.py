@@ -29,52 +29,44 @@ def listed(values: list[str] | None) -> list[str]:
     return [name for value in values or () for name in value.split(",") if name]
 
 
-Drop = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--drop", callback=listed, help="A column of the table to leave out, such as an id; repeatable, or NAME,NAME."
-    ),
-]
-Dates = Annotated[
-    list[str] | None,
-    typer.Option("--dates", help="The format of a column of dates, such as 'when=%d/%m/%Y'; repeatable [found]."),
-]
-Separator = Annotated[
-    str | None, typer.Option("--separator", help="What separates the columns: ',', ';' or tab [found].")
-]
-Decimal = Annotated[str | None, typer.Option("--decimal", help="The decimal mark: . or , [found].")]
-Categorical = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--categorical", callback=listed, help="A column of texts, also if most look like numbers; repeatable."
-    ),
-]
-NaValues = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--na-values",
-        callback=listed,
-        help="A text that means a missing value, instead of NA and NULL; repeatable, or TEXT,TEXT.",
-    ),
-]
-Target = Annotated[str | None, typer.Option("--target", help="The target column of the table.")]
-Positive = Annotated[
-    str, typer.Option("--positive", help="The value of a yes/no target that means 1. A target of 0 and 1 needs none.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
 def benefit(
     context: typer.Context,
     data: Annotated[Path | None, typer.Option("--data", help="Your table (CSV, Parquet).")] = None,
-    target: Target = None,
-    positive: Positive = "",
-    drop: Drop = None,
-    dates: Dates = None,
-    categorical: Categorical = None,
-    na_values: NaValues = None,
-    separator: Separator = None,
-    decimal: Decimal = None,
+    target: Annotated[str | None, typer.Option("--target", help="The target column of the table.")] = None,
+    positive: Annotated[
+        str,
+        typer.Option("--positive", help="The value of a yes/no target that means 1. A target of 0 and 1 needs none."),
+    ] = "",
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drop",
+            callback=listed,
+            help="A column of the table to leave out, such as an id; repeatable, or NAME,NAME.",
+        ),
+    ] = None,
+    dates: Annotated[
+        list[str] | None,
+        typer.Option("--dates", help="The format of a column of dates, such as 'when=%d/%m/%Y'; repeatable [found]."),
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--categorical", callback=listed, help="A column of texts, also if most look like numbers; repeatable."
+        ),
+    ] = None,
+    na_values: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--na-values",
+            callback=listed,
+            help="A text that means a missing value, instead of NA and NULL; repeatable, or TEXT,TEXT.",
+        ),
+    ] = None,
+    separator: Annotated[
+        str | None, typer.Option("--separator", help="What separates the columns: ',', ';' or tab [found].")
+    ] = None,
+    decimal: Annotated[str | None, typer.Option("--decimal", help="The decimal mark: . or , [found].")] = None,
     views: Annotated[
         Path | None,
         typer.Option("--views", help="A views.toml with your table, its target and the columns of each site."),
@@ -85,7 +77,7 @@ def benefit(
     ] = "n20,n50",
     draws: Annotated[int, typer.Option("--draws", min=1, help="Divisions of the table for each regime.")] = 10,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes on this machine.")] = 1,
-    as_json: JsonOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure on your own table whether joining pays.
 

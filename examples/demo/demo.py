@@ -12,10 +12,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from coreg_core.estimators import AdditiveRegressor, CoRLSR
 from coreg_core.threads import pin_threads
@@ -138,13 +140,17 @@ def distance_from_closed_form(work: Path, data: DemoData, study: str) -> float:
     means = {s: float(prepared[s].data.y.mean()) for s in sites}
     tables = {s: read_table(data.held_out[s]) for s in sites}
     unit, worst = float(np.std(np.concatenate([prepared[s].data.y for s in sites]))), 0.0
+    # One table: the labelled rows of each site, with zeros in the columns of the others, then the shared rows.
+    rows, shared_rows = [prepared[s].data.X for s in sites], np.hstack([prepared[s].data.Z for s in sites])
+    ends = np.cumsum([0, *(X.shape[1] for X in rows)]).tolist()
+    pooled = np.concatenate([block_diag(*rows), shared_rows])
+    labels = np.concatenate([*(prepared[s].data.y - means[s] for s in sites), np.full(len(shared_rows), np.nan)])
+    owner = np.repeat(np.arange(len(sites) + 1), [*map(len, rows), len(shared_rows)])
+    held_out = np.hstack([prepared[s].preprocessing.transform(tables[s]) for s in sites])
     for coupling in COUPLINGS:
-        central = CoRLSR(preset="paper", form="exact", coupling=coupling, solver="closed-form").fit(
-            [prepared[s].data.X for s in sites],
-            [prepared[s].data.y - means[s] for s in sites],
-            [prepared[s].data.Z for s in sites],
-        )
-        exact = central.predict_views([prepared[s].preprocessing.transform(tables[s]) for s in sites])
+        estimator = CoRLSR(preset="paper", views=[slice(*columns) for columns in pairwise(ends)], coupling=coupling)
+        central = estimator.fit(pooled, labels, label_mask=owner[:, None] == np.arange(len(sites)))
+        exact = central.predict_views(held_out)
         for v, s in enumerate(sites):
             model = load_model(_file(work, s, study, f"model-coupling-{coupling:g}.coreg"))
             on_shared = central.predictions_unlabelled_[v]

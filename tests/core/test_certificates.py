@@ -9,7 +9,7 @@ from problems import EPS, GOLDEN, amplification, golden, golden_problem, problem
 
 from coreg_core.agreement.objective import (
     ROUNDING,
-    consensus_factors,
+    consensus_certificate,
 )
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
 
@@ -105,13 +105,19 @@ def test_algorithm_1_certifies_by_the_gradient():
 def test_at_a_common_target_the_bounds_are_attained_and_no_looser_than_the_general_ones(bounds, weight):
     """One instance and one coordinate a site, N_v = 1/(1 + μb_v): the residual's effect is then known in closed form."""
     M, stays = len(bounds), (1 / (1 + weight * bounds)).sum()
-    root, apart = consensus_factors(weight, bounds)
+    found = consensus_certificate(1.0, 0.0, weight, bounds)
     # Φ(z) − Φ* = μ δ² ΣN with δ = z − z* = M r/ΣN, less what Q gains by the mean answer for z: μM r². At r = 1.
     delta = M / stays
     gap = weight * (delta**2 * stays - M)
-    assert root**2 == pytest.approx(gap, rel=1e-7, abs=1e-9 * weight * delta**2 * stays)
-    assert apart == pytest.approx(delta * (1 - 1 / (1 + weight * bounds.max())), rel=1e-7, abs=1e-9 * delta)
-    assert root <= weight * np.sqrt(bounds.sum()) * (1 + 1e-12)
+    assert found.gap == pytest.approx(gap, rel=1e-7, abs=1e-9 * weight * delta**2 * stays)
+    assert found.prediction_bound == pytest.approx(
+        delta * (1 - 1 / (1 + weight * bounds.max())), rel=1e-7, abs=1e-9 * delta
+    )
+    assert found.gap <= weight**2 * bounds.sum() * (1 + 1e-12)
+    # A federation knows the sum over the sites in place of each b_v: the same gap, and the rounding of that sum.
+    of_sum = consensus_certificate(1.0, 0.0, weight, np.array([bounds.max(), *[0.0] * (M - 1)]), float(stays))
+    more = 2 * weight * M * ROUNDING * M / stays
+    assert found.gap * (1 - 1e-9) <= of_sum.gap <= found.gap * (1 + 1e-6) + more
 
 
 @given(problems(kernels=("gaussian", "linear"), rows=(1, 12), mixed=True))

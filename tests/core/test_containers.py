@@ -8,7 +8,6 @@ from scipy import sparse
 from sklearn.base import is_classifier
 from test_scikit_learn_checks import CLASSES, rows
 
-from coreg_core.estimators import CoRLSR
 from coreg_core.estimators.inputs import missing_in, read_table
 
 pd = pytest.importorskip("pandas")
@@ -30,16 +29,9 @@ def objects(missing):
     return container
 
 
-def masked(X):
-    """The value under the mask is a number that must not be read."""
-    return np.ma.MaskedArray(np.where(np.isnan(X), 7.0, X), np.isnan(X))
-
-
 TABLES = {
     "list": lambda X: X.tolist(),
     "objects with pandas.NA": objects(pd.NA),
-    "masked": masked,
-    "list of masked rows": lambda X: list(masked(X)),
     "pandas": lambda X: pd.DataFrame(X, columns=list("abcd")[: X.shape[1]]),
     "pandas, nullable": nullable,
     "polars": lambda X: pl.DataFrame(X, schema=list("abcd")[: X.shape[1]]).fill_nan(None),
@@ -47,7 +39,6 @@ TABLES = {
 VECTORS = {
     "list": lambda y: y.tolist(),
     "objects with pandas.NA": objects(pd.NA),
-    "masked": masked,
     "pandas": pd.Series,
     "pandas, nullable": lambda y: pd.Series(y).astype("Float64"),
     "polars": lambda y: pl.Series(y).fill_nan(None),
@@ -73,8 +64,6 @@ def test_a_missing_or_infinite_cell_is_named_in_every_container(cls, value):
     X, _, missing = rows(cls)
     X[4, 1] = value
     for name, container in TABLES.items():
-        if np.isinf(value) and "masked" in name:
-            continue
         with pytest.raises(ValueError, match=r"row 5.*column ('?b'?|2)") as error:
             cls().fit(container(X), missing)
         assert ("NaN" if np.isnan(value) else "infinity") in str(error.value), name
@@ -96,6 +85,10 @@ def test_what_is_no_number_is_refused(cls):
         cls().fit(X + 1j, missing)
     with pytest.raises(TypeError, match="Sparse data was passed"):
         cls().fit(sparse.csr_array(X), missing)
+    masked = np.ma.MaskedArray(X, X > 1.0)  # the value under the mask is a number that must not be read
+    for given in ((masked, missing), (list(masked), missing), (X, np.ma.MaskedArray(missing, missing > 0.0))):
+        with pytest.raises(ValueError, match=r"a masked array.*filled\(np.nan\)"):
+            cls().fit(*given)
     if not is_classifier(cls()):
         for y in (days, pd.Series(days), pl.Series(days)):
             with pytest.raises(ValueError, match="y: dates or durations"):
@@ -111,20 +104,6 @@ def test_texts_that_name_classes_keep_their_gaps():
         expected = cls().fit(X, words).predict(X)
         for given in (words.tolist(), with_nan, pd.Series(words, dtype="string"), pl.Series(words.tolist())):
             assert cls().fit(X, given).predict(X).tolist() == expected.tolist()
-
-
-def test_each_table_of_a_list_is_read_alike():
-    X, y, _ = rows(CoRLSR)
-    tables = [X[:, :2], X[:, 2:]]
-    expected = CoRLSR().fit([t[:30] for t in tables], y[:30], [t[30:] for t in tables]).predict(tables)
-    gap = X[30:, 2:].copy()
-    gap[5, 0] = np.nan
-    for container in TABLES.values():
-        labelled, unlabelled = ([container(t[part]) for t in tables] for part in (slice(30), slice(30, None)))
-        found = CoRLSR().fit(labelled, y[:30], unlabelled).predict([container(t) for t in tables])
-        assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-        with pytest.raises(ValueError, match=r"Z_views\[1\] contains NaN .* row 6"):
-            CoRLSR().fit(labelled, y[:30], [unlabelled[0], container(gap)])
 
 
 def test_values_that_are_missing():

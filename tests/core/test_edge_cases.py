@@ -8,6 +8,7 @@ from jaxtyping import TypeCheckError
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.kernel_ridge import KernelRidge
 
+from benchmarks.one_table import one_table
 from coreg_core.agreement.closed_form import closed_form_of
 from coreg_core.agreement.objective import disagreement
 from coreg_core.agreement.schedules import Stop
@@ -27,7 +28,9 @@ def tables(seed, n=(6, 9), d=(3, 2), m=8):
 
 
 def fit(data, **parameters):
-    return CoRLSR(preset="paper", **({"bandwidth": 2.0, "ridge": 0.3, "tol": 1e-20} | parameters)).fit(*data)
+    views, table = one_table(*data)
+    given = {"bandwidth": 2.0, "ridge": 0.3, "tol": 1e-20} | parameters
+    return CoRLSR(preset="paper", views=views, **given).fit(**table)
 
 
 # --- nobody to agree with, or nothing to agree on ---------------------------------------------------------------------
@@ -36,7 +39,7 @@ def fit(data, **parameters):
 NOBODY = {
     "no coupling": ({}, 0.0),
     "one view": ({"n": (7,), "d": (3,)}, 100.0),
-    "no unlabelled instance": ({"m": 0}, 1.0),
+    "one view, no unlabelled instance": ({"n": (7,), "d": (3,), "m": 0}, 1.0),
 }
 
 
@@ -55,7 +58,7 @@ def test_with_nobody_to_agree_with_views_are_kernel_ridge(form, solver, kind, se
         # Condition number 1 + n/ν = 31 twice over, and a textbook solve that squares it.
         assert_allclose(model.functions_[v].predict(new[v]), theirs.predict(new[v]), rtol=0, atol=1e-9)
         assert_allclose(model.predictions_unlabelled_[v], theirs.predict(Z) if len(Z) else [], rtol=0, atol=1e-9)
-    assert_allclose(model.predict(new), model.predict_views(new).mean(axis=0))
+    assert_allclose(model.predict(np.hstack(new)), model.predict_views(np.hstack(new)).mean(axis=0))
     assert model.stop_ is Stop.CONVERGED
     assert 0.0 <= model.gap_ <= 1e-20 * sum(float(y @ y) for y in data[1])  # the functions' rounding
 
@@ -126,9 +129,9 @@ def test_rounding_that_outweighs_the_identity_is_said_and_not_a_bare_linalg_erro
     X, Z = rng.normal(size=(5, 2)), np.repeat(rng.normal(size=(4, 2)), 3, axis=0)
     twice = np.repeat(X, 2, axis=0)
     with pytest.raises(SingularSystem, match="lower the coupling"):
-        CoRLSR(preset="paper", coupling=1e18, bandwidth=1.0, ridge=1.0).fit([X, X + 1], X[:, 0], [Z, Z + 1])
+        fit(([X, X + 1], X[:, 0], [Z, Z + 1]), coupling=1e18, bandwidth=1.0, ridge=1.0)
     with pytest.raises(SingularSystem, match=r"ridge=1e-300.*raise the ridge"):
-        CoRLSR(preset="paper", bandwidth=1.0, ridge=1e-300).fit([twice], twice[:, 0], [Z])
+        fit(([twice], twice[:, 0], [Z]), bandwidth=1.0, ridge=1e-300)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -138,12 +141,11 @@ def test_targets_in_any_unit_give_the_same_bits(solver, power):
     rng = np.random.default_rng(0)
     X, Z = [rng.normal(size=(12, 3)) for _ in range(2)], [rng.normal(size=(20, 3)) for _ in range(2)]
     y, unit = rng.normal(size=12), 2.0**power
-    model = CoRLSR(preset="paper", coupling=0.1, solver=solver, bandwidth="loo", ridge="loo")
-    plain = model.fit(X, y, Z).predict_views(Z)
-    stop, gap = model.stop_, model.gap_
-    assert (model.fit(X, y * unit, Z).predict_views(Z) == plain * unit).all()
-    assert model.stop_ is stop
-    assert (model.gap_ > 0.0) == (gap > 0.0), "a bound that underflows is not 0"
+    rules = {"coupling": 0.1, "solver": solver, "bandwidth": "loo", "ridge": "loo", "tol": 1e-10}
+    plain, scaled = (fit((X, labels, Z), **rules) for labels in (y, y * unit))
+    assert (scaled.predict_views(np.hstack(Z)) == plain.predict_views(np.hstack(Z)) * unit).all()
+    assert scaled.stop_ is plain.stop_
+    assert (scaled.gap_ > 0.0) == (plain.gap_ > 0.0), "a bound that underflows is not 0"
 
 
 @pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((2, 3), dtype=np.float32)], ids=["dimensions", "numbers"])

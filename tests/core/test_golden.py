@@ -17,6 +17,7 @@ from problems import (
     value,
 )
 
+from benchmarks.one_table import one_table
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.schedules import Stop, make_schedule, overall_stop, run_in_memory
@@ -36,8 +37,8 @@ def fitted(name, form, solver, **changes):
     views = case["views"]
     bandwidth, ridge = [v["sigma"] for v in views], [v["nu"] for v in views]
     given = {"form": form, "bandwidth": bandwidth, "ridge": ridge, "coupling": case["lam"], "solver": solver} | changes
-    model = CoRLSR(preset="paper", **given)
-    return model.fit([v["X"] for v in views], [v["y"] for v in views], [v["Z"] for v in views]), views
+    columns, table = one_table(*([np.array(v[key]) for v in views] for key in "XyZ"))
+    return CoRLSR(preset="paper", views=columns, **given).fit(**table), views
 
 
 def cases():
@@ -57,10 +58,9 @@ def test_solver(name, form, solver):
     # 1e-9: condition numbers of the consensus system are below 1e4 here, so 1e4 · 64 eps · |ŷ| is far below it; the schedules'
     # tolerances (gap 1e-20 · Q(0), predictions 1e-9 · max|y|) are met with both.
     assert_allclose(model.predictions_unlabelled_, predictions, rtol=0, atol=1e-9)
-    assert_allclose(model.predict_views([v["X_new"] for v in views]), truth["predictions_new"], rtol=0, atol=1e-9)
-    assert_allclose(
-        model.predict([v["X_new"] for v in views]), np.mean(truth["predictions_new"], axis=0), rtol=0, atol=1e-9
-    )
+    new = np.hstack([v["X_new"] for v in views])
+    assert_allclose(model.predict_views(new), truth["predictions_new"], rtol=0, atol=1e-9)
+    assert_allclose(model.predict(new), np.mean(truth["predictions_new"], axis=0), rtol=0, atol=1e-9)
     assert model.objective_ == pytest.approx(truth["objective"], rel=1e-10)
     # Σ‖ŷ_u − ŷ_v‖² moves by 2 ‖difference‖ · 1e-9 for each of M² pairs.
     M = len(views)

@@ -81,6 +81,7 @@ def test_no_bandwidth_for_one_row_or_identical_rows(rule, X):
     with pytest.raises(UsageError, match="bandwidth="):
         resolve_bandwidth(rule, X * 1e5 / 3, "gaussian")
     assert resolve_bandwidth(0.7, X, "gaussian") == 0.7
+    assert resolve_bandwidth(rule, X, "linear") == 1.0, "it has none"
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])

@@ -45,12 +45,12 @@ def test_rows_left_out_in_closed_form_are_rows_that_were_never_there(span, weigh
     out = np.array(rows)
     kept = np.setdiff1d(np.arange(N), out)
     _, without = fitted(span, X[kept], y[kept], Z, t, weight)
-    found, shift = fit.without(out), y[kept].mean()
+    (missed, found), shift = fit.without(out), y[kept].mean()
     # 1e-9 is the floor that G's diagonal is given (left_out.py), and residuals are of size 1 to 5.
-    assert_allclose(found.missed, y[out] - shift - without.predict(X[out]), atol=1e-7)
+    assert_allclose(missed, y[out] - shift - without.predict(X[out]), atol=1e-7)
     assert_allclose(found.r, y[kept] - shift - without.predict(X[kept]), atol=1e-7)
     if len(rows) == 1:
-        assert_allclose(fit.left_out[rows[0]], found.missed[0], atol=1e-7)
+        assert_allclose(fit.left_out[rows[0]], missed[0], atol=1e-7)
     # and of those that are kept, each left out in turn: the choice inside a fold.
     fewer = kept[1:]
     _, twice = fitted(span, X[fewer], y[fewer], Z, t, weight)
@@ -139,7 +139,7 @@ def test_the_rule_for_kernels():
     assert kernel_rule(X, y, "gaussian", "loo", 0.5)[1] == 0.5
     assert kernel_rule(X, y, "linear", "loo", "loo")[0] == 1.0
     assert widths(np.zeros((3, 2)), "gaussian") == (1.0, 6.0)
-    model = CoRLSR(bandwidth="loo", ridge="loo", coupling=0.0).fit([X], [y], [X[:3]])
+    model = CoRLSR(bandwidth="loo", ridge="loo", coupling=0.0).fit(X, y)
     assert (model.bandwidth_[0], model.ridge_[0]) == (sigma, nu)
     with pytest.raises(UsageError, match="1 labelled row"):
         kernel_rule(X[:1], y[:1], "gaussian", "loo", "loo")

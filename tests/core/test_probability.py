@@ -108,7 +108,5 @@ def test_agreement_helps_and_the_probabilities_are_of_the_second_class() -> None
     named = np.where(whole > 0, "yes", "no").astype(object)
     named[30:] = None
     assert_array_equal(clone(model).fit(X, named).predict_proba(X), p)
-    lists = clone(model).set_params(views=None).fit([X[:30, v] for v in VIEWS], whole[:30], [X[30:, v] for v in VIEWS])
-    assert_allclose(lists.predict_proba_views([X[:, v] for v in VIEWS]), model.predict_proba_views(X))
     with pytest.raises(BadData, match="one class"):
         clone(model).fit(X[:30], np.zeros(30))

@@ -267,7 +267,9 @@ def test_joining_pays_where_each_site_has_a_part(private):
         assert private or site.verdict.recommended == "score"
     missing = run.score([new[0], None, new[2]], 0)
     assert rmse(run.score(new, 0), truth) < rmse(missing, truth) < rmse(new[0].local, truth)
-    inside = np.mean(np.abs(run.score(new, 0) - truth) < 1.645 * run.deviations(0, new[0])[0])
+    site = run.sites[0]
+    deviations = site.own.deviations(run.fit, new[0].W, site.private_noise)[0]
+    inside = np.mean(np.abs(run.score(new, 0) - truth) < 1.645 * site.verdict.spread * deviations)
     assert inside > 0.8
 
 

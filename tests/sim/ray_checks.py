@@ -13,7 +13,6 @@ import tempfile
 import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -32,16 +31,14 @@ from coreg_core.messages import (
     ToSite,
     Words,
 )
-from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
-from coreg_core.secure import cross_products
 from coreg_sim import over_ray as transport
 from coreg_sim.over_ray import OverRay, RayActors, connected
 from coreg_sim.problems import generated
-from coreg_sim.simulate import Hosted, closed_form, plan_for, simulate, simulated_site
+from coreg_sim.simulate import Hosted, closed_form, plan_for, simulate
 
 PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(aggregation="plaintext"))
 MIB = 1 << 17  # numbers
@@ -185,35 +182,6 @@ def masks_change_no_bit_and_an_actor_that_died_has_new_keys(cluster):
     same(replace(over, numbers_sent=0), replace(clear, numbers_sent=0))
 
 
-def an_additive_training_begins_again_after_an_actor_died(cluster):
-    problem = generated(3, 50, 150, 3, seed=5, common=True)
-    plan = plan_for(problem, Additive("linear", noise=0.0, label_noise=0.0))
-
-    def predicted(run):
-        assert run.outcome is Outcome.CONVERGED
-        return [result.additive.predict(X) for result, X in zip(run.results, problem.held_out, strict=True)]
-
-    @contextmanager
-    def hosting(data):
-        killing.actors = RayActors(cluster, data, sites_per_actor=2, make=with_a_short_secret)
-        yield Hosted(killing.actors, killing.actors.results.get, lambda: killing.actors.failure)
-
-    killing = Killing(at_step(3))
-    over = simulate(problem, plan, killing, hosting)
-    assert killing.killed
-    began_again(over)
-    with mock.patch.multiple(cross_products, **SHORT):
-        np.testing.assert_allclose(predicted(over), predicted(simulate(problem, plan)), atol=1e-3)
-
-
-SHORT = {"SECRET_ROWS": 64, "RANDOM_ROWS": 320}  # a short secret gives the same sums
-
-
-def with_a_short_secret(name, data, fold):
-    vars(cross_products).update(SHORT)
-    return simulated_site(name, data, fold)
-
-
 def the_closed_forms_have_the_bits_of_one_process(cluster):
     for form in ("exact", "semi-parametric"):
         problem = generated(7, 10, 60, 2, seed=3)
@@ -282,7 +250,6 @@ CHECKS = {
         messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more,
         algorithm_1_ends_on_the_bits_of_one_process_with_an_actor_killed_at_the_end,
         masks_change_no_bit_and_an_actor_that_died_has_new_keys,
-        an_additive_training_begins_again_after_an_actor_died,
         the_closed_forms_have_the_bits_of_one_process,
         an_actor_that_always_dies_is_given_up,
     ),

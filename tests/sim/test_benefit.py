@@ -11,7 +11,7 @@ from stand_in import stand_in
 from benchmarks.benefit import partition as of_study
 from benchmarks.benefit import report
 from benchmarks.benefit.__main__ import run
-from benchmarks.benefit.study import CHOSEN_ON, JUDGED_ON, BenefitStudy, table_named
+from benchmarks.benefit.study import BenefitStudy, table_named
 from benchmarks.benefit.trial import trial as trial_of_study
 from coreg_core.errors import UsageError
 from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, AttributeTable, fits, partition, table_of
@@ -187,10 +187,6 @@ def test_a_study_writes_its_tables(tmp_path):
         BenefitStudy(folder, ("nothing",))
     with pytest.raises(UsageError, match="unknown regimes n11"):
         BenefitStudy(folder, ("mg",), ("n11",))
-
-
-def test_the_two_groups_share_no_set():
-    assert not set(CHOSEN_ON) & set(JUDGED_ON)
 
 
 def test_each_set_counts_once_and_sites_without_labels_or_with_shuffled_ones_do_not():

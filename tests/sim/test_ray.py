@@ -103,9 +103,8 @@ def sim(*arguments):
         (["--on", "ray", "--address", "ray://head:10001"], r"HOST:PORT.*on a node"),
     ],
 )
-@pytest.mark.parametrize("command", ["run", "compare"])
-def test_wrong_options_of_ray_are_usage_errors(command, options, says):
-    result = sim(command, *options)
+def test_wrong_options_of_ray_are_usage_errors(options, says):
+    result = sim("run", *options)
     assert getattr(result.exception, "exit_code", result.exit_code) == UsageError.exit_code
     assert re.search(says, f"{result.exception} {result.output}")
 
@@ -122,10 +121,9 @@ def refuse(**_):
     ],
     ids=["not installed", "does not start"],
 )
-@pytest.mark.parametrize("command", ["run", "compare"])
-def test_without_ray_a_command_says_what_to_do(command, ray, kind, told, tmp_path, monkeypatch):
+def test_without_ray_a_command_says_what_to_do(ray, kind, told, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    error = sim(command, "--on", "ray").exception
+    error = sim("run", "--on", "ray").exception
     assert isinstance(error, kind)
     assert re.search(told, str(error))

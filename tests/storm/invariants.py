@@ -119,7 +119,7 @@ def _check_ledgers(world: World, broken: list[str]) -> None:
     """Every answer that left stands in the site's ledger, whose chain and signatures hold, and which has every head kept."""
     store = RunStore(world.folder / "runs.sqlite")
     try:
-        kept_heads = [head_of(asdict(signed)) for signed in store.checkpoints()]
+        kept_heads = [head_of(asdict(signed)) for run in store.runs() for signed in store.checkpoints(run.run)]
     finally:
         store.close()
     for site in (site for site in SITES if site not in world.sites_restored):

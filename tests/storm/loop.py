@@ -125,17 +125,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """No sockets: no site enrols during a story."""
         raise OSError("no sockets here")
 
-    async def create_datagram_endpoint(self, factory: Any, *_: Any, **__: Any) -> Any:  # type: ignore[override]
-        """The bell that an operator's command rings. It never rings here, so the daemons find everything by polling."""
-        return _NoSocket(), factory()
-
-
-class _NoSocket:
-    def get_extra_info(self, _name: str) -> tuple[str, int]:
-        return "127.0.0.1", 1
-
-    def close(self) -> None: ...
-
 
 def _unless_dead(callback: Any, context: contextvars.Context | None) -> Any:
     process = _PROCESS.get() if context is None else context.get(_PROCESS)

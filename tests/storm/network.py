@@ -14,7 +14,7 @@ from coordinator.transports import Emit
 from coordinator.transports.sessions import Sessions
 from coreg_core.messages import Answer, Hello
 from coreg_wire.identity.names import certificate_name, load_certificates
-from coreg_wire.transport.codec import Assembler, site_message_to_frames
+from coreg_wire.transport.codec import Assembler, frames_of
 from site_agent.session.stream import NoAnswer
 from tests.storm.loop import Process, VirtualLoop
 
@@ -164,7 +164,7 @@ class Network:
         with suppress(NoAnswer, ConnectionError, TimeoutError):
             link = self.open(hello.site, certificate)
             try:
-                for frame in site_message_to_frames(hello):
+                for frame in frames_of(hello):
                     link.up.send(frame)
                 async with asyncio.timeout(seconds):
                     while await link.read() is not None:

@@ -199,16 +199,3 @@ def _calm(study: str) -> dict[str, Any]:
     if told.broken:
         raise AssertionError(f"a calm run of {study}: {told.broken}")
     return found
-
-
-def shrunk(story: Story) -> Story:
-    """The story with as few faults as still break an invariant."""
-    smaller = True
-    while smaller:
-        smaller = False
-        for i in range(len(story.faults)):
-            fewer = replace(story, faults=story.faults[:i] + story.faults[i + 1 :])
-            if live_through(fewer, calm_models(fewer)).broken:
-                story, smaller = fewer, True
-                break
-    return story

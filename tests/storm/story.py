@@ -33,7 +33,7 @@ STORM = 90.0  # seconds in which studies are submitted and faults begin
 PATIENCE = 3600.0  # virtual seconds after the last fault until every run must have ended
 MANY = 12  # faults of a storm at most
 LONG = 700.0  # seconds of absence beyond every timeout of the coordinator
-IDLE = {"coordinator": 3 + 2 * len(SITES)} | dict.fromkeys(SITES, 8)  # tasks of a process when no run is under way
+IDLE = {"coordinator": 4 + 2 * len(SITES)} | dict.fromkeys(SITES, 8)  # tasks of a process when no run is under way
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Story:
         )
 
 
-def story_of(seed: int, *, operated: bool = True) -> Story:
-    """The story of a seed; ``operated``: with the other streams of faults too."""
+def story_of(seed: int) -> Story:
+    """The story of a seed."""
     chance = random.Random(seed)
     runs: list[tuple[float, str]] = []
     for _ in range(chance.choice((1, 1, 2, 3))):
@@ -103,7 +103,7 @@ def story_of(seed: int, *, operated: bool = True) -> Story:
             faults.append(Fault(at + chance.uniform(0, seconds), "kill", "coordinator", chance.expovariate(0.1)))
         faults.append(Fault(at, kind, where, seconds, moment))
     chance = random.Random(f"operators of {seed}")  # a stream of its own: the draws above stay as they are
-    for _ in range(chance.choice((0, 0, 1, 2)) if operated else 0):
+    for _ in range(chance.choice((0, 0, 1, 2))):
         kind = chance.choice(OPERATED)
         where = chance.choice(
             {"reload": ("coordinator",), "clock": EVERYWHERE, "power cut": ("coordinator",)}.get(kind, SITES)
@@ -112,7 +112,7 @@ def story_of(seed: int, *, operated: bool = True) -> Story:
         moment = chance.choice(("Offer", "Answer", "Fetched", "Fetched")) if kind == "power cut" else ""
         faults.append(Fault(at, kind, where, min(chance.expovariate(0.05), 120.0), moment))
     chance = random.Random(f"crash loops of {seed}")
-    if operated and chance.random() < 0.1:
+    if chance.random() < 0.1:
         times = float(chance.randint(2, 12))
         faults.append(Fault(chance.choice(runs)[0], "crash loop", chance.choice(EVERYWHERE), times, "Answer"))
     return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)), asks)

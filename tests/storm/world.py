@@ -23,7 +23,7 @@ from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import Trained, study_plan
 from coordinator.service.access import AccessControl
 from coordinator.service.daemon import Daemon, ServiceOptions
-from coordinator.store.runs import History, RunStore, RunSummary
+from coordinator.store.runs import RunStore, RunSummary
 from coordinator.store.status import Status
 from coreg_core.additive.features import LocalModel
 from coreg_core.additive.site_model import SiteModel
@@ -242,14 +242,11 @@ class World:
 
     async def _coordinator(self, process: Process) -> None:
         path = self.folder / "runs.sqlite"
-        store, history, status = RunStore(path), History(path), Status(path)
-        process.files += [store.close, history.close, status.close]
+        store, status = RunStore(path), Status(path)
+        process.files += [store.close, status.close]
         access = Access(self.certificates.authority, self.network, process)
         listed = self.folder / "federation.toml"
-        daemon = Daemon(
-            listed, read_configuration(listed), ServiceOptions(), access,
-            store, history, status, [_unheard],
-        )  # fmt: skip
+        daemon = Daemon(listed, read_configuration(listed), ServiceOptions(), access, store, status, [_unheard])
         self.reloaded = daemon._reload
         await daemon.drive(None)
 

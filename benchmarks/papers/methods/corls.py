@@ -28,9 +28,10 @@ from jaxtyping import Float64
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from sklearn.utils._param_validation import StrOptions
 
+from benchmarks.one_table import one_table
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
-from coreg_core.errors import BadData, SingularSystem
+from coreg_core.errors import SingularSystem
 from coreg_core.estimators.corlsr import CoRLSR, by_preset
 from coreg_core.estimators.inputs import fit_context, one_a_view
 from coreg_core.kernels import Kernel
@@ -176,7 +177,7 @@ class CoRLS(CoRLSR):
     kernel
         "gaussian" (exp(−‖x−x'‖²/σ)) or "linear".
     views
-        columns of each view (slices, positions, booleans or names) of one table; None for a list of tables.
+        columns of each view (slices, positions, booleans or names) of one table; None: all columns are one view.
     preset
         the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
         False.
@@ -204,11 +205,12 @@ class CoRLS(CoRLSR):
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> X, Z = rng.normal(size=(20, 4)), rng.normal(size=(50, 4))
-    >>> model = CoRLS(loss="mean", ridge=0.01).fit([X[:, :2], X[:, 2:]], X.sum(axis=1), [Z[:, :2], Z[:, 2:]])
+    >>> X = rng.normal(size=(70, 4))
+    >>> y = np.where(np.arange(70) < 20, X.sum(axis=1), np.nan)
+    >>> model = CoRLS(loss="mean", ridge=0.01, views=[slice(0, 2), slice(2, 4)]).fit(X, y)
     >>> low, high = model.complexity_bounds_
-    >>> model.predict([Z[:, :2], Z[:, 2:]]).shape, bool(low < high)
-    ((50,), True)
+    >>> model.predict(X).shape, bool(low < high)
+    ((70,), True)
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -233,15 +235,10 @@ class CoRLS(CoRLSR):
         self.coupling = coupling
 
     @fit_context
-    def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None) -> Self:  # type: ignore[override]
-        """Fit one table (N, p) with columns split by ``views``, and y (N,), NaN on the unlabelled rows.
-
-        Or, as in the paper, X_views M tables (l, d_v), y (l,), Z_views M tables (m, d_v), the same instances in every view.
-        """
-        Xs, ys, Zs = self._split(X_views, y, Z_views)
+    def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
+        """Fit one table (N, p) with columns split by ``views``, and y (N,), NaN on the unlabelled rows."""
+        Xs, ys, Zs = self._dealt(X, y)
         M, y = len(Xs), ys[0]
-        if any(not np.array_equal(each, y) for each in ys):
-            raise BadData("y: other targets in another view; every view has the same labelled instances.")
         _, ridge, with_intercept = by_preset(self)
         self.intercept_ = float(y.mean()) if with_intercept else 0.0
         y, scale = y - self.intercept_, M * len(y)
@@ -255,14 +252,16 @@ class CoRLS(CoRLSR):
             self.functions_ = _mean_loss(chosen_from, kernels, Xs, Zs, y)
         else:
             sigma, nu, coupling = self.bandwidth_.tolist(), (scale * self.ridge_).tolist(), 0.5 * scale * self.coupling
+            views, table = one_table(Xs, y, Zs)
             model = CoRLSR(
+                views=views,
                 kernel=self.kernel,
                 fit_intercept=False,
                 bandwidth=sigma,
                 ridge=nu,
                 coupling=coupling,
             )
-            self.functions_ = model.fit(Xs, y, Zs).functions_
+            self.functions_ = model.fit(**table).functions_
         self.predictions_unlabelled_ = self.intercept_ + np.array(
             [f.predict(Z) for f, Z in zip(self.functions_, Zs, strict=True)]
         )

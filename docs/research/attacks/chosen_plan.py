@@ -15,7 +15,6 @@ the worst plan of this kind that an agent accepts: the limits do not prevent wha
 """
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -42,10 +41,8 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.plan import Plan
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import BANDWIDTH_MIN, RIDGE_MAX, RIDGE_MIN, Consent, Policy
-from site_agent.machine.agreement import AgreementJob
+from site_agent.machine.agreement import LABEL_SHARE_MAX
 from site_agent.site_data import PrivateData
-
-UNLIMITED = partial(AgreementJob, label_share_max=1.0)
 
 
 class RefusedByASite(Exception):
@@ -75,7 +72,7 @@ def attacked(plan: Plan, policy: Policy | None) -> Seen:
     sites = {}
     for name in SITES:
         sites[name] = site_of(name, among_the_shared(name), Consent(policy, Memory(), lambda: 0.0))
-    with patch("site_agent.machine.site.AgreementJob", AgreementJob if policy else UNLIMITED):
+    with patch("site_agent.machine.agreement.LABEL_SHARE_MAX", LABEL_SHARE_MAX if policy else 1.0):
         seen = watched(plan, sites)
     if VICTIM in seen.refused:
         raise RefusedByASite(seen.refused[VICTIM])

@@ -15,7 +15,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[3]), str(Path(__file__).res
 
 import numpy as np  # noqa: E402
 
-from coordinator.driver import drive  # noqa: E402
+from coordinator.driver import Driver  # noqa: E402
 from coordinator.machine.federation import begin  # noqa: E402
 from coordinator.machine.records import Timeouts  # noqa: E402
 from coordinator.transports import InProcess  # noqa: E402
@@ -113,7 +113,7 @@ def watched(
 
     for name, site in held.items():
         site.handle = listening(name, site)  # type: ignore[method-assign]
-    ends = asyncio.run(drive(begin(plan, Timeouts()), InProcess(held), None, lambda _: None))
+    ends = asyncio.run(Driver(InProcess(held), None, lambda _: None).drive(*begin(plan, Timeouts())))
     seen.reason = ends[plan.run].reason
     return seen
 

@@ -15,6 +15,7 @@ from training import rows_of, train
 from coreg_core.additive.exchange import SiteExchange
 
 TABLES, COLLUDING, UNIT, COUNT, ROUNDING = 4, 2, 16.0, 1e4, 1e-4
+NOISES = ((0.0, 0.0), (0.1, 0.0), (0.1, 0.1), (0.1, 0.25), (0.1, 0.5))
 
 
 def reduced(B: Any) -> Any:
@@ -64,12 +65,12 @@ def found(made: list[SiteExchange], y: Any) -> float | None:
     return None if guess is None else float(np.mean(guess == y[hidden]))
 
 
-def attack() -> dict[str, Any]:
-    """In how many of four tables all labels are found, by the noise on entries and on labels."""
+def attack(tables: int = TABLES, noises: tuple[tuple[float, float], ...] = NOISES) -> dict[str, Any]:
+    """In how many of so many tables all labels are found, by the noise on entries and on labels."""
     answers = {}
-    for terms in ((0.0, 0.0), (0.1, 0.0), (0.1, 0.1), (0.1, 0.25), (0.1, 0.5)):
+    for terms in noises:
         shares = []
-        for seed in range(TABLES):
+        for seed in range(tables):
             rows = {name: replace(data, y=1.0 * (data.y > 0)) for name, data in rows_of(seed=seed).items()}
             shares.append(found(train(rows, *terms)[1], np.concatenate([data.y for data in rows.values()])))
         answers["{:g} and {:g}".format(*terms)] = shares.count(1.0)
