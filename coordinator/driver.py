@@ -73,41 +73,25 @@ Countersigner = Callable[[str, bytes, Fetched], HeadSigned]
 Observer = Callable[[Notice], None]
 
 
-async def drive(
-    begun: tuple[Federation, list[Action]],
-    transport: Transport,
-    sink: RecordSink | None,
-    observer: Observer,
-    *,
-    queue: RunQueue | None = None,
-    countersign: Countersigner | None = None,
-    keys: Callable[[Plan], tuple[str, ...]] = lambda _plan: (),
-    report: str | None = None,
-    on_start: Callable[[Callable[[Event], None]], None] = lambda emit: None,  # noqa: ARG005
-    on_change: Callable[[Federation], None] = lambda federation: None,  # noqa: ARG005
-) -> Mapping[str, Finish]:
-    """Drive a federation until all of its runs have ended and none will start; the ends of the runs by name.
-
-    ``transport`` is not started, and is closed when this returns. ``sink`` receives a record before the next action. A
-    simulation has neither ``sink`` nor ``queue``, and returns every end; a service returns that of the run ``report``.
-    ``keys``: the fingerprints of the keys of a plan's sites. ``on_start`` is called when the transport listens, with the
-    function that queues an event; ``on_change`` after each event and its actions.
-    """
-    federation, actions = begun
-    driver = _Driver(federation, transport, sink, observer, queue, countersign, keys, report)
-    return await driver.drive(actions, on_start, on_change)
-
-
 @dataclass
-class _Driver:
-    _federation: Federation
-    _transport: Transport
-    _sink: RecordSink | None
-    _observer: Observer
-    _queue: RunQueue | None
-    _countersign: Countersigner | None
-    _keys: Callable[[Plan], tuple[str, ...]]
-    _report: str | None
+class Driver:
+    """Drives a federation until all of its runs have ended and none will start.
+
+    ``transport`` is not started; it is closed at the end. ``sink`` receives a record before the next action. A simulation has
+    neither ``sink`` nor ``queue``, and returns every end; a service returns that of the run ``report``. ``keys``: the
+    fingerprints of the keys of a plan's sites. ``on_start`` is called when the transport listens, with the function that
+    queues an event; ``on_change`` after each event and its actions.
+    """
+
+    transport: Transport
+    sink: RecordSink | None
+    observer: Observer
+    queue: RunQueue | None = None
+    countersign: Countersigner | None = None
+    keys: Callable[[Plan], tuple[str, ...]] = lambda _plan: ()
+    report: str | None = None
+    on_start: Callable[[Callable[[Event], None]], None] = lambda _emit: None
+    on_change: Callable[[Federation], None] = lambda _federation: None
     _events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = field(default_factory=asyncio.Queue)
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
     _stopwatches: dict[str, "_Stopwatch"] = field(default_factory=dict)
@@ -118,20 +102,16 @@ class _Driver:
         """Queue an event; None: a write failed."""
         self._events.put_nowait((event, handled))
 
-    async def drive(
-        self,
-        actions: list[Action],
-        on_start: Callable[[Callable[[Event], None]], None],
-        on_change: Callable[[Federation], None],
-    ) -> Mapping[str, Finish]:
-        await self._transport.start(self._emit)
+    async def drive(self, federation: Federation, actions: list[Action]) -> Mapping[str, Finish]:
+        """Carry out the first actions and all that follow; the ends of the runs by name."""
+        await self.transport.start(self._emit)
         try:
-            on_start(self._emit)
+            self.on_start(self._emit)
             while True:
                 for action in actions:
                     await self._do(action)
-                on_change(self._federation)
-                if self._federation.done:
+                self.on_change(federation)
+                if federation.done:
                     await self._written()
                     return self._ends
                 event, handled = await self._events.get()
@@ -140,9 +120,9 @@ class _Driver:
                     actions = []
                     continue
                 if isinstance(event, Received) and words_of(event.message) >= MANY_WORDS:
-                    self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
+                    federation, actions = await asyncio.to_thread(handle, federation, event)
                 else:
-                    self._federation, actions = handle(self._federation, event)
+                    federation, actions = handle(federation, event)
                 if handled is not None:
                     handled()
         finally:
@@ -152,7 +132,7 @@ class _Driver:
                 with suppress(CoregError):  # it was already raised
                     await self._written()
             finally:
-                await self._transport.close()
+                await self.transport.close()
 
     async def _do(self, action: Action) -> None:
         match action:
@@ -162,17 +142,17 @@ class _Driver:
                 else:
                     await self._written()
                 if isinstance(message, Proposal):
-                    message = replace(message, keys=self._keys(message.plan))
-                await self._transport.send(site, message)
+                    message = replace(message, keys=self.keys(message.plan))
+                await self.transport.send(site, message)
             case Reject(site, reason):
-                await self._transport.reject(site, reason)
+                await self.transport.reject(site, reason)
             case Expect(run, words):
-                self._transport.expect(run, words)
+                self.transport.expect(run, words)
             case Persist(run, record):
                 stopwatch = self._stopwatch(run)
                 timing = stopwatch.stop() if isinstance(record, StepDone) else stopwatch.last
-                if self._sink is not None:
-                    await self._write(self._sink, run, record, timing)
+                if self.sink is not None:
+                    await self._write(self.sink, run, record, timing)
             case SetDeadline(run, token, seconds):
                 self._stop_timer(run)
                 if isfinite(seconds):
@@ -181,35 +161,35 @@ class _Driver:
             case Notify(notice):
                 if notice.name == "round":
                     notice = replace(notice, fields={**notice.fields, **asdict(self._stopwatch(notice.run).last)})
-                self._observer(notice)
+                self.observer(notice)
             case Finish(run):
                 await self._written()
-                if self._queue is None or run == self._report:  # a service would collect ends for months
+                if self.queue is None or run == self.report:  # a service would collect ends for months
                     self._ends[run] = action
                 self._stop_timer(run)
                 self._stopwatches.pop(run, None)
-                self._transport.forget(run)
+                self.transport.forget(run)
             case ReadQueue() | BeginRun() | CloseRun():
                 await self._written()
                 if (event := await asyncio.to_thread(self._stored, action)) is not None:
                     self._emit(event)
             case Countersign(site, fetched):
-                assert self._countersign is not None, "a signed head comes with a certificate"
-                certificate = self._transport.certificate(site)
-                signed = await asyncio.to_thread(self._countersign, site, certificate, fetched)
+                assert self.countersign is not None, "a signed head comes with a certificate"
+                certificate = self.transport.certificate(site)
+                signed = await asyncio.to_thread(self.countersign, site, certificate, fetched)
                 self._emit(HeadCountersigned(fetched.run, signed))
             case _:
                 assert_never(action)
 
     def _stored(self, action: ReadQueue | BeginRun | CloseRun) -> Event | None:
-        assert self._queue is not None, "a simulation has no queue"
+        assert self.queue is not None, "a simulation has no queue"
         match action:
             case ReadQueue():
-                return self._queue.read()
+                return self.queue.read()
             case BeginRun(plan):
-                return Submitted(*self._queue.begin(plan, timestamp()))
+                return Submitted(*self.queue.begin(plan, timestamp()))
             case CloseRun(plan, outcome, reason):
-                self._queue.close_run(plan, outcome, reason, timestamp())
+                self.queue.close_run(plan, outcome, reason, timestamp())
                 return None
 
     # --- records, timers ------------------------------------------------------------------------------------------
@@ -237,7 +217,7 @@ class _Driver:
             timer.cancel()
 
     def _stopwatch(self, run: str) -> "_Stopwatch":
-        return self._stopwatches.setdefault(run, _Stopwatch(self._transport.traffic))
+        return self._stopwatches.setdefault(run, _Stopwatch(self.transport.traffic))
 
 
 class _Stopwatch:

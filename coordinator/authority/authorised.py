@@ -71,18 +71,12 @@ def authorise(directory: Path, name: str, mark: str, first: Callable[[], None] =
     _edit(directory / ALLOW_LIST, check_site_name(name), mark, first)
 
 
-def not_listed(directory: Path, sites: Sequence[str]) -> list[str]:
-    """The sites without a certificate in the list."""
-    listed = Authorised(directory).sites() if (directory / ALLOW_LIST).exists() else {}
-    return [site for site in sites if site not in listed]
-
-
 def unsigned(directory: Path, sites: Sequence[str]) -> str:
     """A warning of sites that cannot connect, because the list has no certificate of theirs; "" without one."""
-    if not (missing := not_listed(directory, sites)):
-        return ""
     path = directory / ALLOW_LIST
-    damage = Authorised(directory).damage() if path.exists() else ""
+    listed, damage = (Authorised(directory).sites(), Authorised(directory).damage()) if path.exists() else ({}, "")
+    if not (missing := [site for site in sites if site not in listed]):
+        return ""
     if damage:
         return f"{', '.join(missing)} cannot connect: {damage} Runs wait for [timeouts] join."
     return (
@@ -101,11 +95,6 @@ def revoke(directory: Path, name: str) -> bool:
     return _edit(path, check_site_name(name), None)
 
 
-def write_public(path: Path, data: bytes) -> None:
-    """Replace a public file (mode 0644) atomically: a reader or a crash leaves the old or the new one."""
-    write_whole(path.resolve(), data, mode=0o644)  # a link stays a link
-
-
 def _edit(path: Path, name: str, mark: str | None, first: Callable[[], None] = lambda: None) -> bool:
     """Replace or remove the line of `name`; True if that changed one. All other lines, including comments, stay."""
     with exclusive(path, BUSY, 10.0):
@@ -117,7 +106,8 @@ def _edit(path: Path, name: str, mark: str | None, first: Callable[[], None] = l
         if mark is not None:
             kept.insert(mine[0] if mine else len(kept), lines[mine[0]] if same else f"{name} {mark}")
         if kept != lines:
-            write_public(path, "".join(f"{line}\n" for line in kept).encode())
+            # A link stays a link.
+            write_whole(path.resolve(), "".join(f"{line}\n" for line in kept).encode(), mode=0o644)
         return bool(mine) and not same
 
 

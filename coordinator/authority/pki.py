@@ -6,8 +6,6 @@ coordinator.pem, NAME.pem for each enrolled site (its certificate, then ca.pem: 
 
 All keys are EC P-256, all signatures ECDSA with SHA-256. The authority lives 20 years. Certificates of sites and of the server
 live a year, and are renewed a month before their end with the same key, if ca.key is on the machine that serves.
-
-Must not know gRPC, the federation's plan, or any site's private key.
 """
 
 import os
@@ -27,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, write_public
+from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import read as read_file
@@ -78,7 +76,7 @@ def _advice(path: Path) -> str:
     if path.name in ("coordinator.key", "coordinator.pem") and (folder / "ca.key").exists():
         names = "" if (folder / "coordinator.pem").exists() else " --host NAME"
         return f"Make it again: `coreg-coordinator init {shlex.quote(str(folder))} --renew-server{names}`."
-    if any((folder / name).exists() for name in ("ca.key", "ca.pem", "coordinator.pem")):
+    if any((folder / name).exists() for name in FILES):
         return "Restore it from your backup (docs/how-to/operate-a-coordinator.md)."
     return "Name the federation's folder. If there is none yet, make it: `coreg-coordinator init FOLDER`."
 
@@ -96,24 +94,6 @@ def _load_private(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _create_all(*files: tuple[Path, bytes, int]) -> None:
-    """Create all files with their modes; none may exist. If one fails, remove the others."""
-    made: list[Path] = []
-    try:
-        for path, data, mode in files:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            made.append(path)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-    except OSError as error:
-        for path in made:
-            path.unlink(missing_ok=True)
-        raise StorageError(f"{error.filename or files[0][0].parent} cannot be created ({error.strerror}).") from error
 
 
 # --- the authority and the server
@@ -134,18 +114,21 @@ def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
     key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca = _authority_certificate(key)
     server = _server_certificate((ca, key), server_key, served)
-    if present := [name for name in FILES if (directory / name).exists()]:
+    if present := [name for name in FILES if os.path.lexists(directory / name)]:
         raise UsageError(
             f"{directory} already holds {', '.join(present)}, and sites may trust it: nothing was changed. "
             "Choose another directory, or move these files away to begin a new federation."
         )
-    _create_all(
-        (directory / "ca.key", key_pem(key), 0o600),
-        (directory / "ca.pem", _pem(ca), 0o644),
-        (directory / "coordinator.key", key_pem(server_key), 0o600),
-        (directory / "coordinator.pem", _pem(server), 0o644),
-        (directory / ALLOW_LIST, HEADER.encode(), 0o644),
-    )
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files = {"ca.key": key_pem(key), "ca.pem": _pem(ca), "coordinator.key": key_pem(server_key)}
+    files |= {"coordinator.pem": _pem(server), ALLOW_LIST: HEADER.encode()}
+    try:
+        for name, data in files.items():
+            write_whole(directory / name, data, mode=0o600 if name.endswith(".key") else 0o644)
+    except StorageError:
+        for name in files:
+            (directory / name).unlink(missing_ok=True)
+        raise
 
 
 def reissue_server(directory: Path, hostnames: Sequence[str] | None = None) -> datetime:
@@ -159,9 +142,9 @@ def reissue_server(directory: Path, hostnames: Sequence[str] | None = None) -> d
         server_key = _load_private(path)
     else:
         server_key = ec.generate_private_key(ec.SECP256R1())
-        _create_all((path, key_pem(server_key), 0o600))
+        write_whole(path, key_pem(server_key), mode=0o600)
     server = _server_certificate(pair, server_key, served)
-    write_public(directory / "coordinator.pem", _pem(server))
+    write_whole((directory / "coordinator.pem").resolve(), _pem(server), mode=0o644)
     return server.not_valid_after_utc
 
 

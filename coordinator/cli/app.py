@@ -3,7 +3,6 @@
 import typer
 
 from coordinator.cli import authority, service, studies
-from coreg_core.threads import keep_freed_memory
 from coreg_wire.terminal import command_line
 
 # The mathematics and gRPC take a second to import: each command imports what it needs, when it runs.
@@ -21,5 +20,4 @@ for _command in (*authority.COMMANDS, *service.COMMANDS, *studies.COMMANDS):
 
 def main() -> None:
     """The console script."""
-    keep_freed_memory()
     raise SystemExit(command_line.run(app, "coreg-coordinator"))

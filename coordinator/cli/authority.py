@@ -1,6 +1,5 @@
 """init, invite, revoke: the certificate authority and the sites' invitations."""
 
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -88,8 +87,6 @@ def revoke(folder: FolderArgument, site: Annotated[str, typer.Argument(help="The
     from coordinator.authority.authorised import ALLOW_LIST
     from coordinator.authority.invitations import withdraw
     from coordinator.config.federation_toml import read_configuration
-    from coordinator.service.daemon import BELL
-    from coreg_wire.files.disk import ring
     from coreg_wire.identity.names import check_site_name
 
     file = federation_file(folder)
@@ -97,28 +94,12 @@ def revoke(folder: FolderArgument, site: Annotated[str, typer.Argument(help="The
     identity = file.parent if (file.parent / ALLOW_LIST).exists() else read_configuration(file).service.identity
     if not withdraw(identity, check_site_name(site)):
         raise UsageError(f"{site} has no certificate and no invitation in {identity}; nothing was changed.")
-    ring(identity / BELL)
     typer.echo(f"{site}: revoked, it cannot connect. `coreg-coordinator invite {folder} {site}` lets it join again.")
-    listed = _listed(file, site)
-    if listed == "":
-        todo = f"{file} does not list it. Remove {site} from studies"
-    else:
-        todo = (
-            f"{f'{file}, {listed}' if listed else 'federation.toml may list it'}. Remove {site} there and from studies"
-        )
     typer.echo(
-        f"next: {todo}, then send SIGHUP. Runs wait for it otherwise. On the shared individuals of earlier runs the other sites "
-        "refuse to go on without it, unless membership changes were allowed (docs/how-to/operate-a-coordinator.md)."
+        f"next: remove {site} from [federation] sites and from studies, then send SIGHUP. Runs wait for it otherwise. On the "
+        "shared individuals of earlier runs the other sites refuse to go on without it, unless membership changes were allowed "
+        "(docs/how-to/operate-a-coordinator.md)."
     )
-
-
-def _listed(federation: Path, name: str) -> str | None:
-    """Where federation.toml lists a site; "" if it does not, None without that file."""
-    if not federation.exists():
-        return None
-    lines = federation.read_text(encoding="utf-8").splitlines()
-    found = (i for i, line in enumerate(lines, 1) if re.search(rf"""^[^#]*["']{re.escape(name)}["']""", line))
-    return next((f"line {i}, still lists it: {lines[i - 1].strip()}" for i in found), "")
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (init, invite, revoke)

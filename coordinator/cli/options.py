@@ -30,15 +30,9 @@ FederationArgument = Annotated[
         help="federation.toml, or its folder.", envvar="COREG_FEDERATION", readable=False, callback=federation_file
     ),
 ]
-# Of the commands that serve: instead of what federation.toml has.
 ListenOption = Annotated[
     str | None,
     typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
-]
-# COREG_STORE does not override a file that is named: a copy of a federation would work on the store of the original.
-OtherStoreOption = Annotated[Path | None, typer.Option("--store", help="Instead of the file's.")]
-OtherIdentityOption = Annotated[
-    Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
 ]
 InsecureOption = Annotated[
     bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
@@ -52,11 +46,9 @@ PortFileOption = Annotated[Path | None, typer.Option("--port-file", help="Write 
 def existing(store: Path) -> Path:
     """The path of a store that is there."""
     if not store.exists():
-        found = sorted(Path().glob("*/runs.sqlite"), key=lambda path: -path.stat().st_mtime)
-        hint = " Name it with --store, or set COREG_STORE. The first `serve` or `run` makes it."
-        if found:
-            hint = f" Found here: {', '.join(map(str, found))}. Name one with --store, or set COREG_STORE."
-        raise UsageError(f"{store}: no such run store.{hint}")
+        raise UsageError(
+            f"{store}: no such run store. Name it with --store, or set COREG_STORE. The first `serve` or `run` makes it."
+        )
     return store
 
 

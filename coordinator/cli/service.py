@@ -13,8 +13,6 @@ from coordinator.cli.options import (
     InsecureOption,
     JsonOption,
     ListenOption,
-    OtherIdentityOption,
-    OtherStoreOption,
     PortFileOption,
     StoreOption,
     StudyOption,
@@ -34,8 +32,6 @@ TokenOption = Annotated[Path | None, typer.Option("--web-token-file", help="A fi
 def serve(
     federation: FederationArgument = Path(),
     listen: ListenOption = None,
-    store: OtherStoreOption = None,
-    identity: OtherIdentityOption = None,
     insecure: InsecureOption = False,
     port_file: PortFileOption = None,
     metrics: Annotated[
@@ -50,29 +46,32 @@ def serve(
     Unfinished runs begin again with the same sites. SIGTERM drains: no run starts, and unfinished runs begin again at the next
     start. SIGHUP reads the list of sites and the certificates again; sessions stay open.
     """
-    from coordinator.config.federation_toml import with_service
-    from coordinator.observers.terminal import LogLines
+    from coordinator.config.federation_toml import read_configuration
     from coordinator.service.daemon import ServiceOptions
     from coordinator.service.daemon import serve as stay
     from coordinator.store.status import store_of
-    from coreg_wire.terminal.service import last_line, make_log
+    from coreg_wire.terminal.service import last_line, log_notice, make_log
 
     log = make_log(as_json=as_json)
     with last_line(log, as_json=as_json), ExitStack() as held:
-        configuration = with_service(federation, listen, store, identity)
+        configuration = read_configuration(federation, listen)
         options = ServiceOptions(insecure, port_file, metrics, web, _token(web_token_file))
         if web is not None:
             need_extra("web", "starlette", "uvicorn")
         held.enter_context(store_of(configuration.service.store))
-        stay(federation, configuration, options, [LogLines(log).notice])
+        # Steps have no line in the log; the store has them.
+        stay(
+            federation,
+            configuration,
+            options,
+            [lambda notice: None if notice.name == "round" else log_notice(log, notice)],
+        )
 
 
 def run(
     federation: FederationArgument = Path(),
     study: StudyOption = None,
     listen: ListenOption = None,
-    store: OtherStoreOption = None,
-    identity: OtherIdentityOption = None,
     new: Annotated[bool, typer.Option("--new", help="Abandon an unfinished run and start a new one.")] = False,
     insecure: InsecureOption = False,
     port_file: PortFileOption = None,
@@ -82,13 +81,13 @@ def run(
 
     The plan is that of federation.toml, or of --study. An unfinished run of the same plan begins again with the same sites.
     """
-    from coordinator.config.federation_toml import with_service
+    from coordinator.config.federation_toml import read_configuration
     from coordinator.observers.terminal import JsonLines, Plain
     from coordinator.service.daemon import ServiceOptions
     from coordinator.service.daemon import run as carry_out
     from coreg_core.outcomes import exit_code
 
-    configuration = with_service(federation, listen, store, identity)
+    configuration = read_configuration(federation, listen)
     plan = planned(configuration, study)
     observer = JsonLines() if as_json else Plain()
     options = ServiceOptions(insecure, port_file)

@@ -1,8 +1,8 @@
-"""plan, submit, cancel, runs, show, ledger-checkpoints: studies and their runs."""
+"""plan, submit, cancel, runs, show: studies and their runs."""
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,6 @@ import typer
 from coordinator.cli.options import (
     FederationArgument,
     JsonOption,
-    OtherStoreOption,
     StoreOption,
     StudyOption,
     existing,
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from coreg_core.plan import Plan
 
 
-def plan(federation: FederationArgument = Path(), study: StudyOption = None, store: OtherStoreOption = None) -> None:
+def plan(federation: FederationArgument = Path(), study: StudyOption = None) -> None:
     """Print the plan as JSON. `coreg-agent check --plan` reads it at each site."""
-    from coordinator.config.federation_toml import with_service
+    from coordinator.config.federation_toml import read_configuration
 
-    print_json(planned(with_service(federation, None, store, None), study).to_dict())
+    print_json(planned(read_configuration(federation), study).to_dict())
 
 
 def submit(
@@ -47,28 +46,28 @@ def submit(
             callback=federation_file,
         ),
     ] = Path(),
-    store: OtherStoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Queue a run of a study. A coordinator that serves the store starts it; it need not run yet."""
     from coordinator.authority.authorised import unsigned
-    from coordinator.config.federation_toml import with_service
+    from coordinator.config.federation_toml import read_configuration
     from coordinator.store.runs import RunStore
     from coreg_wire.clock import timestamp
+    from coreg_wire.files.disk import is_held
 
     if not federation.exists():
         raise UsageError(f"{federation}: no such file. Name the federation: --federation FOLDER.")
-    configuration = with_service(federation, None, store, None)
+    configuration = read_configuration(federation)
     path = configuration.service.store
     if not path.parent.is_dir():
-        raise UsageError(f"{path.parent}: no such folder for the run store; give --store.")
+        raise UsageError(f"{path.parent}: no such folder for the run store.")
     plan = planned(configuration, study)
     identity = configuration.service.identity
     if (identity / "ca.pem").exists() and (warning := unsigned(identity, plan.sites)):
         typer.echo(f"warning: {warning}", err=True)
     with closing(RunStore(path)) as queue:
         before = queue.submit(plan, timestamp())
-    up = _ring(path)
+    up = is_held(path)
     if as_json:
         print_json({"run": plan.run, "study": plan.study, "before": before, "serving": up})
     else:
@@ -87,20 +86,12 @@ def cancel(
     """End a run, queued or under way. A cancelled run does not begin again."""
     from coordinator.store.runs import RunStore
     from coreg_wire.clock import timestamp
+    from coreg_wire.files.disk import is_held
 
     with closing(RunStore(existing(store))) as queue:
         whole, begun = queue.cancel(run, reason, timestamp())
-    when = "now" if _ring(store) else "when a coordinator serves again"
+    when = "now" if is_held(store) else "when a coordinator serves again"
     typer.echo(f"run {whole} {'ends ' + when if begun else 'will not begin'}")
-
-
-def _ring(store: Path) -> bool:
-    """Notify a coordinator that its store changed; True if one is running."""
-    from coordinator.service.daemon import BELL
-    from coreg_wire.files.disk import is_held, ring
-
-    ring(store.parent / BELL)
-    return is_held(store)
 
 
 def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
@@ -130,7 +121,11 @@ def show(
     steps: Annotated[bool, typer.Option("--steps", help="List every step, also those without figures.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a run: plan, steps with figures, phases, certificates, outcome."""
+    """Show a run: plan, steps with figures, phases, outcome, and where each site's ledger stood at the end.
+
+    A site finds lines that were removed from its ledger with the output of `coreg-coordinator show RUN --json`:
+    `coreg-agent ledger --verify --checkpoints FILE`.
+    """
     from coordinator.observers.terminal import HEADINGS, PLAIN, Phases, cells
     from coordinator.store.runs import RunStore
 
@@ -144,7 +139,7 @@ def show(
             raise
         typer.echo(queued_line(*found[0], "queued" if found[0] in queued else "cancelled"))
         return
-    checkpoints = opened.checkpoints(run=summary.run)
+    checkpoints = opened.checkpoints(summary.run)
     waiting = waits_now(store).get(summary.run, "") if summary.stop is None else ""
     if as_json:
         told = {
@@ -195,31 +190,6 @@ def _worst(values: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def ledger_checkpoints(
-    site: Annotated[str | None, typer.Option("--site", help="Only this site.")] = None,
-    run: Annotated[str | None, typer.Option("--run", help="Only this run; a prefix of its name is enough.")] = None,
-    store: StoreOption = Path("runs.sqlite"),
-    as_json: JsonOption = False,
-) -> None:
-    """Show the checkpoints of the sites' ledgers. Each end of a run has one: signed by the site, countersigned here.
-
-    A site verifies its ledger against them and finds lines that were removed from its end: send it the output of
-    `coreg-coordinator ledger-checkpoints --site NAME --json` for `coreg-agent ledger --verify --checkpoints FILE`.
-    """
-    from coordinator.store.runs import RunStore
-
-    opened = RunStore(existing(store), read_only=True)
-    named = None if run is None else opened.find(run).run
-    found = opened.checkpoints(run=named, site=site)
-    for told in found:
-        if as_json:
-            print_json(dataclasses.asdict(told))
-        else:
-            typer.echo(checkpoint_line(told))
-    for warning in went_back(found):
-        typer.echo(warning, err=True)
-
-
 # --- lines
 
 
@@ -253,19 +223,4 @@ def checkpoint_line(signed: "HeadSigned") -> str:
     )
 
 
-def went_back(heads: "Sequence[HeadSigned]") -> Iterator[str]:
-    """A warning for each ledger that has fewer lines than at the end of an earlier run: ledgers only grow."""
-    most: dict[str, tuple[int, str]] = {}
-    for signed in heads:
-        site, lines, run = signed.site, signed.receipt.head.lines, signed.receipt.run
-        before, then = most.get(site, (0, ""))
-        if lines < before:
-            yield (
-                f"{site}: its ledger had {before} lines at the end of run {then}, and {lines} at that of {run}: it was "
-                "replaced or restored from a backup, and so was the site's memory of its answers. Ask its operator."
-            )
-        if lines > before:
-            most[site] = (lines, run)
-
-
-COMMANDS: tuple[Callable[..., None], ...] = (plan, submit, cancel, runs, show, ledger_checkpoints)
+COMMANDS: tuple[Callable[..., None], ...] = (plan, submit, cancel, runs, show)

@@ -22,7 +22,6 @@ from pydantic import (
     Tag,
     ValidationError,
     create_model,
-    field_validator,
     model_validator,
 )
 
@@ -36,10 +35,9 @@ from coreg_core.objectives.setting import DropoutPolicy, Iteration, Membership, 
 from coreg_core.plan import OBJECTIVES, Objective, Plan, plan_fault
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.names import check_site_name
-from coreg_wire.transport.service import IDLE_SECONDS
+from coreg_wire.transport.service import IDLE_SECONDS, host_port
 
 _CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-UNLIMITED = "unlimited"
 Seconds = Annotated[float, Field(gt=0)]
 Patience = Annotated[Literal["unlimited"] | Seconds, Field()]
 
@@ -124,14 +122,6 @@ else:
     PrivacySection = _section(Privacy)
 
 
-def check_listen(listen: str) -> str:
-    """Check HOST:PORT. gRPC itself reads port 99999 as 34463, and a missing port as 443."""
-    host, colon, port = listen.rpartition(":")
-    if not (host and colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):
-        raise ValueError(f"{listen!r} is not HOST:PORT with a port of 0 to 65535")
-    return listen
-
-
 def _readable(text: str) -> str:
     # The codec replaces unprintable characters by spaces, so each site would compute another digest of the plan.
     if not (text.strip() and text.isprintable() and len(text) <= 200):
@@ -140,6 +130,13 @@ def _readable(text: str) -> str:
 
 
 ColumnName = Literal[""] | Annotated[str, AfterValidator(_readable)]
+
+
+SiteName = Annotated[str, AfterValidator(check_site_name)]
+
+
+def _sorted(sites: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(sites))
 
 
 class FederationSection(Section):
@@ -151,14 +148,9 @@ class FederationSection(Section):
     name: Annotated[str, AfterValidator(_readable)]
     target: ColumnName = ""
     id: ColumnName = ""
-    sites: tuple[str, ...] = Field(min_length=1, max_length=10_000)
+    sites: Annotated[tuple[SiteName, ...], Field(min_length=1, max_length=10_000), AfterValidator(_sorted)]
     min_sites: int | None = Field(default=None, ge=1)
     on_dropout: DropoutPolicy = Membership.on_dropout
-
-    @field_validator("sites")
-    @classmethod
-    def _names(cls, sites: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(sorted(check_site_name(site) for site in sites))
 
     @model_validator(mode="after")
     def _possible(self) -> "FederationSection":
@@ -175,18 +167,18 @@ class FederationSection(Section):
         return Membership(self.sites, self.min_sites or len(self.sites), self.on_dropout)
 
 
+def _listen(address: str) -> str:
+    host_port(address, "listen")
+    return address
+
+
 class ServiceSection(Section):
     """The coordinator's address, identity folder and run store."""
 
-    listen: str = "127.0.0.1:7600"
+    listen: Annotated[str, AfterValidator(_listen)] = "127.0.0.1:7600"
     identity: Path = Path()
     store: Path = Path("runs.sqlite")
     max_concurrent_runs: int = Field(default=4, ge=1, le=1000)
-
-    @field_validator("listen")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        return check_listen(value)
 
 
 class TimeoutSection(Section):
@@ -232,6 +224,11 @@ class Computed(Section):
         made: Callable[..., Objective] = OBJECTIVES[terms.pop("objective")]
         return made(**terms)
 
+    def terms(self) -> dict[str, Any]:
+        """The terms of the plan that the computation determines."""
+        iteration, privacy = Iteration(**self.schedule.model_dump()), Privacy(**self.privacy.model_dump())
+        return {"objective": self.objective, "iteration": iteration, "privacy": privacy, "align": self.align}
+
     @property
     def align(self) -> Alignment | None:
         """The section [alignment] as a term of the plan."""
@@ -258,32 +255,19 @@ class Configuration(Computed):
             run=run or uuid.uuid4().hex[:12],
             federation=self.federation.name,
             membership=self.federation.membership,
-            objective=self.objective,
-            iteration=Iteration(**self.schedule.model_dump()),
-            privacy=Privacy(**self.privacy.model_dump()),
-            align=self.align,
+            **self.terms(),
             target=self.federation.target,
             id=self.federation.id,
         )
 
     def run_timeouts(self) -> Timeouts:
         """The timeouts of the runs. `idle` belongs to the transport."""
-        t = self.timeouts
-        return Timeouts(
-            join=_seconds(t.join),
-            plan=_seconds(t.plan),
-            approval=_seconds(t.approval),
-            round=t.round,
-            stall=_seconds(t.stall),
-        )
+        said = self.timeouts.model_dump(exclude={"idle"})
+        return Timeouts(**{name: math.inf if value == "unlimited" else value for name, value in said.items()})
 
 
-def _seconds(patience: str | float) -> float:
-    return math.inf if isinstance(patience, str) else patience
-
-
-def read_configuration(path: Path) -> Configuration:
-    """federation.toml, checked. Paths in it are relative to the file."""
+def read_configuration(path: Path, listen: str | None = None) -> Configuration:
+    """federation.toml, checked. Paths in it are relative to the file. ``listen`` replaces that of the file."""
     if not path.exists():
         raise UsageError(
             f"{path}: no such file. Name the federation's folder, or make it: `coreg-coordinator init {path.parent}`."
@@ -293,21 +277,11 @@ def read_configuration(path: Path) -> Configuration:
     except ValidationError as error:
         raise faults_of(path, error) from None
     base, service = path.parent, configuration.service
-    absolute = service.model_copy(update={"identity": base / service.identity, "store": base / service.store})
-    return configuration.model_copy(update={"service": absolute})
-
-
-def with_service(path: Path, listen: str | None, store: Path | None, identity: Path | None) -> Configuration:
-    """federation.toml, with [service] overridden by options of the command line."""
-    configuration = read_configuration(path)
+    changed: dict[str, Any] = {"identity": base / service.identity, "store": base / service.store}
     if listen is not None:
-        try:
-            check_listen(listen)
-        except ValueError as error:
-            raise UsageError(f"--listen: {error}.") from None
-    given = {"listen": listen, "store": store, "identity": identity}
-    service = configuration.service.model_copy(update={k: v for k, v in given.items() if v is not None})
-    return configuration.model_copy(update={"service": service})
+        host_port(listen, "--listen")
+        changed["listen"] = listen
+    return configuration.model_copy(update={"service": service.model_copy(update=changed)})
 
 
 def faults_of(path: Path, error: ValidationError, file: type[BaseModel] = Configuration) -> UsageError:

@@ -4,9 +4,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from coordinator.config.federation_toml import (
     ColumnName,
@@ -18,7 +18,7 @@ from coordinator.config.federation_toml import (
 )
 from coreg_core.errors import UsageError
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import DropoutPolicy, Iteration, Privacy
+from coreg_core.objectives.setting import DropoutPolicy
 from coreg_core.plan import Plan, plan_fault
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.names import check_study_name
@@ -36,23 +36,13 @@ class Trained:
 class StudySection(Section):
     """The study's name, the name of its data set at every site, and its sites. Missing keys come from federation.toml."""
 
-    name: str
-    data: str = ""
+    name: Annotated[str, AfterValidator(lambda name: check_study_name(name, "study"))]
+    data: Literal[""] | Annotated[str, AfterValidator(lambda name: check_study_name(name, "data set"))] = ""
     target: ColumnName = ""
     id: ColumnName = ""
     sites: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=10_000)
     min_sites: int | None = Field(default=None, ge=1)
     on_dropout: DropoutPolicy | None = None
-
-    @field_validator("name")
-    @classmethod
-    def _name(cls, name: str) -> str:
-        return check_study_name(name, "study")
-
-    @field_validator("data")
-    @classmethod
-    def _data(cls, name: str) -> str:
-        return check_study_name(name, "data set") if name else name
 
 
 class Study(Computed):
@@ -99,12 +89,9 @@ class Study(Computed):
             run=uuid.uuid4().hex[:12],
             federation=federation.name,
             membership=membership,
-            objective=objective,
-            iteration=Iteration(**self.schedule.model_dump()),
-            privacy=Privacy(**self.privacy.model_dump()),
+            **self.terms() | {"objective": objective},
             study=study.name,
             data=data,
-            align=self.align,
             target=study.target or federation.target,
             id=study.id or federation.id,
         )

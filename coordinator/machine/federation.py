@@ -6,7 +6,7 @@ session events of its sites and the messages that name it.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from coordinator.machine import dispatch, notices
 from coordinator.machine.events import (
@@ -55,7 +55,6 @@ class Scheduler:
     unfinished: tuple[Plan, ...] = ()  # runs that an earlier process left, in order
     waiting: tuple[Plan, ...] = ()  # the queue, in order
     starting: Mapping[str, Plan] = field(default_factory=dict)  # requested from the store
-    draining: bool = False  # no further run starts
 
     @property
     def idle(self) -> bool:
@@ -71,7 +70,7 @@ class Scheduler:
         """The runs that start now, in order. ``computing`` are the active runs."""
         starts = list[BeginRun]()
         active = [*computing, *self.starting.values()]
-        for plan in () if self.draining else (*self.unfinished, *self.waiting):
+        for plan in (*self.unfinished, *self.waiting):
             threads = {other.iteration.threads for other in active}
             if len(active) >= self.max_concurrent_runs or not threads <= {plan.iteration.threads}:
                 break
@@ -155,7 +154,6 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
         case Interrupted():
             return _tell(replace(federation, stopping=True), federation.runs, event)
         case Draining():
-            federation = _scheduled(federation, draining=True)
             under_way = [run.name for run in federation.computing]
             return _tell(replace(federation, stopping=True), under_way, Interrupted())
         case QueueChanged():
@@ -186,12 +184,6 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
 # --- runs and the scheduler ---------------------------------------------------------------------------------------
 
 
-def _scheduled(federation: Federation, **changes: Any) -> Federation:
-    if federation.scheduler is None:
-        return federation
-    return replace(federation, scheduler=replace(federation.scheduler, **changes))
-
-
 def _put_in(federation: Federation, plan: Plan, begun: Begun) -> tuple[Federation, list[Action]]:
     """Begin a run. Open sessions join it at once."""
     run, actions = dispatch.begin(plan, federation.timeouts, begun)
@@ -214,6 +206,8 @@ def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
             end = run.ending or (Outcome.INTERRUPTED, "")
             federation, more = _tell(federation, [above], Aligned(above, *end))
             actions += more
+    if federation.stopping:
+        return federation, actions
     assert federation.scheduler is not None
     plan, starts = federation.scheduler.start([run.plan for run in federation.computing])
     return replace(federation, scheduler=plan), [*actions, *starts]
@@ -303,7 +297,8 @@ def _expel(federation: Federation, site: str, reason: str) -> tuple[Federation, 
 
 
 def _reconfigured(federation: Federation, sites: tuple[str, ...], limit: int) -> tuple[Federation, list[Action]]:
-    federation = replace(_scheduled(federation, max_concurrent_runs=limit), sites=sites)
+    assert federation.scheduler is not None
+    federation = replace(federation, scheduler=replace(federation.scheduler, max_concurrent_runs=limit), sites=sites)
     actions = list[Action]()
     for site in sorted(federation.sessions.keys() - set(sites)):
         federation, more = _expel(federation, site, f"{site}: no longer in this federation's list of sites.")

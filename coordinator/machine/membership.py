@@ -134,7 +134,6 @@ def offered(update: RunUpdate, event: Received[Offer]) -> None:
         update.actions.append(Expect(run.name, run.plan.most_words(offer.n_unlabelled)))
     update.change(offers={**run.offers, site: offer}, ready=run.ready | {site})
     update.notify(notices.plan_accepted(run.name, site))
-    _ask_again(update)
     if run.phase is Phase.PLANNING:
         begin_if_complete(update)
     elif known != offer:
@@ -167,15 +166,11 @@ def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
 _Kind: TypeAlias = tuple[int, str]  # number and digest of the shared instances
 
 
-def _kind(offer: Offer) -> _Kind:
-    return offer.n_unlabelled, offer.ids_digest
-
-
 def _kinds(offers: Mapping[str, Offer]) -> dict[_Kind, list[str]]:
     """The sites of each kind of offer."""
     kinds: dict[_Kind, list[str]] = {}
     for site in sorted(offers):
-        kinds.setdefault(_kind(offers[site]), []).append(site)
+        kinds.setdefault((offers[site].n_unlabelled, offers[site].ids_digest), []).append(site)
     return kinds
 
 
@@ -189,7 +184,7 @@ def _difference(kinds: Mapping[_Kind, list[str]]) -> str:
     else:
         digest = "; ".join(f"{kind[1][:12]} at {names}" for kind, names in at.items())
         what = f"the ids of the {min(kinds)[0]} shared instances differ (digests: {digest}). Compare the id columns."
-    return f"{what} Then reload or restart the agent that was wrong."
+    return f"{what} Then restart these agents."
 
 
 def agreeing(update: RunUpdate) -> list[str]:
@@ -201,18 +196,7 @@ def agreeing(update: RunUpdate) -> list[str]:
     kept = next((sites for sites in kinds.values() if 2 * len(sites) > len(run.ready)), [])
     for site in sorted(run.ready - set(kept)):
         dismiss(update, site, Outcome.REFUSED, _difference(kinds))
-        update.change(aside=update.run.aside | {site})
     return kept
-
-
-def _ask_again(update: RunUpdate) -> None:
-    """Propose the plan again to the sites whose lists differed: a site is new or was corrected, or is excluded."""
-    if not update.run.aside:
-        return
-    for site in sorted(update.run.aside):
-        update.arrived(site)
-        send_proposal(update, site)
-    update.deadline(update.run.timeouts.plan)  # they factor their data again
 
 
 def unaligned(update: RunUpdate, event: Received[Unaligned]) -> None:
@@ -222,7 +206,9 @@ def unaligned(update: RunUpdate, event: Received[Unaligned]) -> None:
         exclude(update, site, Outcome.SITE_FAULT, f"{site} asks for an alignment of ids, which the plan does not have.")
         return
     if run.participants or run.aligned:
-        told = f"{site}: its ids are not those that were aligned for this run. Restore its table, and reload its agent."
+        told = (
+            f"{site}: its ids are not those that were aligned for this run. Restore its table, and restart its agent."
+        )
         dismiss(update, site, Outcome.REFUSED, told)
         return
     update.change(unaligned=run.unaligned | {site})
@@ -288,7 +274,7 @@ def begin(update: RunUpdate, participants: Iterable[str]) -> None:
     if len(members) < run.plan.membership.min_sites:
         raise InvalidTransition(f"{members} are fewer than {run.plan.membership.min_sites}.")
     update.record(AttemptBegan(run.attempt, members))
-    update.change(participants=members, aside=frozenset())
+    update.change(participants=members)
     for site in sorted(run.here - set(members)):
         dismiss(update, site, *_began_without(site), excluded=True)
     if members != run.participants:
@@ -333,7 +319,6 @@ def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None
     if len(run.members) < run.plan.membership.min_sites or (run.participants and not run.may_drop):
         end(update, outcome, reason)
     elif run.phase is Phase.PLANNING:
-        _ask_again(update)
         begin_if_complete(update)
     else:
         propose(update, reason)

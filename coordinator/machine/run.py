@@ -54,9 +54,7 @@ class Run:
     answers: Mapping[str, Answer] = field(default_factory=dict)
     approvals: Mapping[str, bool] = field(default_factory=dict)  # sites that ask their operator; whether approved
     operators: bool = False  # the current timer is for the approvals of operators
-    # Why a site does not take part, until it connects again, or is asked again in its open session (``aside``).
-    dismissed: Mapping[str, str] = field(default_factory=dict)
-    aside: frozenset[str] = frozenset()
+    dismissed: Mapping[str, str] = field(default_factory=dict)  # why a site does not take part, until it connects again
     ending: tuple[Outcome, str] | None = None
     fetched: frozenset[str] = frozenset()  # sites that have the end
     signing: frozenset[str] = frozenset()  # sites whose `Fetched` is being countersigned
@@ -171,9 +169,7 @@ class RunUpdate:
     def gone(self, site: str) -> None:
         """The site's session ended, or the site was dismissed."""
         run, left = self.run, {site}
-        self.change(
-            here=run.here - left, ready=run.ready - left, unaligned=run.unaligned - left, aside=run.aside - left
-        )
+        self.change(here=run.here - left, ready=run.ready - left, unaligned=run.unaligned - left)
 
 
 # --- the end ------------------------------------------------------------------------------------------------------

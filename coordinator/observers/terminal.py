@@ -1,4 +1,4 @@
-"""What `run` and `serve` print of a run: lines, JSON lines, or log lines."""
+"""What `run` prints: lines, or JSON lines."""
 
 import sys
 from collections.abc import Mapping
@@ -9,7 +9,6 @@ from coordinator.machine.events import Finish
 from coreg_core.outcomes import Notice, told
 from coreg_core.plan import aligns_for
 from coreg_wire.terminal.command_line import human_bytes, print_json
-from coreg_wire.terminal.service import Log, log_notice
 
 HEADINGS = ("step", "round", "sites", "residual", "gap", "seconds", "bytes")
 PLAIN = "{:>8} {:>6} {:>6} {:>8} {:>7} {:>9} {:>10}"
@@ -76,17 +75,6 @@ class JsonLines:
         told = {"event": "finished", "run": end.run, "stop": end.outcome.name, "reason": end.reason}
         figures = {"rounds": last["round"] if last else 0, "last": last, **({"phases": phases} if phases else {})}
         print_json({**told, **figures, "show": show})
-
-
-class LogLines:
-    """Every notice as one structured line. Steps have no line; the store has them."""
-
-    def __init__(self, log: Log):
-        self._log = log
-
-    def notice(self, notice: Notice) -> None:
-        if notice.name != "round":
-            log_notice(self._log, notice)
 
 
 # `finished` shows the end with its figures. The others repeat a notice of the run.

@@ -27,31 +27,10 @@ sites = SITES
 # "additive": the score of an instance is a sum of one part of each site. It pays where sites have different columns of the same
 # instances (docs/research/benefit.md).
 objective = "additive"
-# Ten labelled rows for each feature of a site, and noise on what is opened: a larger value discloses less.
-# rows_per_feature = 10
-# noise = 0.01
-# label_noise = 0.5
-# Fewest labels of a site that sends any, and of all sites together.
-# least_labels = 20
-# least_rows = 150
-
-# The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together.
+# The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together. Each
+# site keeps the strength that its own labels choose, or 0.
 # objective = "agreement"
-# "exact" (up to about 10 000 shared instances), "semi-parametric" (up to millions) or "linear".
-# form = "exact"
-# kernel = "gaussian"
-# Strength of the agreement. 0 trains every site alone. A list, as [0.001, 0.01], trains several at once, 0 included.
-# coupling = 0.01
-# Units of the labels at each site: "centred" or "standardised".
-# label_units = "centred"
-
-# Only for the agreement:
-# [schedule]
-# name = "conjugate-gradients"
-# Stop at this certified gap, relative to Σ‖y‖², and at this certified error of every prediction.
-# tolerance = 1e-10
-# prediction_tolerance = 1e-6
-# max_rounds = 1000
+# coupling = [0.001, 0.01, 0.1]
 
 [privacy]
 # "secure": this coordinator receives encrypted sums (three sites or more).
@@ -67,15 +46,6 @@ listen = "ADDRESS"
 # The directory with ca.pem, coordinator.key, coordinator.pem and authorised-sites.
 identity = "."
 store = "runs.sqlite"
-
-[timeouts]
-# Seconds for all sites to connect, to check the plan and factor their data, for a site's operator to approve (24 h), for the
-# answers of a round, and for missing sites to reconnect. "unlimited" is allowed for all but round.
-join = 600
-plan = 600
-approval = 86400
-round = 60
-stall = 600
 """
 
 

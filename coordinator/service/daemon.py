@@ -1,21 +1,21 @@
 """The coordinator's process: the driver, the queue, the status and the signals.
 
 `serve` runs until it is stopped and takes runs from the queue. `run` is the same process with one study in its queue; it exits
-when the queue is empty. Other processes write to the store and then send a wake-up (`coreg_wire.files.disk`).
+when the queue is empty. Other processes change the store and the allow-list; the service looks for changes every second.
 """
 
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from coordinator.config.federation_toml import Configuration, read_configuration
-from coordinator.driver import Observer, Timing, drive
+from coordinator.driver import Driver, Observer, Timing
 from coordinator.machine import notices
 from coordinator.machine.events import (
     Draining,
@@ -31,18 +31,17 @@ from coordinator.machine.records import HeadSigned, Phase, Record
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
 from coordinator.service.enrolment import Enrolment
-from coordinator.store.runs import History, RunStore
+from coordinator.store.runs import RunStore
 from coordinator.store.status import HEARTBEAT_SECONDS, Status, store_of
 from coreg_core.errors import CoregError, StorageError, UsageError
 from coreg_core.messages import Fetched, Hello, Renewed, ToSite
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan, aligns_for, plan_from_dict
 from coreg_wire.clock import timestamp
-from coreg_wire.files.disk import WakeUp
 from coreg_wire.terminal.service import on_signals
 from coreg_wire.transport.service import check_free, release
 
-BELL = "coordinator.bell"
+LOOK_SECONDS = 1.0
 ABANDONED = "abandoned: a new run was requested (--new)"
 
 
@@ -70,12 +69,17 @@ def serve(
     access = AccessControl(service.identity, insecure=options.insecure)
     with (
         closing(RunStore(service.store)) as store,
-        closing(History(service.store)) as history,
         closing(Status(service.store)) as status,
+        ExitStack() as ending,
     ):
-        daemon = Daemon(path, configuration, options, access, store, history, status, observers)
-        with _shown(options, daemon.metrics, service.store):
-            return asyncio.run(daemon.drive(only))
+        daemon = Daemon(path, configuration, options, access, store, status, observers)
+        if options.metrics is not None:
+            ending.callback(daemon.metrics.listen(options.metrics))
+        if options.web is not None:
+            from coordinator.web.server import show
+
+            ending.callback(show(options.web, service.store, options.web_token))
+        return asyncio.run(daemon.drive(only))
 
 
 def run(
@@ -120,7 +124,7 @@ def choose_run(store: RunStore, plan: Plan, *, new: bool) -> Plan:
             return queued[0]
     for summary in store.runs():
         if summary.ended is None and not aligns_for(summary.run):
-            if not new and store.has_begun(summary.run):  # a run without an attempt has nothing to lose
+            if not new and store.begun(summary.run).attempt >= 0:  # a run without an attempt has nothing to lose
                 raise UsageError(
                     f"run {summary.run} in {store.path} is unfinished and has another plan. Run it with its own "
                     "configuration, or give --new to abandon it."
@@ -140,22 +144,20 @@ class Daemon:
         options: ServiceOptions,
         access: AccessControl,
         store: RunStore,
-        history: History,
         status: Status,
         observers: Iterable[Observer],
     ):
         self.metrics = Metrics()
         self._path, self._configuration, self._options, self._access = path, configuration, options, access
-        self._store, self._history, self._status = store, history, status
+        self._store, self._status = store, status
         self._observers: tuple[Observer, ...] = (*observers, self.metrics.notice)
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
         # Before any plan, so that a site finds out that its ledger is an older copy before it answers.
         self._transport.greetings = self._greetings
         self._federation = Federation()
         self._emit: Callable[[Event], None] = lambda _event: None
-        self._attendance: list[Callable[[], None]] = []  # written by the next flush
+        self._noticed: list[tuple[Notice, str, str]] = []  # written by the next flush
         self._dirty = asyncio.Event()
-        self._listed = asyncio.Event()  # the allow-list has changed: the status warns of other sites
         self._draining, self._started = False, timestamp()
         self._failure: Exception | None = None
         self._faults: dict[str, str] = {}  # of changed files that are not in force
@@ -179,8 +181,7 @@ class Daemon:
         last = (await asyncio.to_thread(self._status.service)).get("updated_at", self._started)
         await asyncio.to_thread(self._status.all_ended, last)
         await asyncio.to_thread(self._set_status, "starting")
-        bells = {folder / BELL for folder in (service.store.parent, service.identity) if folder.is_dir()}
-        wake_up, tasks = WakeUp(bells, self._rung), list[asyncio.Task[None]]()
+        tasks = list[asyncio.Task[None]]()
 
         def on_listening(emit: Callable[[Event], None]) -> None:
             self._emit = emit
@@ -190,16 +191,14 @@ class Daemon:
             self.metrics.certificates(self._access.ends())
             if self._options.port_file is not None:
                 self._options.port_file.write_text(f"{port}\n", encoding="ascii")
-            work = [self._heartbeat, self._flush_changes]
+            work = [self._heartbeat, self._look, self._flush_changes]
             if not self._options.insecure:
-                enrolment = Enrolment(service.identity, self.notice, self._rung)
+                enrolment = Enrolment(service.identity, self.notice)
                 work.append(partial(enrolment.serve, host, port + 1))
             tasks.extend(asyncio.create_task(self._guarded(each)) for each in work)
 
         try:
-            await wake_up.listen()
-            ends = await drive(
-                (self._federation, [ReadQueue()]),
+            driver = Driver(
                 self._transport,
                 self,
                 self.notice,
@@ -210,15 +209,15 @@ class Daemon:
                 on_start=on_listening,
                 on_change=self._changed,
             )
+            ends = await driver.drive(self._federation, [ReadQueue()])
         finally:
-            wake_up.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             if tasks:  # it had listened
                 self.notice(notices.stopped())
             with suppress(CoregError):  # the store may be what failed
-                self._flush()
+                self._status.record(self._noticed)
                 self._status.all_ended(timestamp())
                 self._set_status("stopped")
         if self._failure is not None:
@@ -239,18 +238,10 @@ class Daemon:
         """Pass the notice on, record it, and update the sites' status."""
         for observer in self._observers:
             observer(notice)
-        at, fields, site = timestamp(), notice.fields, notice.site or notice.fields.get("name", "")
-        self._history.add(notice, at)
-        match notice.name:
-            case "session_opened":
-                self._attendance.append(lambda: self._status.opened(site, fields["release"], fields["until"], at))
-            case "session_ended":
-                self._attendance.append(lambda: self._status.ended(site, at))
-            # Without TLS a name can be invented: the table would grow without limit.
-            case "access_denied" | "session_rejected" if site and (
-                site in self._federation.sites or not self._options.insecure
-            ):
-                self._attendance.append(lambda: self._status.rejected(site, fields["reason"], at))
+        site = notice.site or notice.fields.get("name", "")
+        # Without TLS a name can be invented: the table would grow without limit.
+        known = site in self._federation.sites or not self._options.insecure
+        self._noticed.append((notice, site if known else "", timestamp()))
         self._dirty.set()
 
     def write(self, run: str, record: Record, measured: Timing, at: str) -> None:
@@ -295,13 +286,8 @@ class Daemon:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
-            await asyncio.to_thread(self._flush)
-
-    def _flush(self) -> None:
-        attendance, self._attendance = self._attendance, []
-        for write in attendance:
-            write()
-        self._history.flush()
+            noticed, self._noticed = self._noticed, []
+            await asyncio.to_thread(self._status.record, noticed)
 
     async def _heartbeat(self) -> None:
         while True:
@@ -309,17 +295,16 @@ class Daemon:
             for warning in await asyncio.to_thread(self._access.expiring, now, self._federation.sites):
                 self.notice(notices.certificate_warning(warning))
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await self._listed.wait()
-            self._listed.clear()
-            self._rung()  # for processes whose wake-up does not arrive, on another host or in another container
+            await asyncio.sleep(HEARTBEAT_SECONDS)
 
-    def _rung(self) -> None:
-        if self._access.list_changed():
-            self._listed.set()
-            self._check_sessions()
-        self._emit(QueueChanged())
+    async def _look(self) -> None:
+        """Take over what other processes changed in the store and in the allow-list."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if self._access.list_changed():
+                self._check_sessions()
+            if await asyncio.to_thread(self._store.changed):
+                self._emit(QueueChanged())
 
     def _check_sessions(self) -> None:
         """End the sessions of revoked sites. If the list cannot be read, open sessions stay, and new ones are rejected."""
@@ -387,16 +372,3 @@ class Daemon:
         self._emit(Reconfigured(sites, limit))
         self.metrics.certificates(self._access.ends())
         self.notice(notices.reloaded(sites, limit))
-
-
-@contextmanager
-def _shown(options: ServiceOptions, metrics: Metrics, store: Path) -> Iterator[None]:
-    """Serve metrics for Prometheus and the page for a browser during the context."""
-    with ExitStack() as ending:
-        if options.metrics is not None:
-            ending.callback(metrics.listen(options.metrics))
-        if options.web is not None:
-            from coordinator.web.server import show
-
-            ending.callback(show(options.web, store, options.web_token))
-        yield

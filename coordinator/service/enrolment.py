@@ -26,10 +26,10 @@ _END = b"-----END CERTIFICATE-----\n"
 
 
 class Enrolment:
-    """Answers invitations in an authority's folder. ``on_issue`` is called after a site was listed."""
+    """Answers invitations in an authority's folder."""
 
-    def __init__(self, folder: Path, notice: Callable[[Notice], None], on_issue: Callable[[], None]):
-        self._folder, self._notice, self._on_issue = folder, notice, on_issue
+    def __init__(self, folder: Path, notice: Callable[[Notice], None]):
+        self._folder, self._notice = folder, notice
         self._open = Counter[str]()  # connections by the peer's address
         self._refusals = deque[float](maxlen=REFUSALS)
 
@@ -100,7 +100,6 @@ class Enrolment:
         match found:
             case Issued(answer, first):
                 if first:
-                    self._on_issue()
                     self._notice(notices.enrolled(site))
                 certificate, _, authority = answer.partition(_END)
                 return {"certificate": (certificate + _END).decode(), "authority": authority.decode()}

@@ -7,7 +7,6 @@ The queue: runs that were submitted, and runs to cancel. Other processes write i
 
 import json
 import sqlite3
-import threading
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,15 +19,10 @@ from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, 
 from coordinator.store.schema import Tables
 from coreg_core.errors import UsageError
 from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead
-from coreg_core.outcomes import Notice, Outcome
+from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, aligns_for, next_alignment, plan_from_dict
 
 _UNSHOWN = ("plan", "plan_digest", "attempt", "participants")  # in a summary
-# The columns of `rounds`, in order.
-ROUND_COLUMNS = (
-    "run", "number", "attempt", "answered", "round", "phase", "verified", "residual", "gap", "seconds",
-    "bytes_sent", "bytes_received", "at",
-)  # fmt: skip
 TRAININGS = ("agreement", "additive")  # the objectives whose runs have models
 TRAINED = ("CONVERGED", "MAX_ROUNDS", "STAGNATED")  # the outcomes with models
 
@@ -122,30 +116,17 @@ class RunStore(Tables):
     def last_checkpoint(self, site: str) -> Countersigned | None:
         """The last receipt for a head of this site's ledger."""
         with self.reading():
-            row = self._db.execute(
-                "select checkpoint from checkpoints where site = ? order by rowid desc limit 1", (site,)
-            ).fetchone()
-            if row is None:
-                return None
-            return signed_head(row["checkpoint"]).receipt
+            rows = self._rows("select checkpoint from checkpoints where site = ? order by rowid desc limit 1", site)
+            return signed_head(rows[0]["checkpoint"]).receipt if rows else None
 
     def _write_step(self, run: str, step: StepDone, measured: Timing, at: str) -> None:
         report = step.report
-        values: list[Any] = [
-            run,
-            step.number,
-            step.attempt,
-            step.answered,
-            report.round,
-            report.phase,
-            int(report.verified),
-        ]
-        values += [json.dumps(told) for told in (report.residual, report.gap)]
-        values += [measured.seconds, measured.bytes_sent, measured.bytes_received, at]
-        self._db.execute(
-            f"insert or replace into rounds values ({', '.join('?' * len(values))})",  # noqa: S608 - signs alone
-            values,
+        values = (
+            *(run, step.number, step.attempt, step.answered, report.round, report.phase, int(report.verified)),
+            *(json.dumps(told) for told in (report.residual, report.gap)),
+            *(measured.seconds, measured.bytes_sent, measured.bytes_received, at),
         )
+        self._db.execute(f"insert or replace into rounds values ({', '.join('?' * len(values))})", values)  # noqa: S608 - signs
         known = [[x for x in told if x >= 0.0] for told in (report.residual, report.gap)]  # -1 means none
         worst = [max(told, default=None) if report.verified else None for told in known]
         self._db.execute(
@@ -167,10 +148,6 @@ class RunStore(Tables):
         with self.reading():
             [row] = self._rows("select attempt, participants, steps from runs where run = ?", run)
             return Begun(row["attempt"], tuple(json.loads(row["participants"])), row["steps"])
-
-    def has_begun(self, run: str) -> bool:
-        """Whether an attempt of the run has begun."""
-        return self.begun(run).attempt >= 0
 
     def end_for(self, run: str, site: str) -> Finished | Dismissed | None:
         """The end of a run for a site that waits for it; `Dismissed` if the run ended without this site, None before its end."""
@@ -222,28 +199,22 @@ class RunStore(Tables):
 
     def cancel(self, prefix: str, reason: str, at: str) -> tuple[str, bool]:
         """Request the end of a run; return its whole name, and whether it had begun."""
+        run = self.name_of(prefix)
         with self.reading():
-            matches = "where substr(run, 1, length(?1)) = ?1"
-            begun = dict(self._db.execute(f"select run, ended from runs {matches}", (prefix,)).fetchall())  # noqa: S608 - constant
-            queued = {row[0] for row in self._db.execute(f"select run from queue {matches}", (prefix,))}  # noqa: S608 - constant
-            cancelled = {row["run"] for row in self._db.execute("select run from cancellations")}
-        found = {run for run in (*begun, *queued) if run == prefix or not aligns_for(run)}
-        if len(found) != 1:
-            raise UsageError(f"{len(found) or 'no'} runs begin with {prefix!r}; `coreg-coordinator runs` lists them.")
-        [run] = found
-        if run in cancelled or begun.get(run) is not None:
+            cancelled = self._rows("select 1 from cancellations where run = ?", run)
+            begun = [row["ended"] for row in self._rows("select ended from runs where run = ?", run)]
+        if cancelled or (begun and begun[0] is not None):
             raise UsageError(f"run {run} is over, or cancelled already.")
         with self.transaction():
             self._db.execute("insert or ignore into cancellations values (?, ?, ?)", (run, at, reason))
-        return run, run in begun
+        return run, bool(begun)
 
     # --- for people and programs ----------------------------------------------------------------------------------
 
     def runs(self) -> list[RunSummary]:
         """Every run, the latest first."""
         with self.reading():
-            rows = self._db.execute("select * from runs order by started desc, rowid desc").fetchall()
-            return [_summary(row) for row in rows]
+            return [_summary(row) for row in self._rows("select * from runs order by started desc, rowid desc")]
 
     def recent(self, most: int) -> list[RunSummary]:
         """The runs that are not over, then the latest others."""
@@ -264,21 +235,28 @@ class RunStore(Tables):
     def latest(self, plan_digest: str) -> RunSummary | None:
         """The latest run of this plan that has not ended."""
         with self.reading():
-            row = self._db.execute(
-                "select * from runs where plan_digest = ? and ended is null order by started desc, rowid desc",
-                (plan_digest,),
-            ).fetchone()
-            return None if row is None else _summary(row)
+            query = "select * from runs where plan_digest = ? and ended is null order by started desc, rowid desc"
+            rows = self._rows(query, plan_digest)
+            return _summary(rows[0]) if rows else None
+
+    def name_of(self, prefix: str) -> str:
+        """The name of the run, begun or in the queue, whose name or whose name alone begins so."""
+        with self.reading():
+            query = "select run from runs union select run from queue"
+            names = [row["run"] for row in self._rows(query) if row["run"].startswith(prefix)]
+        found = [run for run in names if run == prefix] or [run for run in names if not aligns_for(run)]
+        if len(found) != 1:
+            raise UsageError(f"{len(found) or 'no'} runs begin with {prefix!r}; `coreg-coordinator runs` lists them.")
+        return str(found[0])
 
     def find(self, run: str) -> RunSummary:
-        """One run; a unique prefix of its name is enough."""
+        """One run that has begun; a unique prefix of its name is enough."""
+        name = self.name_of(run)
         with self.reading():
-            exact = self._rows("select * from runs where run = ?", run)
-            begins = "select * from runs where substr(run, 1, length(?1)) = ?1 limit 100"
-            rows = exact or [row for row in self._rows(begins, run) if not aligns_for(row["run"])]
-        if len(rows) != 1:
-            raise UsageError(f"{len(rows) or 'no'} runs begin with {run!r}; `coreg-coordinator runs` lists them.")
-        return _summary(rows[0])
+            rows = self._rows("select * from runs where run = ?", name)
+            if rows:
+                return _summary(rows[0])
+        raise UsageError(f"run {name} has not begun.")
 
     def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:
         """One run and its steps; a unique prefix of its name is enough."""
@@ -307,15 +285,11 @@ class RunStore(Tables):
                 from rounds where run = ? group by phase order by max(number)"""
             return [dict(row) for row in self._rows(query, run)]
 
-    def checkpoints(self, *, run: str | None = None, site: str | None = None) -> list[HeadSigned]:
-        """The heads of sites' ledgers at the ends of runs, signed by both sides, in order of receipt."""
+    def checkpoints(self, run: str) -> list[HeadSigned]:
+        """The heads of sites' ledgers at the end of a run, signed by both sides, in order of receipt."""
         with self.reading():
-            rows = self._db.execute(
-                "select checkpoint from checkpoints where (?1 is null or run = ?1) and (?2 is null or site = ?2) "
-                "order by rowid",
-                (run, site),
-            )
-            return [signed_head(row["checkpoint"]) for row in rows.fetchall()]
+            rows = self._rows("select checkpoint from checkpoints where run = ? order by rowid", run)
+            return [signed_head(row["checkpoint"]) for row in rows]
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         return self._db.execute(query, values).fetchall()
@@ -329,7 +303,7 @@ def signed_head(text: str) -> HeadSigned:
 
 
 def _round(row: sqlite3.Row) -> dict[str, Any]:
-    plain = {name: row[name] for name in ROUND_COLUMNS if name != "run"}
+    plain = {name: row[name] for name in row.keys() if name not in ("run", "nth", "total")}  # noqa: SIM118 - as above
     figures = {name: json.loads(row[name]) for name in ("residual", "gap")}
     return {**plain, **figures, "verified": bool(row["verified"])}
 
@@ -344,7 +318,7 @@ def _summary(row: sqlite3.Row) -> RunSummary:
 def trained_run(store: Path, run: str) -> Trained:
     """The run whose models are scored: the one with this prefix, or the latest run with models."""
     if not store.exists():
-        raise UsageError(f"{store}: no such run store; train first, or give --store.")
+        raise UsageError(f"{store}: no such run store; train first.")
     with closing(RunStore(store)) as runs:
         candidates = [runs.find(run)] if run else runs.runs()
         for summary in candidates:
@@ -353,37 +327,3 @@ def trained_run(store: Path, run: str) -> Trained:
                 return Trained(summary.run, objective, runs.begun(summary.run).participants)
     found = f"run {candidates[0].run} has no models" if run else "no run has models"
     raise UsageError(f"{store}: {found}. Train first (`coreg-coordinator run`).")
-
-
-MAX_NOTICES = 5000  # older ones are deleted
-
-
-class History(Tables):
-    """The notices. `add` collects notices on the event loop; `flush` writes them, in a thread."""
-
-    def __init__(self, path: Path, *, read_only: bool = False):
-        super().__init__(path, read_only=read_only)
-        self._lock, self._added = threading.Lock(), list[tuple[str, str]]()
-
-    def add(self, notice: Notice, at: str) -> None:
-        """Record a notice that has a sentence. Answered steps have none: they are in the table of rounds."""
-        if notice.text:
-            with self._lock:
-                self._added.append((at, json.dumps(notice.to_dict())))
-
-    def flush(self) -> None:
-        """Write the collected notices."""
-        with self._lock:
-            added, self._added = self._added, []
-        if added:
-            with self.transaction(durable=False):
-                self._db.executemany("insert into notices (at, notice) values (?, ?)", added)
-                self._db.execute(
-                    "delete from notices where number <= (select max(number) from notices) - ?", (MAX_NOTICES,)
-                )
-
-    def notices(self, most: int) -> list[dict[str, Any]]:
-        """The latest notices as JSON objects with their time ``at``, newest first."""
-        with self.reading():
-            query = "select at, notice from notices order by number desc limit ?"
-            return [{"at": at, **json.loads(notice)} for at, notice in self._db.execute(query, (most,)).fetchall()]

@@ -1,12 +1,12 @@
 """The tables of the run store, and the connections that read and write them."""
 
-import errno
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from coreg_core.errors import StorageError
@@ -48,20 +48,10 @@ create table service (name text primary key, value text not null);
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open the store read-only."""
-    try:
-        with ExitStack() as failed:
-            db = sqlite3.connect(
-                f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0, isolation_level=None, check_same_thread=False
-            )
-            failed.callback(db.close)
-            db.row_factory = sqlite3.Row
-            version = db.execute("pragma user_version").fetchone()[0]
-            failed.pop_all()
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: damaged words in SQLite's own message
-        raise StorageError(f"{path}: cannot be opened for reading ({error}). {_todo(error)}") from _denied(path, error)
-    if version != SCHEMA_VERSION:
-        db.close()
-        raise _other_release(path, version)
+    with _opening(path, "opened for reading", f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0) as db:
+        version = _version(db)
+        if version != SCHEMA_VERSION:
+            raise _other_release(path, version)
     return db
 
 
@@ -69,29 +59,39 @@ def open_database(path: Path) -> sqlite3.Connection:
     """Open the store for writing; create it if it does not exist."""
     try:
         _make(path)
-        with ExitStack() as failed:
-            db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            failed.callback(db.close)
-            db.row_factory = sqlite3.Row
-            db.execute("pragma page_size = 32768")  # effective in a new file only
-            db.execute("pragma journal_mode = wal")
-            db.execute("pragma wal_autocheckpoint = 4096")
-            db.execute("pragma foreign_keys = on")
-            version = db.execute("pragma user_version").fetchone()[0]
-            if version == 0:
-                _create(db)
-            elif version != SCHEMA_VERSION:
-                raise _other_release(path, version)
-            failed.pop_all()
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: cannot be opened as a run store ({error}). {_todo(error)}") from _denied(
-            path, error
-        )
     except OSError as error:
         raise StorageError(
             f"{path}: cannot be opened as a run store ({error.strerror}). Check the path and its permissions."
-        ) from None
+        ) from error
+    with _opening(path, "opened as a run store", str(path), timeout=BUSY_SECONDS) as db:
+        db.execute("pragma page_size = 32768")  # effective in a new file only
+        db.execute("pragma journal_mode = wal")
+        db.execute("pragma wal_autocheckpoint = 4096")
+        db.execute("pragma foreign_keys = on")
+        version = _version(db)
+        if version == 0:
+            _create(db)
+        elif version != SCHEMA_VERSION:
+            raise _other_release(path, version)
     return db
+
+
+@contextmanager
+def _opening(path: Path, how: str, database: str, **options: Any) -> Iterator[sqlite3.Connection]:
+    """A new connection, which is closed if the body fails."""
+    try:
+        with ExitStack() as failed:
+            db = sqlite3.connect(database, isolation_level=None, check_same_thread=False, **options)
+            failed.callback(db.close)
+            db.row_factory = sqlite3.Row
+            yield db
+            failed.pop_all()
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: damaged words in SQLite's own message
+        raise StorageError(f"{path}: cannot be {how} ({error}). {_todo(error)}") from None
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("pragma user_version").fetchone()[0])
 
 
 def damaged(path: Path, error: Exception) -> StorageError:
@@ -110,21 +110,10 @@ def _todo(error: Exception) -> str:
     return RESTORE
 
 
-def _denied(path: Path, error: Exception) -> PermissionError | None:
-    """A permission that is missing, as the cause: SQLite tells it as a file that it cannot open."""
-    if not getattr(error, "sqlite_errorname", "").startswith(_UNREACHED):
-        return None
-    near = next(
-        (p for p in (path, path.absolute().parent) if os.access(p, os.F_OK) and not os.access(p, os.R_OK | os.W_OK)),
-        None,
-    )
-    return None if near is None else PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(near))
-
-
 def _other_release(path: Path, version: int) -> StorageError:
     return StorageError(
         f"{path}: written by another release of coreg-federation (schema {version}, this release has {SCHEMA_VERSION}). "
-        "Read it with that release, or give another --store."
+        "Read it with that release, or name another [service] store."
     )
 
 
@@ -140,7 +129,7 @@ def _make(path: Path) -> None:
 def _create(db: sqlite3.Connection) -> None:
     db.execute("begin immediate")
     try:
-        if db.execute("pragma user_version").fetchone()[0] == 0:  # another process may have created them
+        if _version(db) == 0:  # another process may have created them
             for statement in SCHEMA.split(";\n"):
                 if statement.strip():
                     db.execute(statement)
@@ -159,6 +148,13 @@ class Tables:
         # A transaction belongs to the connection: a second thread would write into it or fail.
         self._in_turn = threading.RLock()
         self._db = open_for_reading(path) if read_only else open_database(path)
+        self._version: int | None = None
+
+    def changed(self) -> bool:
+        """Whether another connection has changed the file since the last call."""
+        with self.reading():
+            before, self._version = self._version, self._db.execute("pragma data_version").fetchone()[0]
+        return before != self._version
 
     def close(self) -> None:
         """Close the connection. The last one merges the write-ahead log into the file."""

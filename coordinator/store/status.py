@@ -1,27 +1,27 @@
-"""The status of the service and of its sites, for other processes: written by the coordinator, read by commands and pages.
+"""The status of the service and of its sites, and its notices: written by the coordinator, read by commands and pages.
 
 `overview` is all of it as plain values: `coreg-coordinator status --json` prints it, and the page shows it.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.store.runs import History, RunStore, RunSummary
+from coordinator.store.runs import RunStore, RunSummary
 from coordinator.store.schema import Tables
 from coreg_core.errors import StorageError
-from coreg_core.outcomes import Outcome, advice
+from coreg_core.outcomes import Notice, Outcome, advice
 from coreg_core.plan import OBJECTIVES
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import exclusive, is_held
 
-SOON = 30  # days before the end of a certificate
 HEARTBEAT_SECONDS = 5.0  # between two writes of the status
 RUNS, ROWS, NOTICES = 20, 60, 50  # at most
+MAX_NOTICES = 5000  # older ones are deleted
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,6 @@ class SiteStatus:
         """Days until its certificate ends; None without a certificate."""
         return (datetime.fromisoformat(self.until) - utc_now()).days if self.until else None
 
-    @property
-    def expiry(self) -> str:
-        """A warning if its certificate ends soon."""
-        if (days := self.days_left) is None or days >= SOON:
-            return ""
-        when = f"expires in {days} days" if days >= 0 else "EXPIRED"
-        return f"{when}; it is renewed when the site connects, if ca.key is on this machine"
-
     def seen(self, updated_at: str | None) -> str | None:
         """The time of its last connection if no coordinator runs; None for a site that was never connected.
 
@@ -67,30 +59,42 @@ class SiteStatus:
 class Status(Tables):
     """See the module's docstring. Every method may raise `StorageError`."""
 
-    def opened(self, site: str, release: str, until: str, at: str) -> None:
-        """A session opened."""
-        self._upsert("since = :at, ended = null, release = :release, until = :until", site, at, release, until)
+    def record(self, noticed: Iterable[tuple[Notice, str, str]]) -> None:
+        """Write notices that have a sentence, and what they tell of their sites.
 
-    def ended(self, site: str, at: str) -> None:
-        """A session ended."""
-        self._upsert("ended = :at", site, at)
+        Each comes with its site, which is empty if its name proves nothing, and its time.
+        """
+        with self.transaction(durable=False):
+            for notice, site, at in noticed:
+                fields = notice.fields
+                match notice.name:
+                    case "session_opened":
+                        self._set(site, since=at, ended=None, release=fields["release"], until=fields["until"])
+                    case "session_ended":
+                        self._set(site, ended=at)
+                    case "access_denied" | "session_rejected" if site:
+                        self._set(site, refusal=fields["reason"], refused=at)
+                if notice.text:  # answered steps have none: they are in the table of rounds
+                    row = (at, json.dumps(notice.to_dict()))
+                    self._db.execute("insert into notices (at, notice) values (?, ?)", row)
+            oldest = "(select max(number) from notices) - ?"
+            self._db.execute(f"delete from notices where number <= {oldest}", (MAX_NOTICES,))  # noqa: S608 - constant
 
-    def rejected(self, site: str, reason: str, at: str) -> None:
-        """A site was rejected, or its session was closed."""
-        self._upsert("refusal = :reason, refused = :at", site, at, reason=reason)
+    def _set(self, site: str, **values: str | None) -> None:
+        self._db.execute("insert or ignore into sites (site, release, until) values (?, '', '')", (site,))
+        changes = ", ".join(f"{name} = ?" for name in values)
+        self._db.execute(f"update sites set {changes} where site = ?", (*values.values(), site))  # noqa: S608 - our names
+
+    def notices(self, most: int) -> list[dict[str, Any]]:
+        """The latest notices as JSON objects with their time ``at``, newest first."""
+        with self.reading():
+            query = "select at, notice from notices order by number desc limit ?"
+            return [{"at": at, **json.loads(notice)} for at, notice in self._db.execute(query, (most,)).fetchall()]
 
     def all_ended(self, at: str) -> None:
         """The coordinator starts or ends: no site is connected."""
         with self.transaction(durable=False):
             self._db.execute("update sites set ended = max(coalesce(since, ''), ?) where ended is null", (at,))
-
-    def _upsert(self, changes: str, site: str, at: str, release: str = "", until: str = "", reason: str = "") -> None:
-        with self.transaction(durable=False):
-            self._db.execute("insert or ignore into sites (site, release, until) values (?, '', '')", (site,))
-            self._db.execute(
-                f"update sites set {changes} where site = :site",  # noqa: S608 - the three texts above
-                {"site": site, "at": at, "release": release, "until": until, "reason": reason},
-            )
 
     def sites(self) -> list[SiteStatus]:
         """Every site that was ever connected or rejected, in site order."""
@@ -118,7 +122,7 @@ class Status(Tables):
 def store_of(path: Path) -> Iterator[None]:
     """Hold the run store for this process."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(path, f"in use by {_holder(path)}. End it first, or give another --store."):
+    with exclusive(path, f"in use by {_holder(path)}. End it first."):
         yield
 
 
@@ -141,7 +145,6 @@ def overview(path: Path) -> dict[str, Any]:
         status = stack.enter_context(closing(Status(path, read_only=True)))
         stack.enter_context(status.reading())  # a damaged value is a `StorageError`
         runs = stack.enter_context(closing(RunStore(path, read_only=True)))
-        history = stack.enter_context(closing(History(path, read_only=True)))
         up, service, known, waiting = is_held(path), status.service(), status.sites(), runs.waiting()
         now, written = service if up else {}, service.get("updated_at")
         here = [site for site in known if site.connected] if up else []
@@ -161,17 +164,14 @@ def overview(path: Path) -> dict[str, Any]:
             "stalled": now.get("stalled", []),
             "queued": [run.run for run in queued],
             "waiting": now.get("waiting", {}),
-            "certificates": [
-                *now.get("certificates", []),
-                *(f"certificate of {site.site}: {site.expiry}" for site in here if site.expiry),
-            ],
+            "certificates": now.get("certificates", []),
             "sites": _sites_now(known, service, up=up),
             "studies": runs.studies(),
             "latest": [
                 *(_run(run, "queued", "It waits for a free place.") for run in queued[:RUNS]),
                 *(_begun(runs, run, now, written or "", up=up) for run in runs.recent(RUNS)),
             ],
-            "notices": history.notices(NOTICES),
+            "notices": status.notices(NOTICES),
         }
 
 

@@ -43,31 +43,24 @@ class Transport(Protocol):
 
     async def start(self, emit: Emit) -> None:
         """Accept sites; from now on every event goes to ``emit``."""
-        ...
 
     async def send(self, site: str, message: ToSite) -> None:
         """Queue a message for a site. A site without a session is not an error."""
-        ...
 
     async def reject(self, site: str, reason: str) -> None:
         """Send the reason, then close the session."""
-        ...
 
     def expect(self, run: str, words: int) -> None:
         """From now on, accept answers of the run with at most ``words`` words. Before it, none is accepted."""
-        ...
 
     def forget(self, run: str) -> None:
         """The run is over: reject its words."""
-        ...
 
     def certificate(self, site: str) -> bytes:
         """The certificate (PEM) of the site's last session; empty without TLS."""
-        ...
 
     async def close(self) -> None:
         """Deliver queued messages within a short timeout, and close all sessions."""
-        ...
 
 
 class SiteFunction(Protocol):
@@ -75,7 +68,6 @@ class SiteFunction(Protocol):
 
     def hello(self) -> Hello:
         """The first message of a session."""
-        ...
 
     def handle(self, message: ToSite) -> Sequence[FromSite]: ...
 

@@ -27,7 +27,7 @@ from coreg_core.messages import (
     ToSite,
 )
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames
+from coreg_wire.transport.codec import Assembler, frames_of
 from coreg_wire.transport.fields import ProtocolError
 
 # The largest m that a site can announce: 1.6 GB for a vector of one column. All sites must announce the same m.
@@ -55,7 +55,6 @@ class FrameStream(Protocol):
 
     def peer(self) -> tuple[str, bytes] | None:
         """Name and certificate (PEM) of the peer; None without TLS."""
-        ...
 
 
 @dataclass(eq=False)
@@ -229,7 +228,8 @@ class Sessions:
     async def _hello(self, frames: AsyncIterator[bytes], assembler: Assembler) -> Hello:
         try:
             first = await asyncio.wait_for(anext(frames), timeout=self._idle)
-            message = assembler.feed_site(self._counted(first))
+            self.traffic.received += len(first)
+            message = assembler.feed_site(first)
         except (TimeoutError, StopAsyncIteration, ConnectionError):
             raise ProtocolError("a session must start with Hello; nothing was received.") from None
         if not isinstance(message, Hello):
@@ -239,7 +239,8 @@ class Sessions:
     async def _read(self, frames: AsyncIterator[bytes], assembler: Assembler, session: _Session) -> None:
         try:
             async for data in frames:
-                message = assembler.feed_site(self._counted(data))
+                self.traffic.received += len(data)
+                message = assembler.feed_site(data)
                 session.spoke = True
                 if message is None or self._sessions.get(session.site) is not session:
                     continue
@@ -261,14 +262,10 @@ class Sessions:
             pass  # the stream has ended; the message below ends its writer
         session.outbox.put_nowait(None)
 
-    def _counted(self, data: bytes) -> bytes:
-        self.traffic.received += len(data)
-        return data
-
     async def _write(self, stream: FrameStream, message: ToSite) -> None:
         # A step is the same for all sites, so it is encoded once.
         if self._encoded is None or self._encoded[0] is not message:
-            self._encoded = (message, list(coordinator_message_to_frames(message)))
+            self._encoded = (message, list(frames_of(message)))
         for data in self._encoded[1]:
             self.traffic.sent += len(data)
             await stream.write(data)

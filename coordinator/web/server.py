@@ -28,7 +28,7 @@ from coordinator.store.status import overview
 from coreg_core.errors import StorageError, UsageError
 from coreg_wire.files.disk import is_held
 from coreg_wire.identity.credentials import is_loopback
-from coreg_wire.transport.service import why_not
+from coreg_wire.transport.service import listening
 
 STATIC = Path(__file__).parent / "static"
 COOKIE = "coreg_token"
@@ -109,35 +109,25 @@ async def events(store: Path, request: Request) -> AsyncIterator[str]:
 
 def bound(address: str, token: str | None) -> socket.socket:
     """A listening socket of --web."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--web {address}: expected HOST:PORT, as in 127.0.0.1:7610.")
     if not is_loopback(address) and not token:
         raise UsageError(
             f"--web {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."
         )
-    try:
-        return socket.create_server((host.strip("[]"), int(port)))
-    except OSError as error:
-        raise UsageError(f"--web {address}: cannot listen there: {why_not(error, port, '--web')}") from None
-
-
-def server_of(store: Path, token: str | None) -> uvicorn.Server:
-    """A configured server."""
-    quiet = uvicorn.Config(application(store, token), log_config=None, access_log=False, server_header=False)
-    quiet.timeout_graceful_shutdown = 1
-    return uvicorn.Server(quiet)
+    return listening(address, "--web")
 
 
 def show(address: str, store: Path, token: str | None) -> Callable[[], None]:
     """Serve the page in a thread; the returned function ends it."""
-    listening, server = bound(address, token), server_of(store, token)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="web", daemon=True)
+    server_socket = bound(address, token)
+    quiet = uvicorn.Config(application(store, token), log_config=None, access_log=False, server_header=False)
+    quiet.timeout_graceful_shutdown = 1
+    server = uvicorn.Server(quiet)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [server_socket]}, name="web", daemon=True)
     thread.start()
 
     def end() -> None:
         server.should_exit = True
         thread.join(5.0)
-        listening.close()
+        server_socket.close()
 
     return end

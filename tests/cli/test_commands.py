@@ -91,22 +91,6 @@ def test_every_program_prints_its_release(command, program, words):
     assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\S*\n", out)
 
 
-@pytest.mark.parametrize(
-    ("program", "begun", "names"),
-    [
-        ("coreg-coordinator", "ru", {"run", "runs"}),
-        ("coreg-agent", "re", {"report", "refuse"}),
-        ("coreg-sim", "be", {"benefit"}),
-    ],
-)
-def test_every_program_completes_its_commands_in_a_shell(command, monkeypatch, program, begun, names):
-    for key, value in (("COMP_WORDS", f"{program} {begun}"), ("COMP_CWORD", "1")):
-        monkeypatch.setenv(key, value)
-    monkeypatch.setenv(f"_{program.replace('-', '_').upper()}_COMPLETE", "complete_bash")
-    code, out, _ = command(program)
-    assert (code, set(out.split())) == (0, names)
-
-
 def test_every_outcome_has_a_documented_exit_code_and_advice():
     assert {exit_code(outcome) for outcome in Outcome} <= set(EXIT_CODES)
     assert {stop.name for stop in Stop} <= {outcome.name for outcome in Outcome}, "a schedule's end is a run's"
@@ -127,21 +111,7 @@ def test_the_default_policy_allows_the_studies_of_the_demonstration(command, tmp
         assert against(Policy(), plan) is None
 
 
-def test_a_comparison_of_schedules_agrees_with_the_closed_form(command):
-    words = ("--sites", 3, "--labelled", 10, "--unlabelled", 40, "--prediction-tolerance", "1e-6", "--json")
-    code, out, err = command("coreg-sim", "compare", *words)
-    assert code == 0, err
-    found = json.loads(out)
-    names = {row["schedule"] for row in found["schedules"]}
-    assert names == {"conjugate-gradients", "block-coordinate-descent"}
-    for row in found["schedules"]:
-        # Q is a sum that is rounded: a few hundred eps of it.
-        assert row["true_gap"] <= row["certified_gap"] + 1e-13 * found["closed_form"]["objective"]
-        assert row["true_error"] <= row["certified_prediction_bound"] + 1e-11
-        assert row["certified_prediction_bound"] <= found["error"], "1e-6 typical labels for each instance"
-
-
-def test_a_revoked_site_is_named_where_it_is_still_listed_and_at_every_submission(command, tmp_path):
+def test_a_revoked_site_is_named_at_every_submission(command, tmp_path):
     sites = ("site-a", "site-b", "site-c")
     command("coreg-coordinator", "init", "co", *(f"--site={site}" for site in sites))
     for site in sites:
@@ -151,25 +121,10 @@ def test_a_revoked_site_is_named_where_it_is_still_listed_and_at_every_submissio
     code, _, err = command(*submit)
     assert (code, "cannot connect" in err) == (0, False)
     code, out, _ = command("coreg-coordinator", "revoke", "co", "site-b")
-    listed = 'co/federation.toml, line 6, still lists it: sites = ["site-a", "site-b", "site-c"]'
-    assert (code, listed in out, "Remove site-b there" in out) == (0, True, True)
+    assert (code, "remove site-b from [federation] sites" in out) == (0, True)
     code, out, err = command(*submit)
     assert (code, "is in the queue" in out) == (0, True)
     assert "warning: site-b cannot connect: no certificate in co/authorised-sites" in err
-
-
-def test_an_interrupt_while_a_command_imports_its_modules_ends_with_one_line():
-    program, package = "coreg-agent", "site_agent"
-    handler = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # a suite in the background inherits SIG_IGN
-    script = (
-        f"import os, signal, sys; {handler}; sys.argv[0] = '/bin/{program}'; import {package}.cli; "
-        "os.kill(os.getpid(), signal.SIGINT)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"{program}: interrupted.\n")
-    other = script.replace(f"/bin/{program}", "pytest")
-    done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=False)
-    assert "KeyboardInterrupt" in done.stderr, "another program keeps its own handler"
 
 
 def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_path):

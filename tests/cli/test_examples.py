@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from coreg_federation.event_loop import outside
 from examples.demo.processes import free_port
-from examples.demo.svg import Plot, Series, axis, draw
+from examples.demo.svg import axis
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -138,12 +138,6 @@ def test_what_runs_an_event_loop_works_in_a_notebook_which_runs_one():
 
 # --- pictures, and the scripts of benchmarks/ -----------------------------------------------------------------------
 
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def plotted(*series, **options):
-    return ET.fromstring(draw(Plot("p", "t", "x", "y", series, **options)))
-
 
 @given(st.floats(1e-12, 1e12), st.floats(1.0, 1e9), st.booleans())
 def test_an_axis_holds_its_values_between_its_first_and_last_tick(low, factor, log):
@@ -154,14 +148,6 @@ def test_an_axis_holds_its_values_between_its_first_and_last_tick(low, factor, l
     assert at(ticks[0]) == pytest.approx(0.0, abs=1e-9)
     for value in (low, high):
         assert -1e-4 <= at(value) <= 100.0 + 1e-4
-
-
-def test_a_plot_omits_what_its_axes_cannot_show():
-    series = Series("<a & b>", (0.0, 0.01, 1.0, 2.0), (3.0, -2.0, 1.0, float("inf")), "line", (1.0, 0.5, 0.0, 0.0))
-    root = plotted(series, Series("empty", (), ()), log_x=True)
-    assert len(root.findall(f"{SVG}circle")) == 2
-    assert "<a & b>" in [text.text for text in root.findall(f"{SVG}text")]
-    assert len(plotted(log_y=True).findall(f"{SVG}circle")) == 0
 
 
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1])\nfor name in sys.argv[2:]:\n    assert __import__(name), name"

@@ -6,11 +6,11 @@ import re
 import socket
 import urllib.request
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from machine.tiny import Pump, make_plan, make_site
 from starlette.testclient import TestClient
+from store.filled import noticed
 from typer.testing import CliRunner
 
 from coordinator.cli.app import app as coordinator_app
@@ -19,7 +19,7 @@ from coordinator.config.study_toml import Study
 from coordinator.driver import Timing
 from coordinator.machine import notices as n
 from coordinator.machine.records import StepDone
-from coordinator.store.runs import History, RunStore
+from coordinator.store.runs import RunStore
 from coordinator.store.status import ROWS, Status, overview
 from coordinator.web import server
 from coreg_core.errors import StorageError, UsageError
@@ -48,8 +48,8 @@ def shown(tmp_path_factory):
         write(store, make_plan(run="live", coupling=(0.1, 2.0)), steps=4)
         study = {"study": {"name": "queued-study"}, "model": {"objective": "additive"}}
         queue.submit(Study.model_validate(study).plan(FederationSection(name="tiny", sites=("a", "b"))), NOW)
-        status.opened("a", "0.2.0", "2027-01-01T00:00:00+00:00", NOW)
-        status.rejected("b", "<b> was revoked", NOW)
+        opened = n.session_opened("a", "0.2.0", "2027-01-01T00:00:00+00:00")
+        noticed(status, NOW, opened, n.session_rejected("b", "<b> was revoked"))
         service = {"state": "ready", "federation": "tiny", "sites": ["a", "b", "c"], "runs": ["live"]}
         waits = {"awaited": {"live": ["b"]}, "waiting": {"live": "waiting for b to connect"}}
         status.set_service({**service, **waits}, NOW)
@@ -172,29 +172,13 @@ def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, sta
     assert found == {"a": (False, LAST), "b": (False, None), "c": (False, None)}
     with exclusive(store, "a coordinator"):
         assert sites(store)["b"]["awaited"] == ["live"]
-    status.ended("a", "2026-01-02T03:04:04.000+00:00")
+    noticed(status, "2026-01-02T03:04:04.000+00:00", n.session_ended("a", "gone"))
     assert "disconnected since 2026-01-02T03:04:04" in command("status", "--store", store)
 
 
-def test_a_certificate_that_ends_soon_is_a_warning(store, status):
-    soon = datetime.now(UTC) + timedelta(days=9, hours=1)
-    status.opened("a", "0.2.0", soon.isoformat(), NOW)
-    status.opened("b", "0.2.0", (soon + timedelta(days=90)).isoformat(), NOW)
-    status.opened("c", "0.1.9", "2001-01-01T00:00:00+00:00", NOW)
-    with exclusive(store, "a coordinator"):
-        found = overview(store)
-    assert [site["days_left"] for site in found["sites"]][:2] == [9, 99]
-    first, second = found["certificates"]
-    assert first.startswith("certificate of a: expires in 9 days")
-    assert second.startswith("certificate of c: EXPIRED")
-
-
-def test_the_latest_notices_are_in_it(store):
-    with closing(History(store)) as told:
-        for notice in (n.access_denied("z", "it was <revoked>"), n.stalled("live", ("b",), 60.0)):
-            told.add(notice, LAST)
-        told.flush()
-    first, second = overview(store)["notices"]
+def test_the_latest_notices_are_in_it(store, status):
+    noticed(status, LAST, n.access_denied("z", "it was <revoked>"), n.stalled("live", ("b",), 60.0))
+    first, second = overview(store)["notices"][:2]
     assert (first["run"], first["level"]) == ("live", "warning")
     assert "it was <revoked>" in second["text"]
 
@@ -219,7 +203,7 @@ def test_the_page_loads_only_from_this_server_and_writes_no_markup(shown):
 
 
 def test_a_store_or_value_that_cannot_be_read_is_one_sentence(store, status, tmp_path):
-    status.opened("a", "0.2.0", "no date", NOW)
+    noticed(status, NOW, n.session_opened("a", "0.2.0", "no date"))
     with pytest.raises(StorageError, match="cannot be read"):
         overview(store)
     (tmp_path / "none.sqlite").write_bytes(b"no database" * 1000)
@@ -275,7 +259,7 @@ def test_a_browser_gets_the_state_at_once_and_after_a_change_and_a_comment_keeps
 ):
     monkeypatch.setattr(server, "LOOK", 0.01)
     monkeypatch.setattr(server, "HEARTBEAT", 0.015)
-    told = heard(store, lambda look: look == 3 and status.rejected("c", "<script>", NOW), looks=9)
+    told = heard(store, lambda look: look == 3 and noticed(status, NOW, n.session_rejected("c", "<script>")), looks=9)
     assert all(event.endswith("\n\n") and event.count("\n") == 2 for event in told)
     states = [json.loads(event.removeprefix("data: ")) for event in told if event.startswith("data: ")]
     assert [state["sites"][2]["refusal"] for state in states] == [None, "<script>"]

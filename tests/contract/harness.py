@@ -27,7 +27,7 @@ from coreg_core import messages as m
 from coreg_core.messages import ToSite, Words
 from coreg_core.plan import Plan
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
-from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames, site_message_to_frames
+from coreg_wire.transport.codec import Assembler, frames_of
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.consent.objections import Policy
 from site_agent.identity.identity import Identity, check_identity
@@ -128,7 +128,7 @@ class Client:
             await self.connection.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
 
     async def send(self, message: m.FromSite) -> None:
-        await self.write(*site_message_to_frames(message))
+        await self.write(*frames_of(message))
 
     async def receive(self) -> m.ToSite | None:
         """The next message; None when the coordinator ended the stream. The last word ends our half."""
@@ -334,6 +334,9 @@ class Delivered:
     def __init__(self, deliver: Callable[[SiteResult], None]):
         self._deliver = deliver
 
+    def folder_of(self, plan: Plan) -> Path:
+        return Path(plan.run)
+
     def put_models(self, plan: Plan, result: SiteResult, *_more: Any, **_options: Any) -> tuple[Path, ...]:
         self._deliver(result)
         return (Path("model.coreg"),)
@@ -437,5 +440,5 @@ class Scripted:
         if isinstance(what, pb.CoordinatorFrame):
             await self.pipe.write(what.SerializeToString())
             return
-        for frame in coordinator_message_to_frames(what):
+        for frame in frames_of(what):
             await self.pipe.write(frame)

@@ -146,22 +146,6 @@ def test_a_coordinator_that_does_not_countersign_is_not_waited_for(
     assert both_signed(home, path, record) == record
 
 
-def test_a_head_under_another_key_is_not_countersigned_and_the_site_receives_the_reason(
-    home: Home, tmp_path: Path
-) -> None:
-    notary, reasons = AccessControl(home.authority, insecure=False), list[str]()
-
-    async def refuse(sessions: Frames, signed: HeadSigned) -> None:
-        pem = home.identity("b").certificate_pem
-        refused = notary.countersign("a", pem, m.Fetched("run-1", signed.receipt.head, signed.signature))
-        reasons.append(refused.receipt.reason)
-        await sessions.send("a", refused.receipt)
-
-    agent = countersigned(home, tmp_path / "ledger.jsonl", refuse)
-    assert agent.kinds == ["Hello", "Fetched", "Leaving"]
-    assert any(reasons[0] in note for note in agent.notes)
-
-
 # --- a coordinator of bad will ------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from coordinator.transports import sessions as rules
 from coordinator.transports.sessions import MAX_UNHANDLED, MAX_UNLABELLED
 from coreg_core import messages as m
 from coreg_core.errors import Refused
-from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
+from coreg_wire.transport.codec import frames_of
 from coreg_wire.v1 import federation_pb2 as pb
 
 LEAVING = m.Leaving("the run is over")
@@ -60,10 +60,10 @@ def head(count: int, data: bytes, run: str = RUN) -> pb.SiteFrame:
 @pytest.mark.parametrize(
     ("frames", "words"),
     [
-        (list(site_message_to_frames(LEAVING)), "start with Hello"),
+        (list(frames_of(LEAVING)), "start with Hello"),
         ([head(3, bytes(24))], "whose plan was not accepted here"),
         ([b"\xff\xff\xff garbage"], "not a protobuf message"),
-        (list(site_message_to_frames(hello(site="a" * 10_001))), "10001 characters"),
+        (list(frames_of(hello(site="a" * 10_001))), "10001 characters"),
         ([], "nothing was received"),
         (None, "nothing was received"),
     ],
@@ -136,7 +136,7 @@ async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_at_every
         ([b"\x0a\xff"], "not a protobuf message"),
         ([head(3, bytes(24), "run-9")], "run 'run-9', whose plan was not accepted here"),
         (
-            list(site_message_to_frames(offer_of("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))),
+            list(frames_of(offer_of("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))),
             f"at most {MAX_UNLABELLED} fit",
         ),
     ],
@@ -201,7 +201,7 @@ async def test_a_site_that_reconnects_replaces_its_old_session_without_an_event(
         assert len(events.seen) == 3
 
 
-@pytest.mark.parametrize("last_words", [b"garbage", *site_message_to_frames(LEAVING)], ids=["garbage", "Leaving"])
+@pytest.mark.parametrize("last_words", [b"garbage", *frames_of(LEAVING)], ids=["garbage", "Leaving"])
 @within(30)
 async def test_a_replaced_session_that_still_speaks_is_not_heard(last_words: bytes) -> None:
     """Its writer hangs in flow control, because its peer does not read; its reader must not speak for the new one."""
@@ -274,9 +274,9 @@ def test_a_peer_of_protocol_1_reads_what_opens_and_ends_a_session() -> None:
     protocol = bytes([2 << 3, m.PROTOCOL_VERSION])
     said = b"\x0a\x05north" + protocol + b"\x2a\x039.9"
     for frames, old in (
-        (site_message_to_frames(m.Hello("north", m.PROTOCOL_VERSION, "9.9")), b"\x0a" + bytes([len(said)]) + said),
-        (site_message_to_frames(m.Leaving("done")), b"\x32\x06\x0a\x04done"),
-        (coordinator_message_to_frames(m.Rejected("install it")), b"\x22\x0c\x0a\x0ainstall it"),
+        (frames_of(m.Hello("north", m.PROTOCOL_VERSION, "9.9")), b"\x0a" + bytes([len(said)]) + said),
+        (frames_of(m.Leaving("done")), b"\x32\x06\x0a\x04done"),
+        (frames_of(m.Rejected("install it")), b"\x22\x0c\x0a\x0ainstall it"),
     ):
         assert [*frames] == [b"\x0a" + bytes([len(old)]) + old]
     assert not {3, 4} & set(pb.Hello.DESCRIPTOR.fields_by_number), "what protocol 1 had in Hello has no other meaning"

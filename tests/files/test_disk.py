@@ -1,10 +1,8 @@
-"""Changes to files are on the disk when a method returns; locks of one process; bells that wake another; nested TOML."""
+"""Changes to files are on the disk when a method returns; locks of one process; nested TOML."""
 
-import asyncio
 import errno
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -14,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import coreg_wire.files.disk as files
+from coordinator.config.federation_toml import read_configuration
 from coreg_core.errors import StorageError, UsageError
-from coreg_wire.files.disk import LOOPBACK, Disk, WakeUp, exclusive, is_held, lock_path, ring
-from coreg_wire.files.toml_file import read_toml
+from coreg_wire.files.disk import Disk, exclusive, is_held, lock_path
 
 
 @pytest.fixture
@@ -77,18 +75,6 @@ def test_a_file_is_replaced_at_one_instant(tmp_path, monkeypatch):
     assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"old", [path])
     disk.write_whole(path, b"new")
     assert path.read_bytes() == b"new"
-
-
-def test_moves_and_removals(tmp_path):
-    disk, first = Disk(), tmp_path / "l"
-    first.write_text("1")
-    disk.replace(first, tmp_path / "m")
-    assert (tmp_path / "m").read_text() == "1"
-    disk.make_folder(tmp_path / "tree" / "under")
-    for _ in range(2):  # what is not there is no error
-        disk.remove(tmp_path / "m")
-        disk.remove_tree(tmp_path / "tree")
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- locks: a second process is refused, and a killed one leaves nothing held -----------------------------------------
@@ -171,74 +157,10 @@ def test_a_lock_that_cannot_be_made_is_a_sentence(tmp_path):
     assert not is_held(tmp_path / "file" / "under")
 
 
-# --- bells: a ring that is lost or stray does no harm ------------------------------------------------------------------
-
-
-@pytest.fixture
-def bells(tmp_path):
-    return [tmp_path / "a.bell", tmp_path / "b.bell"]
-
-
-def woken(bells, during):
-    """How often the process was woken, while it listened and after it ended."""
-    rings = []
-
-    async def listening():
-        wake_up = WakeUp(bells, lambda: rings.append(asyncio.get_running_loop().time()))
-        await wake_up.listen()
-        try:
-            await during(rings)
-        finally:
-            wake_up.close()
-
-    asyncio.run(asyncio.wait_for(listening(), 20))
-    return len(rings)
-
-
-def test_a_ring_of_any_of_its_files_wakes_the_process_within_a_second(bells):
-    async def during(rings):
-        for count, bell in enumerate([*bells, *bells], 1):
-            since = asyncio.get_running_loop().time()
-            ring(bell)
-            while len(rings) < count:
-                await asyncio.sleep(0.001)
-            assert rings[-1] - since < 1.0
-        assert {stat.S_IMODE(bell.stat().st_mode) for bell in bells} == {0o600}
-
-    assert woken(bells, during) == 4
-    assert not any(bell.exists() for bell in bells), "they are removed when the process ends"
-
-
-def test_a_ring_that_nobody_hears_is_no_error(bells, tmp_path):
-    ring(tmp_path / "no such folder" / "bell")
-    for text in ("", "no port", "0", "99999999", "-1"):
-        bells[0].write_text(text)
-        ring(bells[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
-        closed.bind((LOOPBACK, 0))
-        port = closed.getsockname()[1]
-    bells[0].write_text(f"{port}\n")  # left behind by a process that was killed
-    ring(bells[0])
-
-
-def test_a_stray_datagram_only_wakes_and_a_killed_processs_file_is_replaced(bells):
-    bells[0].write_text("1\n")
-
-    async def during(rings):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stray:
-            stray.sendto(b"\xff" * 1000, (LOOPBACK, int(bells[0].read_text())))
-        while not rings:
-            await asyncio.sleep(0.001)
-
-    assert woken(bells, during) == 1
-
-
 def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path):
     path = tmp_path / "deep.toml"
     deep = ("a = " + "[" * 100_000 + "]" * 100_000, "a" + ".b" * 5_000 + " = 1", "a = " + "{b = " * 40 + "1" + "}" * 40)
     for text in deep:
         path.write_text(text)
-        with pytest.raises(UsageError, match="nested too deeply"):
-            read_toml(path)
-    path.write_text("[a.b.c]\nd = [[{e = 1}]]\n")
-    assert read_toml(path) == {"a": {"b": {"c": {"d": [[{"e": 1}]]}}}}
+        with pytest.raises(UsageError, match=r"nested too deeply|faults?:"):
+            read_configuration(path)

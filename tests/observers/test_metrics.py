@@ -122,9 +122,9 @@ def test_it_is_read_over_http_and_from_this_machine_alone() -> None:
 
 def test_alerts_and_guide_name_metrics_that_there_are() -> None:
     there = {name for name, _ in read(Metrics())} | {f.name for f in Metrics().registry.collect()}
-    there |= {f"{name}_{kind}" for name in there for kind in ("total", "count")}
+    there |= {f"{name}_{kind}" for name in there for kind in ("total", "count", "sum", "bucket")}
     root = Path(__file__).resolve().parents[2]
-    for page in ("deploy/alerts.yml", "docs/how-to/operate-a-coordinator.md"):
+    for page in ("deploy/alerts.yml", "deploy/grafana-dashboard.json", "docs/how-to/operate-a-coordinator.md"):
         named = set(re.findall(r"\bcoreg_(?!core|sim|wire|agent_)\w+", (root / page).read_text()))
         assert len(named) >= 6
         assert named <= there, f"{page}: {sorted(named - there)}"

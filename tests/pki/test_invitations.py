@@ -42,7 +42,6 @@ class Coordinator:
     folder: Path
     port: int
     notices: list[Notice] = field(default_factory=list)
-    issued: list[None] = field(default_factory=list)
 
     def invite(self, site: str = "clinic") -> Invitation:
         return invite(self.folder, site, f"127.0.0.1:{self.port}")
@@ -56,8 +55,7 @@ def listening(folder: Path) -> Iterator[Coordinator]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         made = Coordinator(folder, free.getsockname()[1] - 1)
     loop = asyncio.new_event_loop()
-    on_issue = lambda: made.issued.append(None)  # noqa: E731
-    task = loop.create_task(Enrolment(folder, made.notices.append, on_issue).serve("127.0.0.1", made.port + 1))
+    task = loop.create_task(Enrolment(folder, made.notices.append).serve("127.0.0.1", made.port + 1))
     thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
     thread.start()
     try:
@@ -108,7 +106,7 @@ def test_an_invitation_is_worth_one_certificate_and_the_same_key_can_ask_again(
     assert identity.name == "clinic"
     assert sorted(path.name for path in (tmp_path / "site").iterdir()) == ["ca.pem", "site.key", "site.pem"]
     Authorised(coordinator.folder).check("clinic", identity.certificate_pem)
-    assert (coordinator.told(), coordinator.issued) == (["enrolled"], [None])
+    assert coordinator.told() == ["enrolled"]
     lines = (coordinator.folder / "invitations" / "clinic").read_text().splitlines()
     assert lines[0] == str(invitation)
     assert lines[2].endswith(f"by {Authorised(coordinator.folder).sites()['clinic']}")
@@ -307,7 +305,7 @@ def test_a_fault_of_the_coordinator_is_told_to_its_operator_alone(coordinator: C
         redeem(coordinator.folder, "lab-1", b"", "0" * 64)
     assert invitation.secret not in str(caught.value)
     told = list[Notice]()  # a port that is taken leaves the coordinator running
-    asyncio.run(Enrolment(tmp_path, told.append, lambda: None).serve("127.0.0.1", coordinator.port + 1))
+    asyncio.run(Enrolment(tmp_path, told.append).serve("127.0.0.1", coordinator.port + 1))
     assert [notice.name for notice in told] == ["enrolment_closed"]
 
 

@@ -1,7 +1,5 @@
 """The authority: what it signs, what it refuses, and who may join."""
 
-import re
-import shlex
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -16,7 +14,6 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from coordinator.authority import pki
 from coordinator.authority.authorised import Authorised, revoke
@@ -30,7 +27,6 @@ from coordinator.authority.pki import (
     renewed_site,
     server_names,
 )
-from coordinator.cli.app import app
 from coordinator.service.access import DAY, AccessControl
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
 from coreg_wire.identity.names import certificate_name, check_site_name, key_fingerprint
@@ -97,11 +93,10 @@ def test_an_authority_is_never_overwritten_or_half_made(authority: Path, tmp_pat
         with pytest.raises(UsageError, match="not a host name or an address"):
             create_authority(new, [host])
         assert not new.exists()
-    new.mkdir()
-    (new / "coordinator.pem").symlink_to(tmp_path / "nowhere" / "else")  # exists() is False, creating it fails
-    with pytest.raises(StorageError, match=r"coordinator\.pem cannot be created"):
+    full = mock.Mock(side_effect=[None, None, StorageError("full")])
+    with mock.patch.object(pki, "write_whole", full), pytest.raises(StorageError, match="full"):
         create_authority(new, [])
-    assert [path.name for path in new.iterdir()] == ["coordinator.pem"]
+    assert list(new.iterdir()) == []
 
 
 def test_a_renewed_server_keeps_the_names_that_sites_dial_and_a_lost_key_is_made_again(authority: Path) -> None:
@@ -128,23 +123,6 @@ def test_a_renewed_server_keeps_the_names_that_sites_dial_and_a_lost_key_is_made
     (authority / "ca.pem").unlink()
     with pytest.raises(UsageError, match="Restore it from your backup"):
         load_server(authority)
-
-
-@pytest.mark.parametrize("folder", ["authority", "my authority"])
-def test_the_advice_to_renew_works_when_it_is_typed(tmp_path: Path, folder: str) -> None:
-    directory = tmp_path / folder
-    with mock.patch.object(pki, "DAYS", 20):
-        create_authority(directory, ["coordinator.example"])
-    (warning,) = expiry_warnings(directory)
-    [command] = re.findall(r"`(coreg-coordinator .*)`", warning)
-    assert shlex.split(command) == ["coreg-coordinator", "init", str(directory), "--renew-server"]
-    told = CliRunner().invoke(app, shlex.split(command)[1:])
-    assert told.exit_code == 0, told.output
-    assert "coordinator.example, localhost, 127.0.0.1, ::1" in told.output
-    assert expiry_warnings(directory) == []
-    assert server_names(directory)[0] == "coordinator.example"
-    with clock(LATER), pytest.raises(Refused, match=rf"init .*{folder}'? --renew-server"):
-        load_server(directory)
 
 
 def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:

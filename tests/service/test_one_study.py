@@ -1,6 +1,5 @@
 """coordinator/service/daemon.py: `run`, which is the service with one study."""
 
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from store.filled import NOW, RECORDS, begun, write
 from coordinator.config.federation_toml import Configuration, read_configuration
 from coordinator.machine.records import Ended
 from coordinator.service.access import AccessControl
-from coordinator.service.daemon import ABANDONED, Daemon, ServiceOptions, choose_run, run, serve
-from coordinator.store.runs import History, RunStore, trained_run
+from coordinator.service.daemon import ABANDONED, Daemon, ServiceOptions, choose_run, run
+from coordinator.store.runs import RunStore, trained_run
 from coordinator.store.status import Status, store_of
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.messages import PROTOCOL_VERSION, Finished, Hello
@@ -124,14 +123,14 @@ def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) 
 def test_a_site_is_greeted_with_the_ends_that_it_waits_for(path: Path) -> None:
     configuration = read_configuration(path)
     where = configuration.service.store
-    store, history, status = RunStore(where), History(where), Status(where)
+    store, status = RunStore(where), Status(where)
     begun(store, RECORDS)
     begun(store, RECORDS[:-1], run="unfinished")
     access = AccessControl(configuration.service.identity, insecure=True)
-    daemon = Daemon(path, configuration, ServiceOptions(insecure=True), access, store, history, status, [])
+    daemon = Daemon(path, configuration, ServiceOptions(insecure=True), access, store, status, [])
     hello = Hello("a", PROTOCOL_VERSION, runs=(RUN, "unfinished", "unknown"))
     assert daemon._transport.greetings("a", hello) == [Finished(RUN, Outcome.CONVERGED, "")]
-    for tables in (store, history, status):
+    for tables in (store, status):
         tables.close()
 
 
@@ -140,18 +139,8 @@ def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(path:
     _, _, configuration = carried_out(path)  # it left its status behind
     store = configuration.service.store
     with store_of(store):
-        with pytest.raises(StorageError, match=r"in use by the coordinator with process id \d+ on .*another --store"):
+        with pytest.raises(StorageError, match=r"in use by the coordinator with process id \d+ on .*End it first"):
             carried_out(path)
         reader = RunStore(store, read_only=True)
         assert len(reader.runs()) == 1, "readers need no lock"
         reader.close()
-
-
-def test_a_service_that_never_listened_does_not_say_that_it_stopped(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        path, heard = tmp_path / "federation.toml", list[Any]()
-        path.write_text(f'[federation]\nname = "f"\nsites = ["a", "b", "c"]\n[service]\nlisten = "{listen}"\n')
-        with pytest.raises(UsageError, match="another program listens"):
-            serve(path, read_configuration(path), ServiceOptions(insecure=True), [heard.append])
-    assert [notice.name for notice in heard] == []

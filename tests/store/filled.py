@@ -8,8 +8,9 @@ from machine.tiny import make_plan
 from coordinator.driver import Timing
 from coordinator.machine.records import AttemptBegan, Ended, Record, StepDone
 from coordinator.store.runs import RunStore
+from coordinator.store.status import Status
 from coreg_core.messages import Report
-from coreg_core.outcomes import Outcome
+from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 
 NOW, LAP = "2026-01-01T00:00:00.000+00:00", Timing(0.25, 100, 200)
@@ -47,6 +48,10 @@ def begun(store: RunStore, records: Iterable[Record] = (), **changes: object) ->
     store.begin(plan, NOW)
     write(store, plan, records)
     return plan
+
+
+def noticed(status: Status, at: str, *notices: Notice) -> None:
+    status.record((notice, notice.site or notice.fields.get("name", ""), at) for notice in notices)
 
 
 def filled(path: Path) -> Path:

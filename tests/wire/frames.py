@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coreg_core import messages as m
 from coreg_core.messages import FromSite, ToSite, Words
 from coreg_core.plan import Plan
-from coreg_wire.transport.codec import PIECE_BYTES, Assembler, coordinator_message_to_frames, site_message_to_frames
+from coreg_wire.transport.codec import PIECE_BYTES, Assembler, frames_of
 
 REPOSITORY = Path(__file__).parents[2]
 PIECE = PIECE_BYTES // 8
@@ -107,8 +107,8 @@ def to_site_frames(frames: Iterable[bytes], room: int = 40) -> list[ToSite]:
 
 
 def of_site(message: FromSite) -> list[bytes]:
-    return list(site_message_to_frames(message))
+    return list(frames_of(message))
 
 
 def of_coordinator(message: ToSite) -> list[bytes]:
-    return list(coordinator_message_to_frames(message))
+    return list(frames_of(message))

@@ -1,13 +1,11 @@
-"""Files of a process: written whole or appended and synced, locked against another process, and a signal that wakes one up."""
+"""Files of a process: written whole, or appended and synced; locked against another process."""
 
-import asyncio
 import contextlib
 import errno
 import os
 import shutil
-import socket
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -153,39 +151,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-LOOPBACK = "127.0.0.1"
-
-
-class WakeUp(asyncio.DatagramProtocol):
-    """Calls a function, on the event loop, whenever a process rings one of these files, in existing folders."""
-
-    def __init__(self, files: Iterable[Path], on_ring: Callable[[], None]):
-        self._files, self._on_ring = tuple(files), on_ring
-        self._transport: asyncio.DatagramTransport | None = None
-
-    async def listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(LOOPBACK, 0))
-        port = self._transport.get_extra_info("sockname")[1]
-        for file in self._files:
-            await asyncio.to_thread(write_whole, file, f"{port}\n".encode(), mode=0o600)
-
-    def datagram_received(self, data: bytes, addr: object) -> None:  # noqa: ARG002
-        self._on_ring()
-
-    def close(self) -> None:
-        for file in self._files:
-            file.unlink(missing_ok=True)
-        if self._transport is not None:
-            self._transport.close()
-
-
-def ring(file: Path) -> None:
-    """Wake the process that wrote its port to this file; no effect if there is none."""
-    with (
-        contextlib.suppress(OSError, ValueError, OverflowError),
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bell,
-    ):
-        bell.sendto(b"", (LOOPBACK, int(file.read_text(encoding="ascii"))))

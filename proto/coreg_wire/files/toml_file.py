@@ -17,14 +17,12 @@ from coreg_wire.v1 import federation_pb2 as pb
 
 # Names that pydantic gives to the members of a union.
 _MEMBER = re.compile(r"(literal|constrained|function|is-instance)[-\[]|(float|int|str|bool)$")
-DEEPEST = 16  # a file of coreg has four levels
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as a dictionary."""
-    too_deep = UsageError(f"{path}: nested too deeply to be a file of coreg.")
     try:
-        read = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(
             f"{path}: no such file in {path.resolve().parent}. Go to its folder, or correct the path."
@@ -36,10 +34,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: {_syntax(str(error), path)}") from None
     except RecursionError:
-        raise too_deep from None
-    if _deeper_than(DEEPEST, read):
-        raise too_deep
-    return read
+        raise UsageError(f"{path}: nested too deeply to be a file of coreg.") from None
 
 
 def toml(value: bool | int | float | str | Sequence[str | float]) -> str:
@@ -59,19 +54,6 @@ def _syntax(message: str, path: Path) -> str:
     line = lines[int(at[1]) - 1].strip() if at and int(at[1]) <= len(lines) else ""
     shown = f" in `{line[:80]}`" if line and "=" in line and "secret" not in line else ""
     return f"not TOML: {message}{shown}.{hint}"
-
-
-def _deeper_than(levels: int, read: dict[str, Any]) -> bool:
-    """Whether values nest deeper. A loop, since dotted keys nest without limit and a recursion would fail."""
-    level: list[Any] = [read]
-    for _ in range(levels):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-    return bool(level)
 
 
 def unknown_key(key: str, known: Iterable[str], kind: str = "key", section: str = "") -> str:

@@ -4,22 +4,13 @@ Takes PEM text, never a path: coordinator.authority.pki and site_agent.identity.
 that our authority signed the peer's certificate. The coordinator's allow-list decides whether it may still join.
 """
 
-from collections.abc import Iterable, Mapping
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, Protocol
+from ipaddress import ip_address
+from typing import Any
 
 import grpc
 
 from coreg_core.errors import Refused
 from coreg_wire.identity.names import certificate_name, load_certificates
-
-
-class HasPeer(Protocol):
-    """The part of a grpc.aio servicer context that identifies the peer."""
-
-    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        """Properties of the connection's security, by name."""
-        ...
 
 
 class RenewableServer:
@@ -55,7 +46,7 @@ def client_credentials(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) ->
     )
 
 
-def peer_certificate(context: HasPeer) -> tuple[str, bytes]:
+def peer_certificate(context: "grpc.aio.ServicerContext[Any, Any]") -> tuple[str, bytes]:
     """Name and certificate (PEM) of the peer, whose possession of the key TLS has verified.
 
     The caller must check both values against the allow-list before it trusts the name.
@@ -82,14 +73,9 @@ def is_loopback(host_port: str) -> bool:
     if host.lower() == "localhost":
         return True
     try:
-        address = ip_address(host)
+        return ip_address(host).is_loopback
     except ValueError:
         return False
-    match address:
-        case IPv4Address():
-            return address.is_loopback
-        case IPv6Address():
-            return address == IPv6Address("::1")
 
 
 def _host(host_port: str) -> str | None:

@@ -64,7 +64,7 @@ def request_name(request: x509.CertificateSigningRequest, where: str = "The requ
     name, identities = _names(request, where)
     if identities not in ([], [site_uri(name)]):
         raise Refused(
-            f"{where} has the name {name!r} and other names too ({', '.join(map(_text, identities))}). "
+            f"{where} has the name {name!r} and other names too ({', '.join(repr(each.value) for each in identities)}). "
             "A site has one name: make the request again with `coreg-agent join`."
         )
     return name
@@ -118,7 +118,3 @@ def _names(
         return check_site_name(common[0]), list(alternative)
     except UsageError as error:
         raise Refused(f"{where} does not name a site. {error}") from error
-
-
-def _text(name: x509.GeneralName) -> str:
-    return repr(name.value)  # quoted, since untrusted text goes to a terminal

@@ -1,19 +1,12 @@
 """Private keys in files, and signatures by the keys of certificates.
 
-A key is PEM (PKCS#8), with mode 0600 or, for the own group, 0640. A signature is on one statement, whose context separates it
-from all other kinds.
-
-Both sides, and a later audit, use this module for statements.
-
-Signatures at the end of a run: a site signs the head of its ledger, and the coordinator countersigns it.
-
-A head fixes every line before it. So the last head with both signatures proves the content of the ledger up to it, even against
-a person who can write the file.
+A key is PEM (PKCS#8), with mode 0600 or, for the own group, 0640. At the end of a run a site signs the head of its ledger, and
+the coordinator countersigns it. A head fixes every line before it, also against a person who can write the file.
 """
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +24,14 @@ from coreg_wire.identity.names import certificate_name
 _ECDSA = ec.ECDSA(SHA256())
 
 
-def load_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
-    """The key in a file's text."""
+def load_key(pem: bytes, where: object) -> ec.EllipticCurvePrivateKey:
+    """The key in a PEM text, which comes from ``where``."""
     try:
         key = load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BadData(f"{path} is not a private key in PEM ({error}).") from error
+        raise BadData(f"{where} is not a private key in PEM ({error}).") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadData(f"{path} is not an elliptic-curve key.")
+        raise BadData(f"{where} is not an elliptic-curve key.")
     return key
 
 
@@ -75,9 +68,7 @@ def check_private(path: Path, if_read: str = "") -> None:
 
 def private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     """The key in the PEM text of a checked identity."""
-    private = load_pem_private_key(pem, None)
-    assert isinstance(private, ec.EllipticCurvePrivateKey), "other kinds are rejected when the file is read"
-    return private
+    return load_key(pem, "the key")
 
 
 # --- signatures ---------------------------------------------------------------------------------------------------
@@ -143,41 +134,47 @@ def site_fault(
     site: str, run: str, head: LedgerHead, signature: str, certificate: str, authorities: Sequence[x509.Certificate]
 ) -> str | None:
     """Why this is not that site's signature on that head; None if it is."""
-    try:
-        shown = from_hex(certificate, "the value beside it")
-        owner = certificate_name(shown, "the certificate beside it")
-    except CoregError as error:
-        return str(error).rstrip(".")
-    if owner != site:
-        return f"the certificate beside it is of {owner!r}, not of {site!r}"
-    if not is_issued(shown, authorities):
-        return "the certificate beside it is not of this federation's authority"
-    if not is_signed(shown.public_key(), signature, said_by_site(site, run, head)):
-        return "the signature does not match that certificate's key and that head"
-    return None
+    return _fault(certificate, authorities, signature, said_by_site(site, run, head), lambda shown: _is_of(shown, site))
 
 
 def coordinator_fault(
     site: str, signature: str, receipt: Countersigned, authorities: Sequence[x509.Certificate]
 ) -> str | None:
     """Why this is not the coordinator's signature on that head of that site; None if it is."""
+    said = said_by_coordinator(site, signature, receipt)
+    return _fault(receipt.certificate, authorities, receipt.signature, said, _serves)
+
+
+def _fault(
+    certificate: str,
+    authorities: Sequence[x509.Certificate],
+    signature: str,
+    said: bytes,
+    wrong: Callable[[x509.Certificate], str | None],
+) -> str | None:
+    """Why this is not a signature by the key of that certificate, of one of these authorities; ``wrong``: of another party."""
     try:
-        shown = from_hex(receipt.certificate, "the value beside it")
+        shown = from_hex(certificate, "the value beside it")
+        if not is_issued(shown, authorities):
+            return "the certificate beside it is not of this federation's authority"
+        if (reason := wrong(shown)) is not None:
+            return reason
     except CoregError as error:
         return str(error).rstrip(".")
-    if not is_issued(shown, authorities):
-        return "the certificate beside it is not of this federation's authority"
-    if not _serves(shown):
-        return "the certificate beside it is not a coordinator's"
-    if not is_signed(shown.public_key(), receipt.signature, said_by_coordinator(site, signature, receipt)):
+    if not is_signed(shown.public_key(), signature, said):
         return "the signature does not match that certificate's key and that head"
     return None
 
 
-def _serves(certificate: x509.Certificate) -> bool:
-    """Whether it is a server's certificate. A site's certificate has the same authority, but is for clients only."""
+def _is_of(certificate: x509.Certificate, site: str) -> str | None:
+    owner = certificate_name(certificate, "the certificate beside it")
+    return None if owner == site else f"the certificate beside it is of {owner!r}, not of {site!r}"
+
+
+def _serves(certificate: x509.Certificate) -> str | None:
+    """A site's certificate has the same authority, but is for clients only."""
     try:
         purposes = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except (x509.ExtensionNotFound, ValueError):
-        return False
-    return purposes == [ExtendedKeyUsageOID.SERVER_AUTH]
+        purposes = []
+    return None if purposes == [ExtendedKeyUsageOID.SERVER_AUTH] else "the certificate beside it is not a coordinator's"

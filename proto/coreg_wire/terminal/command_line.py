@@ -64,14 +64,11 @@ def run(app: typer.Typer, program: str) -> int:
     except BrokenPipeError:  # the reader of our output ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
+        todo = " Free some space in the folders that this command writes, then run it again. No written data is lost."
+        free = todo if error.errno == errno.ENOSPC else ""
         where = f"{error.filename}: " if error.filename else "a file cannot be written or read: "
-        return _fail(program, f"{where}{error.strerror or error}.{_free(error)}{owner_hint(error)}", 8)
+        return _fail(program, f"{where}{error.strerror or error}.{free}{owner_hint(error)}", 8)
     return 0
-
-
-def _free(error: OSError) -> str:
-    todo = " Free some space in the folders that this command writes, then run it again. No written data is lost."
-    return todo if error.errno == errno.ENOSPC else ""
 
 
 def owner_hint(error: BaseException) -> str:

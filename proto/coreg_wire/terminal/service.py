@@ -5,13 +5,12 @@ feature, an id of an instance or a key as a field.
 """
 
 import asyncio
-import json
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TypeAlias
 
 import structlog
 
@@ -19,29 +18,7 @@ from coreg_core.errors import CoregError
 from coreg_core.outcomes import Notice
 from coreg_wire.terminal.command_line import owner_hint
 
-
-class Log(Protocol):
-    """Takes events: a name, and fields."""
-
-    def info(self, event: str, **fields: Any) -> Any:
-        """A normal event."""
-        ...
-
-    def warning(self, event: str, **fields: Any) -> Any:
-        """An event that an operator should check."""
-        ...
-
-    def error(self, event: str, **fields: Any) -> Any:
-        """A fault that an operator must correct."""
-        ...
-
-
-_FIRST = ["timestamp", "level", "event"]
-
-
-def _json_line(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> str:
-    ordered = {name: fields.pop(name) for name in _FIRST if name in fields}
-    return json.dumps({**ordered, **fields}, default=str)
+Log: TypeAlias = structlog.typing.FilteringBoundLogger
 
 
 def log_notice(log: Log, notice: Notice) -> None:
@@ -65,14 +42,16 @@ def last_line(log: Log, *, as_json: bool) -> Iterator[None]:
 
 def make_log(*, as_json: bool) -> Log:
     """A log with one line per event, in logfmt (`key=value`) or JSON; times are UTC, in ISO 8601."""
-    logfmt = structlog.processors.LogfmtRenderer(key_order=_FIRST, drop_missing=True)
+    renderers = structlog.processors
     log: Log = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            _json_line if as_json else logfmt,
+            renderers.JSONRenderer(default=str)
+            if as_json
+            else renderers.LogfmtRenderer(key_order=["timestamp", "level", "event"], drop_missing=True),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(0),
         cache_logger_on_first_use=False,

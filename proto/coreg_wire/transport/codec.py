@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
 
-from coreg_core.messages import FromSite, ToSite, Words
+from coreg_core.messages import Answer, FromSite, Step, ToSite, Words
 from coreg_core.secure.sums import WORD
 from coreg_wire.transport.fields import ProtocolError, fill, read, snake, text
 from coreg_wire.v1 import federation_pb2 as pb
@@ -26,31 +26,23 @@ _CARRIERS = ("answer", "step")  # messages that have words
 # --- out ----------------------------------------------------------------------------------------------------------
 
 
-def site_message_to_frames(message: FromSite) -> Iterator[bytes]:
+def frames_of(message: FromSite | ToSite) -> Iterator[bytes]:
     """One message, and the chunks of its words."""
-    return _frames(message, pb.SiteFrame)
-
-
-def coordinator_message_to_frames(message: ToSite) -> Iterator[bytes]:
-    """One message, and the chunks of its words."""
-    return _frames(message, pb.CoordinatorFrame)
-
-
-def _frames(message: Any, frame_type: Any) -> Iterator[bytes]:
     name = snake(type(message).__name__)
+    frame_type: Any = pb.SiteFrame if name in _FROM_SITE else pb.CoordinatorFrame
     frame = frame_type()
     body = getattr(frame.message, name)
     body.SetInParent()  # otherwise a message without set fields would be absent
     fill(body, message)
     data = memoryview(b"")
-    words: Words | None = message.words if name in _CARRIERS else None
+    words = message.words if isinstance(message, Answer | Step) else None
     if words is not None:
         data = words.values.data.cast("B") if words.values.size else data
         body.words.count = len(words.values)
         body.words.data = bytes(data[:PIECE_BYTES])  # in place, since a constructor would copy the data once more
     yield frame.SerializeToString()
     for start in range(PIECE_BYTES, len(data), PIECE_BYTES):
-        chunk = pb.Chunk(run=message.run, data=bytes(data[start : start + PIECE_BYTES]))
+        chunk = pb.Chunk(run=body.run, data=bytes(data[start : start + PIECE_BYTES]))
         yield frame_type(chunk=chunk).SerializeToString()
 
 

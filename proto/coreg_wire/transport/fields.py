@@ -7,7 +7,7 @@ satisfy its limits (`Ge`, `Gt`, `Le`, `Len`).
 
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from math import isfinite
@@ -70,21 +70,15 @@ def _set(message: Any, name: str, value: Any) -> None:
 def read(kind: type[T], message: Any, words: Words | None = None) -> T:
     """The dataclass of that kind from its protobuf message and its ``words``."""
     try:
-        return kind(**{f.name: f.read(message, words) for f in _readers(cast(Hashable, kind))})
+        return kind(**{name: get(message, words) for name, get in _readers(cast(Hashable, kind)).items()})
     except UsageError as error:  # each value is valid, but not their combination
         raise ProtocolError(f"{kind.__name__}: {error}") from None
 
 
-@dataclass(frozen=True)
-class _Reader:
-    name: str
-    read: Callable[[Any, Words | None], Any]
-
-
 @cache
-def _readers(kind: Any) -> tuple[_Reader, ...]:
+def _readers(kind: Any) -> dict[str, Callable[[Any, Words | None], Any]]:
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(_Reader(f.name, _reader(kind, f, hints[f.name])) for f in fields(kind))
+    return {f.name: _reader(kind, f, hints[f.name]) for f in fields(kind)}
 
 
 def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Words | None], Any]:
@@ -159,14 +153,11 @@ def _read_rule(message: Any, rules: set[str], limits: tuple[BaseMetadata, ...], 
 
 
 def _scalar(value: Any, kind: Any, limits: tuple[BaseMetadata, ...], where: str) -> Any:
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
+    is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+    if is_enum or get_origin(kind) is Literal:
+        if value not in (kind.__members__ if is_enum else get_args(kind)):
             raise ProtocolError(f"{where} is {value[:40]!r}, which this version does not know.")
-        return value
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        if value not in kind.__members__:
-            raise ProtocolError(f"{where} is {value[:40]!r}, which this version does not know.")
-        return kind[value]
+        return kind[value] if is_enum else value
     return text(value) if kind is str else _limited(value, limits, where)
 
 

@@ -39,28 +39,30 @@ def channel_options(idle_seconds: float = IDLE_SECONDS) -> list[tuple[str, int]]
     ]
 
 
-def check_free(listen: str) -> None:
-    """Return if a listener can bind ``HOST:PORT``. Other forms are left to gRPC."""
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdigit() or int(port) == 0:
-        return
-    if ":" in host and not host.startswith("["):
-        raise UsageError(f"cannot listen on {listen}: write an IPv6 address in brackets, as in [{host}]:{port}.")
-    if int(port) > 65535:
-        raise UsageError(f"cannot listen on {listen}: a port is at most 65535.")
+def host_port(address: str, option: str) -> tuple[str, int]:
+    """HOST, without brackets, and PORT of an address to listen on; ``option`` sets it."""
+    host, _, port = address.rpartition(":")
+    number = int(port) if port.isascii() and port.isdecimal() and len(port) <= 5 else 65536
+    if not host or number > 65535 or (":" in host and not host.startswith("[")):
+        raise UsageError(f"{option} {address}: expected HOST:PORT, as in 127.0.0.1:7600 or [::1]:7600.")
+    return host.strip("[]"), number
+
+
+def listening(address: str, option: str) -> socket.socket:
+    """A listening socket; ``option`` sets its address."""
+    host, port = host_port(address, option)
     try:
-        family, kind, number, _, address = socket.getaddrinfo(
-            host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, number) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC: a closed port is free at once
-            tried.bind(address)
-            tried.listen()
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise UsageError(f"cannot listen on {listen}: {why_not(error, port, '--listen')}") from None
+        raise UsageError(f"cannot listen on {address}: {why_not(error, port, option)}") from None
 
 
-def why_not(error: OSError, port: str, option: str) -> str:
+def check_free(listen: str) -> None:
+    """Return if a listener can bind it. gRPC itself reads port 99999 as 34463, and a missing port as 443."""
+    listening(listen, "--listen").close()
+
+
+def why_not(error: OSError, port: int | str, option: str) -> str:
     """Why an address is not available, and what to do; ``option`` is the option that sets it."""
     match error.errno:
         case errno.EADDRINUSE:
