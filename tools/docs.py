@@ -55,7 +55,6 @@ UNSAID = {
     "on_dropout": "the federation's",
     "sites": "the federation's",
     "ids_secret": "none",
-    "state": "IDENTITY/service",
     "keep_models": "all",
 }
 KEYS = "| key | default | values | meaning |"

@@ -1,5 +1,1 @@
 """The command `coreg-agent`."""
-
-from coreg_wire.terminal import end_quietly
-
-end_quietly()

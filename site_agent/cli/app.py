@@ -13,12 +13,10 @@ import typer
 
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import exit_code
-from coreg_core.threads import keep_freed_memory
 from coreg_wire.terminal import command_line
 from coreg_wire.terminal.command_line import print_json
 from site_agent.cli import ledger, models, service
-from site_agent.cli.service import JsonOption
-from site_agent.config.options import with_settings
+from site_agent.config.options import ConfigOption, JsonOption, with_settings
 
 if TYPE_CHECKING:
     from site_agent.service.app import Joined
@@ -30,16 +28,6 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 for _command in (*models.COMMANDS, *service.COMMANDS):
     app.command()(_command)
 app.command()(ledger.ledger)
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        envvar="COREG_CONFIG",
-        readable=False,
-        help="agent.toml: any of these options, without dashes [./agent.toml].",
-    ),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -107,18 +95,13 @@ def _fields(joined: "Joined") -> dict[str, Any]:
 
 def _sentences(joined: "Joined") -> list[str]:
     listed = ", ".join(f"{s.messages} {kind} ({s.numbers} numbers)" for kind, s in sorted(joined.sent.items()))
-    said = [
-        f"what left this machine: {listed}; {joined.ledger} says of each what it is, and what was computed from labels"
-    ]
+    said = [f"what left this machine: {listed}; {joined.ledger} lists each, with what was computed from labels"]
     said += [f"{_KINDS[path.suffix]}: {path}" for path in joined.written]
     if joined.unseen:
         said.append("the eight words were NOT compared (--accept-words): any site of this run can be an invention")
-    if not joined.written:
-        if joined.outcome.good:
-            said.append(
-                "this run left no file here: this site receives no scores, or an earlier process stored the models"
-            )
-    elif joined.written[0].suffix == ".coreg":
+    if not joined.written and joined.outcome.good:
+        said.append("this run left no file here: this site receives no scores, or an earlier process stored the models")
+    if joined.written and joined.written[0].suffix == ".coreg":
         command = f"--model {joined.written[0]}"
         said.append(f"next: coreg-agent report {command}; coreg-agent predict {command} --data new.csv")
     return said
@@ -128,10 +111,7 @@ def _sentences(joined: "Joined") -> list[str]:
 def join(
     invitation: Annotated[
         str | None,
-        typer.Argument(
-            help="The line from the coordinator's operator, or a file with it; - or nothing: standard input.",
-            metavar="INVITATION",
-        ),
+        typer.Argument(help="The operator's line, or a file with it [standard input].", metavar="INVITATION"),
     ] = None,
     folder: Annotated[Path, typer.Option("--folder", help="The folder of this site.")] = Path(),
 ) -> None:
@@ -165,7 +145,7 @@ def _line(given: str | None) -> str:
     """The first word with the scheme of an invitation: in the argument, in its file, or in standard input."""
     from coreg_wire.identity.invitation import SCHEME
 
-    if given is None or given == "-":
+    if given is None:
         if sys.stdin.isatty():
             typer.echo("Paste the invitation:", err=True)
         text, where = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read(), "Standard input"
@@ -199,8 +179,7 @@ def check_command(
     given: dict[str, Any],
     config: ConfigOption = None,
     plan: Annotated[
-        Path | None,
-        typer.Option("--plan", help="Check this plan against policy and table. `coreg-coordinator plan` writes it."),
+        Path | None, typer.Option("--plan", help="Check this plan too. `coreg-coordinator plan` writes it.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -249,5 +228,4 @@ def score_command(given: dict[str, Any], config: ConfigOption = None, as_json: J
 def main() -> None:
     """The console script."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our notices report failed connections
-    keep_freed_memory()
     raise SystemExit(command_line.run(app, "coreg-agent"))

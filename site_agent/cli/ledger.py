@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coreg_core.errors import UsageError
 from coreg_wire.terminal.command_line import print_json
+from site_agent.config.options import JsonOption
 
 if TYPE_CHECKING:
     from site_agent.ledger.audit import Audited, SignedHead
@@ -23,21 +25,14 @@ _NOT_SHOWN = ("at", "kind", "run", "step", "previous", "certificate", "signature
 
 def ledger(
     path: Annotated[Path, typer.Argument(help="The ledger.")] = Path("identity/ledger.jsonl"),
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Verify its signatures. Exit code 8 if one does not match.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Verify its signatures (exit code 8: a wrong one).")] = False,
     checkpoints: Annotated[
-        Path | None,
-        typer.Option(
-            "--checkpoints",
-            help="With --verify: the output of `coreg-coordinator ledger-checkpoints --site NAME --json`.",
-        ),
+        Path | None, typer.Option("--checkpoints", help="With --verify: from `coreg-coordinator show RUN --json`.")
     ] = None,
     authority: Annotated[
-        Path | None,
-        typer.Option("--authority", help="With --verify: the federation's certificate [ca.pem beside the ledger]."),
+        Path | None, typer.Option("--authority", help="With --verify: the authority [ca.pem beside the ledger].")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what left this machine, and check the chain. Or verify the signatures of both sides.
 
@@ -75,8 +70,6 @@ def shown(entry: Mapping[str, Any]) -> str:
     """An entry as one line for people; --json has all of its fields."""
     kind, said = str(entry["kind"]), ""
     match kind:
-        case "Hello":
-            said = f"protocol {entry.get('protocol')}, release {entry.get('release')}"
         case "Offer":
             many = entry.get("n_unlabelled") or 0
             said = f"takes part; {many} shared instances" if many > 1 else "takes part"
@@ -106,8 +99,6 @@ def shown(entry: Mapping[str, Any]) -> str:
 
 
 def _must_exist(path: Path) -> None:
-    from coreg_core.errors import UsageError
-
     if not path.exists():
         raise UsageError(
             f"{path.absolute()}: no such ledger. Go to the site's folder, or name the file: identity/ledger.jsonl there."
@@ -115,12 +106,13 @@ def _must_exist(path: Path) -> None:
 
 
 def _verify(path: Path, checkpoints: Path | None, authority: Path | None, *, as_json: bool) -> None:
+    from coreg_wire.identity.names import certificate_name
     from site_agent.ledger.audit import audit, read_record
 
     _must_exist(path)
     authorities = _certificates(authority or path.parent / "ca.pem")
     own = path.parent / "site.pem"
-    site = _name(own) if own.exists() else None
+    site = certificate_name(_certificates(own)[0], str(own)) if own.exists() else None
     record = [] if checkpoints is None else read_record(checkpoints, site)
     found = audit(path, authorities, site or (record[0].site if record else None), record)
     if as_json:
@@ -131,7 +123,6 @@ def _verify(path: Path, checkpoints: Path | None, authority: Path | None, *, as_
 
 
 def _certificates(path: Path) -> list[Any]:
-    from coreg_core.errors import UsageError
     from coreg_wire.identity.names import load_certificates
 
     try:
@@ -142,23 +133,14 @@ def _certificates(path: Path) -> list[Any]:
         ) from None
 
 
-def _name(path: Path) -> str:
-    from coreg_wire.identity.names import certificate_name
-
-    return certificate_name(_certificates(path)[0], str(path))
-
-
 def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
     """The result of a verification in sentences."""
-    said = [f"{path}: {found.lines} lines, the chain is whole"]
-    if found.both is None:
-        said.append("no line of it is signed by both sides yet: that comes at the end of a run")
-    else:
-        said.append(_signed(found.both))
+    both = "no line of it is signed by both sides yet: that comes at the end of a run"
+    said = [f"{path}: {found.lines} lines, the chain is whole", both if found.both is None else _signed(found.both)]
     if found.own is not None and found.own is not found.both:
         said.append(
             f"signed by {found.own.site} alone up to line {found.own.head.lines} (run {found.own.run}); the coordinator may have "
-            "the other signature (`coreg-coordinator ledger-checkpoints`), and the next run's end brings both"
+            "the other signature (`coreg-coordinator show RUN`), and the next run's end brings both"
         )
     if found.after:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.after.items()))

@@ -3,7 +3,6 @@
 Each command imports polars and SciPy when it runs, because these imports are slow.
 """
 
-import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -13,20 +12,13 @@ import typer
 
 from coreg_core.errors import UsageError
 from coreg_wire.terminal.command_line import need_extra, print_json
-from site_agent.config.options import TABLE_HELP
+from site_agent.config.options import TABLE_HELP, ConfigOption, JsonOption
 
 if TYPE_CHECKING:
     from site_agent.models.store import ModelStore
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", envvar="COREG_CONFIG", readable=False, help="agent.toml, which names the folder of models."
-    ),
-]
 SeparatorOption = Annotated[str | None, typer.Option("--separator", help=TABLE_HELP["separator"])]
 DecimalOption = Annotated[str | None, typer.Option("--decimal", help=TABLE_HELP["decimal"])]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
 def _store(config: Path | None) -> "ModelStore":
@@ -37,40 +29,23 @@ def _store(config: Path | None) -> "ModelStore":
 
 
 def predict(
-    model: Annotated[
-        Path | None, typer.Option("--model", help="A model file [the one that the newest run recommends].")
-    ] = None,
+    model: Annotated[Path | None, typer.Option("--model", help="A model file [that of the newest run].")] = None,
     data: Annotated[
-        str | None,
-        typer.Option("--data", help="New records with the model's columns: CSV, Parquet, or 'sqlite:PATH?SELECT …'."),
+        str | None, typer.Option("--data", help="New records: CSV, Parquet, or 'sqlite:PATH?SELECT …'.")
     ] = None,
     listen: Annotated[
-        str | None,
-        typer.Option(
-            "--listen", help="HOST:PORT on loopback: answer JSON rows at POST /predict instead. Needs the extra web."
-        ),
+        str | None, typer.Option("--listen", help="HOST:PORT on loopback: answer POST /predict instead (extra web).")
     ] = None,
     output: Annotated[
-        Path,
-        typer.Option(
-            "--output", help="The output file, CSV or Parquet. A new file has mode 0600; an existing one is replaced."
-        ),
+        Path, typer.Option("--output", help="CSV or Parquet. A new file has mode 0600; an existing one is replaced.")
     ] = Path("predictions.csv"),
-    id_column: Annotated[
-        str | None, typer.Option("--id", help="A column to copy into the output; several as NAME+NAME.")
-    ] = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="A column to copy; several as NAME+NAME.")] = None,
     interval: Annotated[
         float | None,
-        typer.Option(
-            "--interval",
-            help="Add columns low and high: an interval for this percentage of new labels, for example 90.",
-        ),
+        typer.Option("--interval", help="Add low and high: ends for this percentage of labels, such as 90."),
     ] = None,
     contributions: Annotated[
-        bool,
-        typer.Option(
-            "--contributions", help="Add a column for each own column: its part of the prediction (linear models)."
-        ),
+        bool, typer.Option("--contributions", help="Add each column's part of the prediction (linear models).")
     ] = False,
     separator: SeparatorOption = None,
     decimal: DecimalOption = None,
@@ -91,42 +66,33 @@ def predict(
     if (data is None) == (listen is None):
         raise UsageError("give --data, the table to predict; or --listen HOST:PORT, to answer requests.")
     file = _store(config).recommended() if model is None else model
-    if listen is not None:
+    loaded, share = load_model(file), None if interval is None else interval / 100.0
+    if data is None or listen is not None:
         need_extra("web", "starlette", "uvicorn")
         from site_agent.service.prediction_server import serve as answer
 
-        answer(load_model(file), listen, None if interval is None else interval / 100.0)
+        answer(loaded, listen or "", share)
         return
-    assert data is not None
     source = source_of(data)
     check_predictions(output, files_of(source))
-    loaded = load_model(file)
     column = "prediction" if loaded.probability is None else "probability"
     table = read_table(source, na_values=loaded.preprocessing.na_values, notation=notation_of(separator, decimal))
     predictions = loaded.predict(table)
     table = table if id_column is None else table.with_id(id_column)
     ids = None if id_column is None else table.ids(id_column)
     ends: dict[str, Any] = {}
-    if interval is not None:
-        ends["low"], ends["high"] = loaded.interval(table, interval / 100.0)
+    if share is not None:
+        ends["low"], ends["high"] = loaded.interval(table, share)
     if contributions:
         ends |= {f"contribution_{name}": values for name, values in of_columns(loaded, table).items()}
     write_predictions(output, predictions, ids=ids, id_column=id_column, column=column, beside=ends)
     known = loaded.preprocessing
     notes = [*table.notes, *table.doubts(known.sources, id_column), *known.moved(table)]
-    if loaded.target in table.columns and (~table.missing(loaded.target)).sum() >= 2:  # an error needs two
-        command = f"coreg-agent evaluate --model {file} --data {shlex.quote(data)}"
-        notes.append(
-            f"{table.source} has a column {loaded.target!r}. To compare it with the predictions, if training has not seen these "
-            f"rows: {command}"
-        )
     if id_column is None:
-        notes.append(
-            f"{output} has no ids: its rows are in the order of {table.source}. Give --id NAME to copy a column"
-        )
+        notes.append(f"{output} has no ids, but the order of {table.source}. Give --id NAME to copy a column")
     if as_json:
-        fields = {"event": "predicted", "model": str(file), "rows": len(predictions), "output": str(output)}
-        print_json({**fields, "notes": notes})
+        fields = {"model": str(file), "rows": len(predictions), "output": str(output), "notes": notes}
+        print_json({"event": "predicted", **fields})
     else:
         for text in notes:
             typer.echo(text, err=True)
@@ -134,18 +100,10 @@ def predict(
 
 
 def evaluate(
-    data: Annotated[
-        str,
-        typer.Option(
-            "--data", help="Labelled records that no model was trained on: CSV, Parquet, or 'sqlite:PATH?SELECT …'."
-        ),
-    ],
+    data: Annotated[str, typer.Option("--data", help="Labelled records that no model was trained on.")],
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model",
-            help="A model file; repeatable. The first model is the baseline [the local and the joined model of the newest run].",
-        ),
+        typer.Option("--model", help="Repeatable; the first is the baseline [newest run: local, joined]."),
     ] = None,
     separator: SeparatorOption = None,
     decimal: DecimalOption = None,
@@ -167,15 +125,8 @@ def evaluate(
         files = [path for path in (newest / LOCAL, newest / MODEL) if path.exists()]
     found = evaluate(files, source_of(data), notation_of(separator, decimal))
     if as_json:
-        rows = [
-            {"model": name, "mean_absolute": found.mean_absolute[name], "rmse": error.rmse}
-            | {"standard_error": error.standard_error, "paired": None if beside is None else asdict(beside)}
-            | found.quality(name)
-            for name, (error, beside) in found.models.items()
-        ]
-        print_json(
-            {"event": "evaluated", "target": found.target, "rows": found.rows, "models": rows, "notes": found.notes}
-        )
+        models = [{"model": name, **each} for name, each in found.models.items()]
+        print_json({"event": "evaluated", **asdict(found), "models": models})
         return
     for text in found.notes:
         typer.echo(text, err=True)
@@ -187,16 +138,10 @@ def evaluate(
 def report(
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model", help="A model file; repeatable, one for each run [the joined model of the newest run]."
-        ),
+        typer.Option("--model", help="Repeatable, one for each run [joined model of the newest run]."),
     ] = None,
     plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot",
-            help="Also draw errors, left-out labels and own columns of one run: .svg, .png or .pdf (extra plot).",
-        ),
+        Path | None, typer.Option("--plot", help="Also draw one run: .svg, .png or .pdf (extra plot).")
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -231,11 +176,7 @@ def report(
 
 def models(
     export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export",
-            help="Write a model in ONNX instead: the recommended one of the newest run, or --model (extra onnx).",
-        ),
+        Path | None, typer.Option("--export", help="Write --model, or that of the newest run, in ONNX (extra onnx).")
     ] = None,
     model: Annotated[Path | None, typer.Option("--model", help="The model file to export.")] = None,
     config: ConfigOption = None,

@@ -3,45 +3,36 @@
 All commands but `serve` read and write the agent's folders. They work while the agent is stopped too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreg_core.errors import Unreachable
+from coreg_core.errors import StorageError, Unreachable
 from coreg_core.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.terminal.command_line import as_owner, print_json
+from site_agent.config.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:
     from site_agent.service.state_dir import StateDir
 
-FileOption = Annotated[
-    Path,
-    typer.Option(
-        "--config",
-        envvar="COREG_CONFIG",
-        readable=False,
-        help="agent.toml, with a section [data.NAME] for each data set.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
 RunArgument = Annotated[str, typer.Argument(help="A pending run, or a prefix of its name.")]
-FILE = Path("agent.toml")
 
 
 def serve(
-    config: FileOption = FILE,
+    config: ConfigOption = None,
     coordinator: Annotated[
         str | None, typer.Option("--coordinator", envvar="COREG_COORDINATOR", help="HOST:PORT instead of the file's.")
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS; on a loopback address only.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="The site's name, with --insecure.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Log lines as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Stay connected and take part in runs. Each run names its data set. Logs go to stderr.
+    """Stay connected and take part in runs. Each run names its data set. Logs go to stderr, with --json as JSON.
 
     Models go to models/STUDY/RUN. A data set is read again after its file changed. SIGTERM ends the agent. Restart it after
     a change of agent.toml or the policy.
@@ -57,127 +48,140 @@ def serve(
         stay(read_settings(config, options, NEEDED), ServiceLog(log))
 
 
-def state_of(config: Path, *, change: bool = False) -> "StateDir":
-    """The state of the agent that serves, or served, with this configuration."""
+def _state(config: Path | None) -> tuple["StateDir", bool]:
+    """The state of the agent that serves, or served, with this configuration; and whether it runs."""
+    from coreg_wire.files.disk import is_held
     from site_agent.config.settings import read_settings
     from site_agent.service.state_dir import StateDir
 
-    state = StateDir(read_settings(config, {}).state_path)
+    settings = read_settings(config, {})
+    state = StateDir(settings.state_path)
     if not state.folder.is_dir():
         raise Unreachable(
-            f"no agent has served with {config} (no state in {state.folder}). Go to the folder of the service, or give "
-            "--config FILE."
+            f"no agent has served here (no state in {state.folder}). Go to the folder of the service, or give --config FILE."
         )
-    if change:
-        as_owner(state.folder)
-    return state
+    return state, is_held(settings.ledger_path)
 
 
-def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
+@contextmanager
+def _intact(state: "StateDir") -> Iterator[None]:
+    """Damaged files of the agent are an error, and no traceback."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(f"{state.folder}: a file in it is damaged ({error!r}). Move it away.") from None
+
+
+def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the plans that wait for approval. For each: method, what leaves this machine, deadline (approval = "ask")."""
-    from coreg_wire.files.disk import is_held
-    from site_agent.config.settings import read_settings
-
-    state = state_of(config)
-    found = list(state.pending())
+    state, up = _state(config)
+    found = state.pending()
     if not found and not as_json:
-        up = is_held(read_settings(config, {}).ledger_path)
         typer.echo("no run waits for approval" + ("" if up else "; the agent is not running: see `coreg-agent status`"))
     for entry in found:
         if as_json:
             print_json(entry)
             continue
-        plan = entry["plan"]
-        study = plan["study"] or plan["federation"]
-        typer.echo(f"run {plan['run']} of {study}, received {entry['asked'][:16]}")
-        for heading, text in entry["about"].items():
-            typer.echo(f"  {heading}: " + (text.replace("; ", ";\n      ") if heading.startswith("leaves") else text))
-        if entry["expires"] is not None:
-            typer.echo(f"  approve before: {entry['expires'][:16]} UTC")
-        typer.echo(f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']} --reason TEXT")
+        with _intact(state):
+            plan = entry["plan"]
+            typer.echo(f"run {plan['run']} of {plan['study'] or plan['federation']}, received {entry['asked'][:16]}")
+            for heading, text in entry["about"].items():
+                shown = text.replace("; ", ";\n      ") if heading.startswith("leaves") else text
+                typer.echo(f"  {heading}: {shown}")
+            if entry["expires"] is not None:
+                typer.echo(f"  approve before: {entry['expires'][:16]} UTC")
+            typer.echo(f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']} --reason TEXT")
 
 
-def approve(run: RunArgument, config: FileOption = FILE) -> None:
+def approve(run: RunArgument, config: ConfigOption = None) -> None:
     """Approve a pending run. The policy still applies."""
-    from site_agent.service.state_dir import Decision
-
-    typer.echo(f"run {state_of(config, change=True).record_decision(run, Decision(True, ''))}: approved")
+    typer.echo(f"run {_decided(config, run, approved=True, reason='')}: approved")
 
 
 def refuse(
     run: RunArgument,
     reason: Annotated[str, typer.Option("--reason", help="Sent to the coordinator's operator.")],
-    config: FileOption = FILE,
+    config: ConfigOption = None,
 ) -> None:
     """Refuse a pending run."""
+    typer.echo(f"run {_decided(config, run, approved=False, reason=reason)}: refused")
+
+
+def _decided(config: Path | None, run: str, *, approved: bool, reason: str) -> str:
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {state_of(config, change=True).record_decision(run, Decision(False, reason))}: refused")
+    state, _ = _state(config)
+    as_owner(state.folder)
+    return state.record_decision(run, Decision(approved, reason))
 
 
-def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
+def runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the ended and refused runs, the latest first."""
-    ended = list(state_of(config).history())
+    state, _ = _state(config)
+    ended = list(state.history())
     if not ended and not as_json:
         typer.echo("no runs yet")
     for entry in reversed(ended):
         if as_json:
             print_json(entry)
-        else:
+            continue
+        with _intact(state):
             count = len(entry["models"])
-            kinds = {".json": "list", ".csv": "score file"}
-            what = next(
-                (kinds[end] for end in kinds if any(Path(model).suffix == end for model in entry["models"])), "model"
-            )
-            kept = f"{count or 'no'} {what}{'s' * (count > 1)}"
-            typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {kept:<10} {entry['study']}")
+            files = f"{count or 'no'} file{'s' * (count != 1)}"
+            typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {files:<10} {entry['study']}")
             if why := _why(entry):
                 typer.echo(f"    {why}")
 
 
-def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
+def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show the agent's state. Exit code 7 if it does not run or is not connected: for health checks.
 
     A problem that the operator has to mend is listed, and does not change the exit code.
     """
-    from coreg_wire.files.disk import is_held
-    from site_agent.config.settings import read_settings
-    from site_agent.machine.agent import Stage
-
-    found: dict[str, Any] = state_of(config).status() or {}
-    up = is_held(read_settings(config, {}).ledger_path)
-    connected = up and found.get("connected_since") is not None
-    if as_json:
-        print_json({**found, "up": up, "connected": connected})
-    elif not found:
-        typer.echo(f"no agent has served with {config} yet")
-    else:
-        since = found["connected_since"]
-        idle = "" if found["runs"] else f"; waiting {found['waiting']}"
-        process = f" (process {found['pid']})" if "pid" in found else ""
-        doing = f"connected since {since}{idle}{process}" if connected else f"{found['waiting']}{process}"
-        ended = None if up else found.get("ended")
-        how = f"; ended {ended['at']} with exit code {ended['exit_code']}: {ended['reason']}" if ended else ""
-        typer.echo(f"{found['site']}: {doing if up else 'not running'}{how}")
-        if (until := found.get("certificate_until")) is not None and (left := _days_until(until)) < 30:
-            when = f"expires in {left} days" if left >= 0 else f"EXPIRED on {until[:10]}"
-            typer.echo(f"  the certificate {when}: ask the coordinator's operator for a new invitation")
-        for run, told in found["runs"].items():
-            todo = ": see `coreg-agent pending`" if told["doing"] == Stage.WAITING.value else ""
-            if not up:
-                todo = ", when the agent stopped. Start it again: it returns to the run if the coordinator still waits"
-            typer.echo(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}{todo}")
-        for data, trouble in found["troubles"].items():
-            typer.echo(f"  data set {data} cannot be used: {trouble}")
-        for text in found.get("unresolved", ()):
-            typer.echo(f"  {text}")
-        if (last := next(iter(reversed(list(state_of(config).history()))), None)) is not None:
-            faults = [text.partition(" (found ")[0] for text in (last.get("fault") or "", *found["troubles"].values())]
-            known = faults[0] in faults[1:]
-            why = "the fault of the data set above" if known else _why(last)
-            typer.echo(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}")
+    state, up = _state(config)
+    with _intact(state):
+        found: dict[str, Any] = state.status() or {}
+        connected = up and found.get("connected_since") is not None
+        if as_json:
+            print_json({**found, "up": up, "connected": connected})
+        elif not found:
+            typer.echo(f"no agent has served with {state.folder} yet")
+        else:
+            for line in _status_lines(found, list(state.history()), up=up, connected=connected):
+                typer.echo(line)
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
+
+
+def _status_lines(found: dict[str, Any], history: list[dict[str, Any]], *, up: bool, connected: bool) -> list[str]:
+    from site_agent.machine.agent import Stage
+
+    doing, ended = "not running", found["ended"]
+    if connected:
+        idle = "" if found["runs"] else f"; waiting {found['waiting']}"
+        doing = f"connected since {found['connected_since']}{idle} (process {found['pid']})"
+    elif up:
+        doing = f"{found['waiting']} (process {found['pid']})"
+    elif ended:
+        doing += f"; ended {ended['at']} with exit code {ended['exit_code']}: {ended['reason']}"
+    lines = [f"{found['site']}: {doing}"]
+    if (until := found["certificate_until"]) is not None:
+        left = (datetime.fromisoformat(until) - utc_now()).days
+        when = f"expires in {left} days" if left >= 0 else f"EXPIRED on {until[:10]}"
+        if left < 30:
+            lines.append(f"  the certificate {when}: ask the coordinator's operator for a new invitation")
+    for run, told in found["runs"].items():
+        todo = ": see `coreg-agent pending`" if told["doing"] == Stage.WAITING.value else ""
+        if not up:
+            todo = ", when the agent stopped. Start it again: it returns to the run if the coordinator still waits"
+        lines.append(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}{todo}")
+    lines += [f"  data set {data} cannot be used: {trouble}" for data, trouble in found["troubles"].items()]
+    lines += [f"  {text}" for text in found["unresolved"]]
+    if history:
+        last = history[-1]
+        why = _why(last)
+        lines.append(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}")
+    return lines
 
 
 def _why(entry: dict[str, Any]) -> str:
@@ -186,10 +190,6 @@ def _why(entry: dict[str, Any]) -> str:
 
     why: str = entry.get("fault") or entry.get("reason") or ""
     return after_refusal(why) if entry["stop"] == Outcome.REFUSED.name and why else why
-
-
-def _days_until(moment: str) -> int:
-    return (datetime.fromisoformat(moment) - utc_now()).days
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (serve, pending, approve, refuse, runs, status)

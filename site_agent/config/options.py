@@ -12,6 +12,12 @@ import typer
 
 from site_agent.data.sources import NA_VALUES
 
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="COREG_CONFIG", readable=False, help="This site's settings [./agent.toml]."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
+
 TABLE_HELP = {
     "data": (
         "The site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared "
@@ -74,10 +80,8 @@ def with_settings(*, without: frozenset[str] = frozenset()) -> Callable[[F], F]:
 
         def called(**values: Any) -> None:
             given = {key: values.pop(parameter) for parameter, key in names.items()}
-            for key in _OFF:
-                given[key] = False if given.get(key) else None
-            for key in ("insecure", "yes", "accept_words"):
-                given[key] = given.get(key) or None
+            for key in _SWITCHES & given.keys():
+                given[key] = (key not in _OFF) if given[key] else None
             command(**values, given=given)
 
         called.__name__, called.__doc__, called.__module__ = command.__name__, command.__doc__, command.__module__

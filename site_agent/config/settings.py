@@ -5,7 +5,6 @@ before agent.toml, that before the defaults. One table may be given flat (`data 
 or `--data`); several have a section [data.NAME] each. Paths in the file are relative to it. `start` writes the first files.
 """
 
-import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,15 +31,13 @@ class AgentSettings(BaseModel):
     models: PathField = Path("models")
     policy: PathField | None = None
     ledger: PathField | None = None
-    connect_timeout: Literal["unlimited"] | Annotated[float, Field(ge=1, strict=False)] | None = None
+    connect_timeout: Annotated[float, Field(ge=1, strict=False)] | None = None
     insecure: bool = False
     name: Text | None = None
     words: Text | None = None
     yes: bool = False
     accept_words: bool = False
     keep_models: Annotated[int, Field(ge=1)] | None = None
-    # Of an agent that serves; they have no option.
-    state: PathField | None = None
     approval: Literal["policy", "ask"] = "policy"
     data: dict[str, Inputs] = Field(default_factory=dict)
 
@@ -58,19 +55,11 @@ class AgentSettings(BaseModel):
 
     @property
     def state_path(self) -> Path:
-        return self.state or self.identity / "service"
-
-    def timeout(self, default: float) -> float:
-        if self.connect_timeout is None:
-            return default
-        return math.inf if self.connect_timeout == "unlimited" else float(self.connect_timeout)
+        return self.identity / "service"
 
 
-NOT_IN_FILE = frozenset(
-    {"insecure", "name", "yes", "accept_words"}
-)  # to try things out on a command line, never in a file that stays
-
-
+# To try things out on a command line, never in a file that stays.
+NOT_IN_FILE = frozenset({"insecure", "name", "yes", "accept_words"})
 DEFAULT_FILE = Path("agent.toml")
 NEEDED = ("data", "coordinator")  # to take part in runs
 
@@ -78,9 +67,7 @@ NEEDED = ("data", "coordinator")  # to take part in runs
 def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...] = ()) -> AgentSettings:
     """Command line and environment, then agent.toml (None: that of this folder, if there is one), then defaults."""
     options = {
-        key: value
-        for key, value in given.items()
-        if value is not None and not (isinstance(value, list | tuple) and not value)
+        key: value for key, value in given.items() if not (value is None or (isinstance(value, list) and not value))
     }
     config = DEFAULT_FILE if config is None and DEFAULT_FILE.is_file() else config
     file = {} if config is None else read_toml(config)
@@ -124,7 +111,7 @@ def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
 
 def _relative_to(base: Path, settings: AgentSettings, options: dict[str, Any]) -> AgentSettings:
     """Paths of the file are relative to it; those of the command line are not."""
-    paths = ("identity", "policy", "ledger", "models", "state")
+    paths = ("identity", "policy", "ledger", "models")
     found = {name: getattr(settings, name) for name in paths if name not in options}
     moved: dict[str, Any] = {name: base / path for name, path in found.items() if path is not None}
     given = [TABLE[name] for name in ("data", "unlabelled") if name in options]
@@ -153,9 +140,6 @@ policy = "policy.toml"
 # id = "id"  # the column that identifies an instance; the same ids at every site
 # unlabelled = "shared.csv"  # a separate table of the shared instances
 # categorical = ["ward"]  # columns to one-hot encode although they look numeric
-# separator = ";"  # without it the file shows it, as decimal and dates
-# decimal = ","
-# drop = ["comment"]
 
 # Only for `coreg-agent serve`: instead of `data` and the keys below it, a section for each data set. A study names it, as in
 # its key data = "patients".

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt64
@@ -97,10 +97,8 @@ def over_budget(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int, c
     )
 
 
-KNOWN = 4096  # the most runs with a stored plan
 OF_SCORING = ("records", "scores")  # questions whose sites are counted for each individual
 Pairs = UInt64[np.ndarray, "n 2"]  # an individual, and a (model, sites), by keyed digests
-T = TypeVar("T")
 Terms = tuple[str, str]  # digest of a plan, and the name of its instances
 
 
@@ -129,7 +127,7 @@ class Memory:
     def __init__(self, write: Callable[[dict[str, Any]], None] = lambda entry: None):  # noqa: ARG005
         self.lock = RLock()
         self._write = write
-        self._terms: dict[str, Terms] = {}  # of each run, as accepted last; the latest at the end
+        self._terms: dict[str, Terms] = {}  # of each run, as accepted last
         self._offered: dict[str, str] = {}  # the digest of its rows
         self._rows: dict[str, str] = {}  # the same, once it was answered
         self._answered: dict[Terms, int] = {}
@@ -145,11 +143,11 @@ class Memory:
         """Remember an entry that is stored."""
         kind, run = entry.get("kind"), str(entry.get("run"))
         if kind == "Offer":
-            _keep(self._terms, run, (str(entry.get("plan")), str(entry.get("instances", entry.get("ids_digest")))))
-            _keep(self._offered, run, str(entry.get("data_digest")))
+            self._terms[run] = str(entry.get("plan")), str(entry.get("instances", entry.get("ids_digest")))
+            self._offered[run] = str(entry.get("data_digest"))
         elif kind == "Answer" and entry.get("numbers") and (terms := self._terms.get(run)) is not None:
             self._answered[terms] = self._answered.get(terms, 0) + 1
-            _keep(self._rows, run, self._offered.get(run, ""))
+            self._rows[run] = self._offered[run]
             if entry.get("participants") and entry.get("question") not in OF_SCORING:
                 summed = SummedWith(frozenset(entry["participants"]), bool(entry.get("may_change")))
                 self._summed.setdefault(terms[1], set()).add(summed)
@@ -232,13 +230,6 @@ class Memory:
         """Drop the promise to a run that ended: its answers are noted."""
         with self.lock:
             self._reserved = {key: now for key, now in self._reserved.items() if key[0] != run}
-
-
-def _keep(kept: dict[str, T], run: str, value: T) -> None:
-    kept.pop(run, None)
-    kept[run] = value
-    if len(kept) > KNOWN:
-        del kept[next(iter(kept))]
 
 
 def _text(words: UInt64[np.ndarray, "..."]) -> str:

@@ -228,15 +228,12 @@ def _of_terms(plan: Plan, policy: Policy, data: PrivateData | None) -> Iterator[
     if trained and trained not in policy.objectives:
         reason = f'the plan\'s objective is "{trained}", and objectives = {toml(policy.objectives)} does not list it'
         yield Objection(reason, f"objectives = {toml((*policy.objectives, trained))}")
-    least = plan.membership.min_sites
+    least, threads = plan.membership.min_sites, plan.iteration.threads
     if least < policy.min_sites:
-        yield Objection(
-            f"the plan's min_sites = {least} is below min_sites = {policy.min_sites}", f"min_sites = {least}"
-        )
-    if plan.iteration.threads > MOST_THREADS:
-        yield Objection(
-            f"the plan's threads = {plan.iteration.threads} is above {MOST_THREADS}, the limit of every agent"
-        )
+        reason = f"the plan's min_sites = {least} is below min_sites = {policy.min_sites}"
+        yield Objection(reason, f"min_sites = {least}")
+    if threads > MOST_THREADS:
+        yield Objection(f"the plan's threads = {threads} is above {MOST_THREADS}, the limit of every agent")
     yield from _of_sums(plan, policy)
     yield from own
     if plan.align is not None:
@@ -264,15 +261,14 @@ def _of_agreement(plan: Plan, terms: Agreement, policy: Policy, data: PrivateDat
         reason = f'the plan\'s solver "{solver}" is not in solvers = {toml(policy.solvers)}'
         yield Objection(reason, f"solvers = {toml((*policy.solvers, solver))}")
     if rounds > policy.max_rounds:
-        yield Objection(
-            f"the plan's max_rounds = {rounds} is above max_rounds = {policy.max_rounds}", f"max_rounds = {rounds}"
-        )
+        reason = f"the plan's max_rounds = {rounds} is above max_rounds = {policy.max_rounds}"
+        yield Objection(reason, f"max_rounds = {rounds}")
     if max(couplings) > COUPLING_MAX:
         yield Objection(
             f"the plan's coupling = {toml(couplings)} is above {COUPLING_MAX:g}, the limit of every agent: answers would reveal "
             "labels of shared instances"
         )
-    yield from (Objection(reason, here=here) for reason, here in (() if data is None else faults_of_scale(terms, data)))
+    yield from () if data is None else faults_of_scale(terms, data)
 
 
 def _of_additive(terms: Additive, policy: Policy, data: PrivateData | None) -> Iterator[Objection]:
@@ -364,11 +360,10 @@ def _of_labelled(
     plan: Plan, terms: Additive, policy: Policy, memory: Memory, now: RowSet, labelled: int
 ) -> Iterator[Objection]:
     earlier, may_change = memory.row_sets(), policy.membership_changes and plan.privacy.membership_changes
-    faults = (
-        None if may_change else changed_rows(now, earlier, terms.rows_per_feature),
-        over_budget(now, earlier, terms.rows_per_feature, labelled),
-    )
-    yield from (Objection(fault) for fault in faults if fault is not None)
+    if not may_change and (fault := changed_rows(now, earlier, terms.rows_per_feature)) is not None:
+        yield Objection(fault)
+    if (fault := over_budget(now, earlier, terms.rows_per_feature, labelled)) is not None:
+        yield Objection(fault)
     times = memory.openings_of(now)
     if times >= policy.openings:
         yield Objection(
@@ -387,7 +382,7 @@ BANDWIDTH_MIN, BANDWIDTH_MAX = 0.5, 10.0
 RIDGE_MIN, RIDGE_MAX = 0.01, 1.0
 
 
-def faults_of_scale(terms: Agreement, data: PrivateData) -> list[tuple[str, str]]:
+def faults_of_scale(terms: Agreement, data: PrivateData) -> Iterator[Objection]:
     r"""Each broken limit: the reason, which leaves the site and so holds no figure of the rows, and this site's figure.
 
     A number can be harmless at one site and interpolate at another with wider columns. Therefore the ranges are multiples:
@@ -399,7 +394,6 @@ def faults_of_scale(terms: Agreement, data: PrivateData) -> list[tuple[str, str]
     Rules ("paper", "median", "loo") are of the site's own rows. They cannot be chosen against the site and are not checked.
     """
     kernel, rows = "linear" if terms.form == "linear" else terms.kernel, data.X if len(data.X) else data.Z
-    found = list[tuple[str, str]]()
     if kernel == "gaussian" and not isinstance(terms.bandwidth, str):
         unit = _distance(rows) or _distance(np.concatenate([rows, data.Z]))
         scaled = 1.0 if unit is None else terms.bandwidth / unit
@@ -408,28 +402,23 @@ def faults_of_scale(terms: Agreement, data: PrivateData) -> list[tuple[str, str]
         if scaled < BANDWIDTH_MIN:
             what = "answers would reveal the label of each labelled row that is similar to a shared instance"
             masks = ", and the other sites' parts of the sum could not hide it"
-            found.append((f"{named} is below {BANDWIDTH_MIN:g} {distance}: {what}{masks}", here))
+            yield Objection(f"{named} is below {BANDWIDTH_MIN:g} {distance}: {what}{masks}", here=here)
         if scaled > BANDWIDTH_MAX:
-            what = (
-                "the kernel would be linear in the distance, and answers would reveal the distances of the shared rows"
-            )
-            found.append((f"{named} is above {BANDWIDTH_MAX:g} {distance}: {what}", here))
+            what = "the kernel would be linear in the distance: answers would reveal the distances of the shared rows"
+            yield Objection(f"{named} is above {BANDWIDTH_MAX:g} {distance}: {what}", here=here)
     if not isinstance(terms.ridge, str):
         size = float(Linear().diagonal(rows).sum()) if kernel == "linear" else float(len(rows))
         if not (np.isfinite(size) and size > 0.0):
-            return found
+            return
         each, of_all, named = terms.ridge * len(rows) / size, terms.ridge / size, f"the plan's ridge = {terms.ridge:g}"
         if each < RIDGE_MIN:
             what = "the model would pass through the labels, and answers would reveal those of rows similar to shared instances"
             limit = f"below {RIDGE_MIN:g} times the kernel's mean over this site's labelled rows"
-            found.append((f"{named} is {limit}: {what}", f"here it is {each:.3g} times that mean"))
+            yield Objection(f"{named} is {limit}: {what}", here=f"here it is {each:.3g} times that mean")
         if of_all > RIDGE_MAX:
-            what = (
-                "the model would learn nothing from labels, and answers would reveal the Gram matrix of the shared rows"
-            )
+            what = "the model would learn nothing from labels: answers would reveal the Gram matrix of the shared rows"
             limit = f"above {RIDGE_MAX:g} times the kernel's sum over this site's labelled rows"
-            found.append((f"{named} is {limit}: {what}", f"here it is {of_all:.3g} times that sum"))
-    return found
+            yield Objection(f"{named} is {limit}: {what}", here=f"here it is {of_all:.3g} times that sum")
 
 
 def sends_counts(data: PrivateData, least_columns: int) -> bool:

@@ -119,7 +119,7 @@ def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
         if source is None:
             continue
         table = read_table(source, na_values=inputs.na_values, notation=inputs.notation).with_id(column)
-        ids = _unique_ids(table, column, rule, found)
+        ids = unique_ids(table, column, rule, found)
         known |= {*ids} - {""}
     found.raise_any()
     if not known:
@@ -200,7 +200,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
         with own.caught():
             source = table if unlabelled is None else shared
             complete = all(fault.kind != "ragged" for fault in own)  # else the ids of malformed lines are not read
-            shared = _with_shared_ids(source, id_column, aligned, complete=complete)
+            shared = with_shared_ids(source, id_column, aligned, complete=complete)
             known = frozenset(aligned.ids)
             at = empty if unlabelled is None else np.arange(len(source))
             unused = sum(normalised(text, aligned.rule) not in known for text in source.rows(at).ids(id_column))
@@ -222,8 +222,8 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
                 doubts.append(
                     f"{data}: more than one labelled row has the id {some(copies)}. If one is a copy, remove it"
                 )
-            ids = _unique_ids(shared, id_column, rule, own)
-    order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
+            ids = unique_ids(shared, id_column, rule, own)
+    order = order_of(ids)
     shared_ids = tuple(ids[i] for i in order)
     where = {text: i for i, text in enumerate(shared_ids)}
     return SiteTable(
@@ -268,27 +268,12 @@ def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty
         yield Fault(table.source, what, todo, kind=UNSHARED, about=target)
 
 
-def load_batch(
-    inputs: Inputs, na_values: Sequence[str], aligned: SharedIds | None
-) -> tuple[Table, tuple[str, ...], tuple[str, ...]]:
-    """Read a table of instances to score together.
-
-    Returns the rows, their ids as the file writes them, and their ids as the sites compare them. The rows are sorted by the
-    compared ids, as at every site. With ``aligned`` they are the rows with these ids.
-    """
-    id_column, found = inputs.id or "", Faults()
-    table = read_table(inputs.table, na_values=na_values, notation=inputs.notation).with_id(id_column)
-    table.require([id_column], "the id column")
-    if aligned is not None:
-        table = _with_shared_ids(table, id_column, aligned, complete=True)
-    keys = _unique_ids(table, id_column, "exact" if aligned is None else aligned.rule, found)
-    found.raise_any()
-    ids = keys if aligned is None else table.ids(id_column)
-    order = np.array(sorted(range(len(keys)), key=lambda i: keys[i].encode()), dtype=np.int64)
-    return table.rows(order), tuple(ids[i] for i in order), tuple(keys[i] for i in order)
+def order_of(ids: Sequence[str]) -> Ints:
+    """The order of the instances at every site: by the UTF-8 bytes of their ids."""
+    return np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
 
 
-def _unique_ids(table: Table, column: str, rule: IdRule, found: Faults) -> list[str]:
+def unique_ids(table: Table, column: str, rule: IdRule, found: Faults) -> list[str]:
     """The ids of all rows, normalised; an empty one, and one that occurs twice, is a fault in ``found``."""
     ids = [normalised(text, rule) for text in table.ids(column)]
     if empty := tuple(int(table.lines[i]) for i, text in enumerate(ids) if not text):
@@ -314,7 +299,7 @@ def _repeated(ids: Sequence[str], lines: Ints) -> dict[str, tuple[int, ...]]:
     return {text: tuple(found) for text, found in where.items() if len(found) > 1}
 
 
-def _with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete: bool) -> Table:
+def with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete: bool) -> Table:
     """The rows with shared ids; ``complete``: no line of the table was left out."""
     ids, shared = [normalised(text, aligned.rule) for text in table.ids(column)], frozenset(aligned.ids)
     rows = np.array([i for i, text in enumerate(ids) if text in shared], dtype=np.int64)

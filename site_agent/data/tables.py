@@ -544,6 +544,6 @@ def _by_row(body: str, above: int, separator: str, source: str, found: Faults) -
         todo = f"Quote cells that hold {SEPARATORS[separator]}, or {todo}"
         found.add(Fault(source, f"{counted}, the header has {width}.", todo, kind="ragged", lines=tuple(ragged)))
     cells = list(zip(*rows[1:], strict=True)) or [()] * len(rows[0])
-    texts = [pl.Series(each, dtype=pl.String) for each in cells]
+    texts = [pl.Series([cell or None for cell in each], dtype=pl.String) for each in cells]
     columns = [Column(name.strip(), each.head(HEAD), each.clone) for name, each in zip(rows[0], texts, strict=True)]
     return columns, np.array(begins[1:], dtype=np.int64)

@@ -9,14 +9,14 @@ host's name. It carries the request and a proof of the secret, never the secret 
 """
 
 import json
-import os
 import socket
 import ssl
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -51,15 +51,11 @@ class Identity:
     """A site's checked identity, with the PEM texts for `coreg_wire.identity.credentials.client_credentials`."""
 
     name: str
-    key_pem: bytes
+    key_pem: bytes = field(repr=False)  # the text can get into a log
     certificate_pem: bytes
     ca_pem: bytes
     not_after: datetime
     directory: Path
-
-    def __repr__(self) -> str:
-        """Without the key: the text can get into a log."""
-        return f"Identity({self.name!r}, {str(self.directory)!r}, not_after={self.not_after:%Y-%m-%d})"
 
     def days_left(self) -> float:
         """Days until the certificate or its authority expires."""
@@ -87,14 +83,14 @@ def enrol(directory: Path | str, name: str) -> Path:
     except OSError as error:
         raise StorageError(f"{directory} cannot be created ({error.strerror}): give another --identity.") from error
     if not path.exists():
-        _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1())))
+        write_whole(path, key_pem(ec.generate_private_key(ec.SECP256R1())), mode=0o600)
     request = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
         .add_extension(x509.SubjectAlternativeName([site_uri(name)]), critical=False)
         .sign(_load_key(path), SHA256())
     )
-    _write_public(directory / REQUEST, request.public_bytes(keys.Encoding.PEM))
+    write_whole(directory / REQUEST, request.public_bytes(keys.Encoding.PEM), mode=0o644)
     return directory / REQUEST
 
 
@@ -119,8 +115,8 @@ def install(directory: Path | str, answer: Path | bytes) -> Identity:
             f"{what}: an older answer. Its certificate begins {begins:%Y-%m-%d %H:%M}, the installed one "
             f"{before:%Y-%m-%d %H:%M} (UTC). Nothing was installed. {_JOIN_AGAIN}"
         )
-    _write_public(directory / AUTHORITY, ca.public_bytes(keys.Encoding.PEM))
-    _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
+    write_whole(directory / AUTHORITY, ca.public_bytes(keys.Encoding.PEM), mode=0o644)
+    write_whole(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM), mode=0o644)
     return check_identity(directory)
 
 
@@ -145,7 +141,7 @@ def install_renewed(directory: Path, certificate_pem: bytes) -> None:
         raise Refused(
             f"{where} is of {name}, until {certificate.not_valid_after_utc:%Y-%m-%d}: not the next one of this site."
         )
-    _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
+    write_whole(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM), mode=0o644)
 
 
 def certificate_in(directory: Path) -> x509.Certificate | None:
@@ -188,7 +184,7 @@ def _check_chain(
             f"of {certificate_name(certificate, where)}. If that is another site, ask for the certificate of this site. "
             f"If it is this site, put the old key back. {_JOIN_AGAIN}"
         )
-    if not _signs(ca):
+    if not _extension(ca, x509.BasicConstraints, x509.BasicConstraints(ca=False, path_length=None)).ca:
         raise Refused(f"{where_ca} is not a certificate authority. {_JOIN_AGAIN}")
     try:
         certificate.verify_directly_issued_by(ca)
@@ -203,7 +199,7 @@ def _check_chain(
         ) from error
     _check_period(ca, where_ca, "Its federation is over: join a new one.")
     _check_period(certificate, where, _JOIN_AGAIN)
-    if ExtendedKeyUsageOID.CLIENT_AUTH not in _purposes(certificate):
+    if ExtendedKeyUsageOID.CLIENT_AUTH not in _extension(certificate, x509.ExtendedKeyUsage, ()):
         raise Refused(f"{where} is not a client's certificate, but perhaps the coordinator's own. {_JOIN_AGAIN}")
     return certificate_name(certificate, where)
 
@@ -219,18 +215,11 @@ def _check_period(certificate: x509.Certificate, where: str, next_step: str) -> 
         raise Refused(f"{where} expired on {end:%Y-%m-%d %H:%M} UTC (now {now:%Y-%m-%d %H:%M} UTC). {next_step}")
 
 
-def _signs(certificate: x509.Certificate) -> bool:
+def _extension(certificate: x509.Certificate, kind: type[Any], default: Any) -> Any:
     try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        return certificate.extensions.get_extension_for_class(kind).value
     except (x509.ExtensionNotFound, ValueError):
-        return False
-
-
-def _purposes(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
-    try:
-        return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    except (x509.ExtensionNotFound, ValueError):
-        return []
+        return default
 
 
 def _who(certificate: x509.Certificate, *, issuer: bool = False) -> str:
@@ -249,26 +238,6 @@ def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def _read(path: Path) -> bytes:
     return read(path, _STEPS)
-
-
-def _create_private(path: Path, data: bytes) -> None:
-    """Create a file with mode 0600 from the start; an existing file is an error."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise StorageError(f"{path} cannot be created ({error.strerror}): check its directory.") from error
-
-
-def _write_public(path: Path, data: bytes) -> None:
-    write_whole(path, data, mode=0o644)
 
 
 # --- joining by an invitation -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 
 import numpy as np
 from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
@@ -57,9 +58,6 @@ class RunKeys:
     def __init__(self, private: ec.EllipticCurvePrivateKey, confirmed: Callable[[str], str | None]):
         self._private, self._confirmed = private, confirmed
 
-    def __repr__(self) -> str:
-        return "RunKeys()"
-
     def draw(self, offer: Offer) -> "AttemptSecrets":
         identity = self._private.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -77,14 +75,10 @@ class AttemptSecrets:
         self, offer: Offer, confirmed: Callable[[str], str | None], key: X25519PrivateKey, contribution: bytes
     ):
         self.offer, self._confirmed = offer, confirmed
-        self._key = key
-        self._contribution = contribution
+        self._key, self._contribution = key, contribution
         self._roster: tuple[Offer, ...] = ()
         self._transcript = b""
         self._secrets: dict[str, bytes] = {}
-
-    def __repr__(self) -> str:
-        return f"AttemptSecrets({self.offer.site!r})"
 
     def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
         self._roster, self._transcript = roster, transcript
@@ -100,15 +94,11 @@ class AttemptSecrets:
 
     @staticmethod
     def _check_distinct(roster: tuple[Offer, ...]) -> None:
-        for name in ("key", "identity"):
-            seen: dict[str, str] = {}
-            for offer in roster:
-                value = getattr(offer, name)
-                if value in seen:
-                    raise Refused(
-                        f"{offer.site} has the same key as {seen[value]}: one site cannot take part under two names."
-                    )
-                seen[value] = offer.site
+        for one, other in combinations(roster, 2):
+            if one.key == other.key or one.identity == other.identity:
+                raise Refused(
+                    f"{other.site} has the same key as {one.site}: one site cannot take part under two names."
+                )
 
     def _checked(self, peer: Offer) -> Offer:
         confirmed = self._confirmed(peer.site)

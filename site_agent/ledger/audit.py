@@ -186,27 +186,22 @@ class _Reading:
 
 
 def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
-    """Checkpoints from a file with the output of `coreg-coordinator ledger-checkpoints --json`."""
+    """Checkpoints from a file with the output of `coreg-coordinator show RUN --json`, of one run or of several."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: cannot be read ({error}).") from None
     try:
-        heads = [head_of(json.loads(line)) for line in text.splitlines() if line.strip()]
+        shown = [json.loads(line) for line in text.splitlines() if line.strip()]
+        heads = [head_of(told) for run in shown for told in run["checkpoints"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise BadData(
-            f"{path}: not checkpoints as `coreg-coordinator ledger-checkpoints --json` writes them."
-        ) from None
+        raise BadData(f"{path}: not a run as `coreg-coordinator show RUN --json` writes it.") from None
     mine = [head for head in heads if site is None or head.site == site]
     if not mine:
         of = "" if site is None else f" of {site}"
-        raise BadData(
-            f"{path}: no checkpoint{of} in it. Write it with `coreg-coordinator ledger-checkpoints --site NAME --json`."
-        )
+        raise BadData(f"{path}: no checkpoint{of} in it. Write it with `coreg-coordinator show RUN --json`.")
     if len({head.site for head in mine}) > 1:
-        raise BadData(
-            f"{path}: checkpoints of several sites. Write it with `coreg-coordinator ledger-checkpoints --site NAME --json`."
-        )
+        raise BadData(f"{path}: checkpoints of several sites. Put the site's site.pem beside the ledger.")
     return mine
 
 

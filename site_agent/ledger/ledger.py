@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 from coreg_core.computation.question import KINDS
 from coreg_core.errors import StorageError
@@ -61,8 +61,12 @@ def read_lines(path: Path) -> Iterator[Line]:
             for number, whole in enumerate(file, start=1):
                 if not whole.endswith(b"\n"):
                     return
-                entry = _entry_of(whole)
-                if entry is None or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
+                try:
+                    entry = json.loads(whole)
+                except (ValueError, RecursionError):
+                    entry = None
+                fits = isinstance(entry, dict) and entry.get("previous") == previous and {"at", "kind"} <= set(entry)
+                if not fits:
                     raise StorageError(
                         f"{path}, line {number}: the chain is broken: this line or the one before was changed, removed or "
                         "inserted. Keep the file as evidence, and restore the newest backup (docs/how-to/troubleshoot.md)."
@@ -71,14 +75,6 @@ def read_lines(path: Path) -> Iterator[Line]:
                 yield Line(number, previous, entry, end)
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
-
-
-def _entry_of(line: bytes) -> dict[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) else None
 
 
 def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
@@ -136,37 +132,32 @@ def countersigned(receipt: Countersigned) -> dict[str, Any]:
     return {"kind": "Countersigned", "run": receipt.run, "head": asdict(receipt.head), **signed}
 
 
+# What a line has of its message, beside what `_describe` adds under other names.
+_FIELDS = {
+    Hello: ("protocol", "release"),
+    Offer: ("run", "attempt", "n_unlabelled", "ids_digest", "data_digest"),
+    Approval: ("run", "given"),
+    Unaligned: ("run",),
+    PlanRefused: ("run",),
+    Answer: ("run", "attempt", "step"),
+    Fault: ("run", "attempt", "step"),
+    Fetched: ("run",),
+    Leaving: (),
+}
+
+
 def _describe(message: FromSite) -> dict[str, Any]:
-    kind = type(message).__name__
+    entry = {"kind": type(message).__name__} | {name: getattr(message, name) for name in _FIELDS[type(message)]}
     match message:
-        case Hello():
-            return {"kind": kind, "protocol": message.protocol, "release": message.release}
         case Offer():
-            about = {"attempt": message.attempt, "plan": message.plan_digest, "n_unlabelled": message.n_unlabelled}
-            digests = {"ids_digest": message.ids_digest, "data_digest": message.data_digest}
-            return {"kind": kind, "run": message.run, **about, **digests}
-        case Approval():
-            return {"kind": kind, "run": message.run, "given": message.given}
-        case Unaligned():
-            return {"kind": kind, "run": message.run}
-        case PlanRefused():
-            return {"kind": kind, "run": message.run, "text": message.reason}
+            entry["plan"] = message.plan_digest
+        case PlanRefused() | Fault() | Leaving():
+            entry["text"] = message.reason
         case Answer():
-            report = {key: value for key, value in vars(message.report).items() if value}
-            return {"kind": kind, **_where(message), "report": report}
-        case Fault():
-            return {"kind": kind, **_where(message), "text": message.reason}
-        case Fetched():
-            signed = {"head": asdict(message.head), "signature": message.signature} if message.signature else {}
-            return {"kind": kind, "run": message.run, **signed}
-        case Leaving():
-            return {"kind": kind, "text": message.reason}
-        case _:
-            assert_never(message)
-
-
-def _where(message: Answer | Fault) -> dict[str, Any]:
-    return {"run": message.run, "attempt": message.attempt, "step": message.step}
+            entry["report"] = {key: value for key, value in vars(message.report).items() if value}
+        case Fetched() if message.signature:
+            entry |= {"head": asdict(message.head), "signature": message.signature}
+    return entry
 
 
 MAX_AWAITED = 256  # heads that can wait for a countersignature
@@ -182,9 +173,6 @@ class HeadSigner:
         self._private = private_key(identity.key_pem)
         self._authorities = load_certificates(identity.ca_pem, "ca.pem")
 
-    def __repr__(self) -> str:
-        return f"HeadSigner({self.site!r})"
-
     def sign(self, run: str, head: LedgerHead) -> str:
         """The site's signature on the head, in hexadecimal."""
         return sign(self._private, said_by_site(self.site, run, head))
@@ -197,13 +185,7 @@ class HeadSigner:
 class Ledger:
     """The ledger of one site; see the package's docstring. ``torn``: bytes of a last line that a crash cut, which is removed."""
 
-    def __init__(
-        self,
-        path: Path,
-        signer: HeadSigner | None = None,
-        *,
-        disk: Disk | None = None,
-    ):
+    def __init__(self, path: Path, signer: HeadSigner | None = None, *, disk: Disk | None = None):
         self.path, self.signer, self.new = path, signer, not path.exists()
         self._disk, self.torn = disk or Disk(), 0
         self.memory = Memory(self._write)
@@ -254,7 +236,9 @@ class Ledger:
                 beside["outcome"] = outcome.name
             entry = entry_for(message, told) | beside
             self.memory.note(entry)
-            self._count(type(message).__name__, entry)
+            kind = type(message).__name__
+            before = self.sent.get(kind, Disclosed(0, 0))
+            self.sent[kind] = Disclosed(before.messages + 1, before.numbers + int(entry.get("numbers", 0)))
             return message
 
     def awaits(self, run: str, head: LedgerHead) -> bool:
@@ -267,16 +251,14 @@ class Ledger:
         with self._lock:
             lines = self._lines
         fault = f"it has {lines} lines, and the coordinator countersigned {head.lines}" if head.lines > lines else ""
-        if not fault and head.lines and self._hash_of(head.lines) != head.last:
+        there = (line.sha256 for line in read_lines(self.path) if line.number == head.lines)
+        if not fault and head.lines and next(there, None) != head.last:
             fault = f"its line {head.lines} is not the one that the coordinator countersigned"
         if fault:
             raise StorageError(
                 f"{self.path}: an older copy of this site's ledger, or another one: {fault}. This site would not know what it "
                 "has answered. Do not answer with it: see docs/how-to/operate-a-site.md."
             )
-
-    def _hash_of(self, number: int) -> str | None:
-        return next((line.sha256 for line in read_lines(self.path) if line.number == number), None)
 
     def countersigned(self, receipt: Countersigned) -> str | None:
         """Write the countersignature of a head. Returns the reason if it is not valid and was not written."""
@@ -306,10 +288,6 @@ class Ledger:
         if self._failed:  # a line of another run after a half one would break the chain
             raise StorageError(f"{self.path}: the ledger cannot be written ({self._failed}); nothing was sent.")
         self._previous, self._lines = hashlib.sha256(line).hexdigest(), self._lines + 1
-
-    def _count(self, kind: str, entry: dict[str, Any]) -> None:
-        before, numbers = self.sent.get(kind, Disclosed(0, 0)), int(entry.get("numbers", 0))
-        self.sent[kind] = Disclosed(before.messages + 1, before.numbers + numbers)
 
     def close(self) -> None:
         """Close the file and release the lock."""

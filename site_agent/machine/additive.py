@@ -96,7 +96,7 @@ class AdditiveJob:
                 random_bytes=self._random,
             )
         self._judged, self.rounds, self._n_sites = None, 0, len(sites)
-        length = Lengths(to_all=_flag_bytes(self.n_unlabelled) + _NUMBERS.size)
+        length = Lengths(to_all=-(-self.n_unlabelled // 8) + _NUMBERS.size)
         return self._round("summary", 0, (length,) * len(sites))
 
     def _round(self, kind: str, added: int, lengths: tuple[Lengths, ...]) -> Question:
@@ -135,7 +135,8 @@ class AdditiveJob:
                         )
                     self._consent.open_moments(self.plan, self.ids_digest, self._counts)
                     words, shares = made.add(self._messages)
-                    return Telling(_flat(words), to_each={u: _low(share) for u, share in shares.items()})
+                    low = {u: bytes(share.astype("<u4").tobytes()) for u, share in shares.items()}  # 32 bits are used
+                    return Telling(_flat(words), to_each=low)
                 case "private":
                     assert self._private is not None
                     return Telling(_flat(self._private))
@@ -277,10 +278,6 @@ def _site_rows(data: PrivateData) -> tuple[SiteRows, Ints]:
     return SiteRows(np.concatenate([data.Z, data.X[private]]), own, data.y[order]), order
 
 
-def _flag_bytes(n: int) -> int:
-    return -(-n // 8)
-
-
 def _packed(told: SiteSummary) -> bytes:
     numbers = _NUMBERS.pack(told.width, told.private, told.norm, told.level, told.deviation)
     return numbers + np.packbits(told.labelled).tobytes()
@@ -314,11 +311,6 @@ def _size(shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 def _flat(words: Words) -> Row:
     return np.concatenate([each.ravel() for each in words.values()])
-
-
-def _low(share: Row) -> bytes:
-    """A rounded share: it has 32 bits."""
-    return bytes(share.astype("<u4").tobytes())
 
 
 def _named(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Words:

@@ -421,23 +421,25 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
     if worked.breach is not None:
         return agent, [_breach(worked.breach)]
     if run.stage is Stage.OVER:
-        agent, actions = _without(agent, plan.run), list[Action]()
+        agent, again = _without(agent, plan.run), list[Action]()
         if run.inbox:
-            agent, actions = _heard(agent, run.inbox[0])
-        return agent, [Forget(plan.run, keep_consent=True), *actions]
+            agent, again = _heard(agent, run.inbox[0])
+        return agent, [Forget(plan.run, keep_consent=True), *again]
     if isinstance(message, Finished) and worked.accepted is not False:
         outcome = message.outcome
         over = notices.run_over(plan, plan.run, outcome, message.reason, worked.models)
-        agent, actions = _over(replace(agent, begun=0), run, outcome)
-        again = [Judge(other.plan) for other in agent.runs.values() if other.stage is Stage.WAITING]
-        return agent, [Notify(over), *actions, *again]
+        actions: list[Action] = [Forget(plan.run, keep_consent=outcome in RESUMABLE)]
+        if agent.once and not aligns_for(plan.run):
+            actions.append(Exit(outcome=outcome, run=plan.run))
+        agent = _without(replace(agent, begun=0), plan.run)
+        judged = [Judge(other.plan) for other in agent.runs.values() if other.stage is Stage.WAITING]
+        return agent, [Notify(over), *actions, *judged]
     if worked.accepted is False:
         told = notices.dismissed if worked.for_now else notices.refused
         refused: list[Action] = [Notify(told(plan.run, plan.study, worked.reason))]
         refused += [*_refuse_held(agent, plan.run, worked.reason), Forget(plan.run, keep_consent=False)]
-        if (
-            agent.once and isinstance(message, Finished) and not aligns_for(plan.run)
-        ):  # nothing more comes of its one run
+        # Nothing more comes of its one run.
+        if agent.once and isinstance(message, Finished) and not aligns_for(plan.run):
             refused.append(Exit(Refused(worked.reason)))
         agent, ended = _without(agent, plan.run), list[Action]()
         for waiting in run.inbox:  # another site refused first: the run's end waits here, and does not come again
@@ -449,13 +451,6 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
         agent, actions = _next(agent, plan.run)
         return agent, [*held, *actions]
     return _next(agent, plan.run)
-
-
-def _over(agent: Agent, run: ActiveRun, outcome: Outcome | None) -> tuple[Agent, list[Action]]:
-    actions: list[Action] = [Forget(run.plan.run, keep_consent=outcome in RESUMABLE)]
-    if agent.once and outcome is not None and not aligns_for(run.plan.run):
-        actions.append(Exit(outcome=outcome, run=run.plan.run))
-    return _without(agent, run.plan.run), actions
 
 
 def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -> tuple[Agent, list[Action]]:

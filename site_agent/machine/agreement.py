@@ -21,7 +21,7 @@ from coreg_core.agreement.objective import powered, stays, sweep_weight, weight_
 from coreg_core.agreement.schedules import FinalTargets
 from coreg_core.agreement.views import LabelledFit, PathChoice, Solution, View, choose_on, make_view
 from coreg_core.arrays import Arr, Ints
-from coreg_core.computation.agreement import AgreementComputation, AgreementState
+from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.computation.question import Question
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.kernels import (
@@ -38,7 +38,7 @@ from coreg_core.kernels import (
 from coreg_core.objectives.agreement import Agreement, LabelUnits
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from site_agent.machine.job import SiteResult
+from site_agent.machine.job import SiteResult, Sums
 from site_agent.site_data import PrivateData
 
 # The most entries of H that are computed in full. A larger H is reduced to instances equal to a labelled row and OTHERS more.
@@ -151,35 +151,28 @@ _NONE = np.zeros((0, 0))
 class TooMuchOfOneLabel(Refused):
     """Masks cannot hide a label. The text leaves the site; ``here`` is for its operator alone, because it depends on the rows."""
 
-    def __init__(self, share: float, most: float):
+    def __init__(self, share: float):
         super().__init__(
-            f"at some shared instance, one label of this site would make up more than {most:g} of the variance of the "
+            f"at some shared instance, one label of this site would make up more than {LABEL_SHARE_MAX:g} of the variance of the "
             "sum, which masks cannot hide. Use a smaller coupling, a wider kernel, a larger ridge, or shared instances other "
             "than this site's labelled rows."
         )
         self.here = f"here the largest share of one label would be {share:.2g}"
 
 
-class AgreementJob:
-    """`site_agent.machine.job.Summand`: factors the site's data under the plan. Its errors name no datum."""
+class AgreementJob(Sums):
+    """Factors the site's data under the plan. Its errors name no datum."""
 
     def __init__(
-        self,
-        plan: Plan,
-        objective: Agreement,
-        data: PrivateData,
-        pin_threads: Callable[[int], int],
-        *,
-        label_share_max: float = LABEL_SHARE_MAX,
+        self, plan: Plan, objective: Agreement, name: str, data: PrivateData, pin_threads: Callable[[int], int]
     ):
+        super().__init__(plan, name, m := len(data.Z), data.ids_digest, data_digest(data, plan.run))
         pin_threads(plan.iteration.threads)
-        self.plan, self.objective, self.data = plan, objective, data
-        self.data_digest, self.ids_digest = data_digest(data, plan.run), data.ids_digest
+        self.objective, self.data = objective, data
         if data.positive:
             raise BadData(
                 "this site declares a yes/no target (positive). Use the additive objective with task = classification."
             )
-        self.n_unlabelled = m = len(data.Z)
         self._n_sites = len(plan.sites)
         if len(data.y) == 0:
             raise BadData(
@@ -205,15 +198,12 @@ class AgreementJob:
             raise BadData(f'these rows cannot be factored under kernel = "{objective.kernel}" ({error}).') from None
         if not (np.isfinite([self._bound, self._norm]).all() and np.isfinite(alone).all()):
             raise BadData(f'kernel = "{objective.kernel}" overflows on these rows. Scale the features.')
-        self._label_share_max = label_share_max
         self._require_hidden_labels(plan.membership.min_sites)
 
-    def begin(self, sites: tuple[str, ...], key: bytes) -> None:  # noqa: ARG002
+    def enter(self, sites: tuple[str, ...], key: bytes) -> AgreementComputation:  # noqa: ARG002
         self._n_sites = len(sites)
         self._require_hidden_labels(len(sites))
-
-    def computation(self, n_sites: int) -> AgreementComputation:
-        return AgreementComputation(self.objective, self.plan.iteration, n_sites, self.n_unlabelled)
+        return AgreementComputation(self.objective, self.plan.iteration, len(sites), self.n_unlabelled)
 
     def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
         weights = np.array([column.weight for column in asked.columns])
@@ -240,20 +230,18 @@ class AgreementJob:
         if self.plan.masked:
             weights = [weight_of(self.plan.iteration.name, c, self._n_sites) for c in self.objective.coupling]
             share = share_of_one_label(self.view, self.data, weights, summed)
-            if share > self._label_share_max:
-                raise TooMuchOfOneLabel(share, self._label_share_max)
+            if share > LABEL_SHARE_MAX:
+                raise TooMuchOfOneLabel(share)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
-    def result(
-        self, computation: AgreementComputation, state: AgreementState, position: int, outcome: Outcome, reason: str
-    ) -> SiteResult:
-        """The site's models, one for each column, if a round was verified; ``position``: this site's, in site order."""
-        models = computation.models(state)
+    def ended(self, outcome: Outcome, reason: str) -> SiteResult:
+        """The site's models, one for each column, if a round was verified."""
+        models = self.computation.models(self.state)
         solutions, couplings, choice = tuple[Solution, ...](), tuple[float, ...](), None
         if models is not None:
-            targets = models.of(position)
-            couplings = tuple(column.coupling for column in computation.columns(state))
+            targets = models.of(self.sites.index(self.name))
+            couplings = tuple(column.coupling for column in self.computation.columns(self.state))
             solutions = tuple(
                 self.view.solve(np.ascontiguousarray(targets[:, j]), float(weight))
                 for j, weight in enumerate(models.weights)

@@ -14,7 +14,6 @@ from coreg_core.computation.alignment import (
     KEY_WORDS,
     SIZES,
     AlignmentComputation,
-    AlignmentState,
     size_class,
     tally,
 )
@@ -24,7 +23,7 @@ from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from site_agent.id_points import Pairs, Points, exponents, multiplied, packed, points_of, public_key, unpacked
-from site_agent.machine.job import Aligned, SiteResult
+from site_agent.machine.job import Aligned, SiteResult, Sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,32 +41,28 @@ class IdList:
         return np.zeros(1)
 
 
-class AlignmentJob:
-    """`site_agent.machine.job.Summand`. All secrets follow from the site's salt, the attempt's key and the sites.
+class AlignmentJob(Sums):
+    """All secrets follow from the site's salt, the attempt's key and the sites.
 
     Every attempt has other secrets. Otherwise a member could return to an earlier step with another list, and ask the same
     exponents again.
     """
 
     def __init__(self, plan: Plan, terms: Alignment, name: str, ids: IdList):
-        self.plan, self.terms, self.name, self.list = plan, terms, name, ids
-        self.n_unlabelled, self.ids_digest = 1, ids.ids_digest
         digest = hashlib.sha256(ids.salt + plan.run.encode())
         for text in ids.ids:
             digest.update(len(text.encode()).to_bytes(8, "little") + text.encode())
-        self.data_digest = digest.hexdigest()
+        super().__init__(plan, name, 1, ids.ids_digest, digest.hexdigest())
+        self.terms, self.list = terms, ids
         if not ids.ids:
             raise BadData("this site has no id to align.")
         if len(ids.ids) > terms.max_ids:
             raise BadData(f"this site has more ids than the plan's max_ids = {terms.max_ids}.")
 
-    def computation(self, n_sites: int) -> AlignmentComputation:
-        return AlignmentComputation(self.terms, n_sites)
-
-    def begin(self, sites: tuple[str, ...], key: bytes) -> None:
+    def enter(self, sites: tuple[str, ...], key: bytes) -> AlignmentComputation:
         """Draw the secrets, and forget earlier ones."""
         about = repr([self.plan.run, sites]).encode()
-        self._sites, self._position, self._about = sites, sites.index(self.name), hashlib.sha256(about).digest()
+        self.sites, self._position, self._about = sites, sites.index(self.name), hashlib.sha256(about).digest()
         self._seed = hmac.new(self.list.salt + key, b"coreg alignment" + about, hashlib.sha256).digest()
         self._mark_key = hmac.new(key, b"coreg alignment marks" + about, hashlib.sha256).digest()
         self._exponents = exponents(self._seed)
@@ -75,6 +70,7 @@ class AlignmentJob:
         self._cells: Arr | None = None
         self._found: dict[str, int] | None = None
         self._final: dict[int, Points] = {}
+        return AlignmentComputation(self.terms, len(sites))
 
     def _secret(self, purpose: bytes) -> bytes:
         return hmac.new(self._seed, purpose, hashlib.sha256).digest()
@@ -109,25 +105,25 @@ class AlignmentJob:
 
     def _slot(self, words: Arr) -> Arr:
         """Words in this site's place of a vector that has one for each site."""
-        out = np.zeros((KEY_WORDS * len(self._sites), 1))
+        out = np.zeros((KEY_WORDS * len(self.sites), 1))
         out[KEY_WORDS * self._position : KEY_WORDS * (self._position + 1)] = words
         return out
 
     def _require_published(self, published: Arr) -> None:
         """Check that the sum has this site's key and its number of ids: other members can add to any place of it."""
-        M = KEY_WORDS * len(self._sites)
+        M = KEY_WORDS * len(self.sites)
         mine, sizes = self._published(), published[M : M + len(SIZES), 0]
         own = slice(KEY_WORDS * self._position, KEY_WORDS * (self._position + 1))
         if (published[own] != mine[own]).any() or sizes[size_class(len(self.list.ids))] < 1.0:
             raise BadData("some site changed what this site published.")
 
     def _pairs(self, published: Arr) -> Pairs:
-        keys = published[: KEY_WORDS * len(self._sites)].reshape(-1, KEY_WORDS, 1)
+        keys = published[: KEY_WORDS * len(self.sites)].reshape(-1, KEY_WORDS, 1)
         return Pairs(self._secret(b"key"), [unpacked(key, 32) for key in keys], self._about)
 
     def _received(self, asked: Question) -> Points:
         owner, block, hop, count, _ = asked.place
-        M, published = len(self._sites), KEY_WORDS * len(self._sites) + len(SIZES)
+        M, published = len(self.sites), KEY_WORDS * len(self.sites) + len(SIZES)
         sender = (owner + hop - 1) % M
         pairs = self._pairs(asked.targets)
         return pairs.open(asked.targets[published:], count, (owner, block, hop), sender, self._position)
@@ -139,7 +135,7 @@ class AlignmentJob:
             points = multiplied(points_of(texts, self.plan.run), self._exponents.start)
         else:
             points = multiplied(self._received(asked), self._exponents.passing)
-        receiver = (self._position + 1) % len(self._sites)
+        receiver = (self._position + 1) % len(self.sites)
         return self._pairs(asked.targets).seal(points, (owner, block, hop + 1), self._position, receiver)
 
     def _padded(self, size: int) -> Sequence[str]:
@@ -183,7 +179,7 @@ class AlignmentJob:
 
     def _require_canaries(self, known: Arr) -> None:
         """Check that the canaries of all lists became the same points, before this site adds to any count."""
-        slots = known[-KEY_WORDS * len(self._sites) :].reshape(-1, KEY_WORDS)
+        slots = known[-KEY_WORDS * len(self.sites) :].reshape(-1, KEY_WORDS)
         if (slots != packed(self._canaries()).reshape(-1)).any():
             raise BadData(
                 "the canaries of some list did not come back: some site changed a list. No result of this alignment is used."
@@ -191,20 +187,13 @@ class AlignmentJob:
 
     # --- the end --------------------------------------------------------------------------------------------------
 
-    def result(
-        self,
-        computation: AlignmentComputation,
-        state: AlignmentState,
-        position: int,  # noqa: ARG002
-        outcome: Outcome,
-        reason: str,
-    ) -> SiteResult:
+    def ended(self, outcome: Outcome, reason: str) -> SiteResult:
         """The shared ids of this site."""
+        state, M = self.state, self.computation.n_sites
         if state.counts is None or not outcome.good:
             return SiteResult(outcome, reason, self.plan)
         marks = {text[1:]: mark for text, mark in self._marks().items() if text.startswith("i")}
         times = state.counts.of(np.array(list(marks.values()), dtype=np.uint64)).tolist()
-        M = computation.n_sites
         known_to = tuple((k, sum(count >= k for count in times)) for k in range(2, M + 1))
         ids = tuple(sorted(text for text, count in zip(marks, times, strict=True) if count == M))
         return SiteResult(outcome, reason, self.plan, aligned=Aligned(ids, known_to))

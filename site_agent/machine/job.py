@@ -1,8 +1,9 @@
 """What a replica steps: a job over a site's data, stage by stage; what it tells and hears; the result of a run at this site."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 from jaxtyping import UInt64
@@ -122,7 +123,6 @@ class Job(Protocol):
     @property
     def ids_digest(self) -> str:
         """Digest of the shared instances' ids."""
-        ...
 
     @property
     def n_unlabelled(self) -> int: ...
@@ -130,24 +130,19 @@ class Job(Protocol):
     @property
     def data_digest(self) -> str:
         """Digest of all data that the answers depend on."""
-        ...
 
     def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:
         """The first question of a new attempt among these sites. ``key`` is known to its members only."""
-        ...
 
     def tell(self, asked: Question, chain: bytes) -> Telling:
         """This site's answer; ``chain`` is the digest of everything that all sites heard before. An error names no datum."""
-        ...
 
     def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:
         """The next question, after all answers to this one; None at the end."""
-        ...
 
     @property
     def rounds(self) -> int:
         """Complete rounds, as an operator counts them."""
-        ...
 
     @property
     def progress(self) -> Progress | None: ...
@@ -155,11 +150,9 @@ class Job(Protocol):
     @property
     def outcome(self) -> tuple[Outcome, str] | None:
         """Outcome and reason; None before the end."""
-        ...
 
     def result(self) -> SiteResult:
         """This site's result, after the end."""
-        ...
 
 
 def each_by_itself(key: Any, make: Callable[[], Made]) -> Made:  # noqa: ARG001
@@ -172,53 +165,38 @@ def each_by_itself(key: Any, make: Callable[[], Made]) -> Made:  # noqa: ARG001
 Computation: TypeAlias = AgreementComputation | AlignmentComputation
 
 
-class Summand(Protocol):
-    """A site's own part: its summands, and its result from the last state."""
+class Sums(ABC):
+    """A `Job` that steps a computation of sums. ``computation`` and ``state`` are those of the attempt."""
 
-    ids_digest: str
-    n_unlabelled: int
-    data_digest: str
+    def __init__(self, plan: Plan, name: str, n_unlabelled: int, ids_digest: str, data_digest: str):
+        self.plan, self.name, self.progress = plan, name, cast("Progress | None", None)
+        self.n_unlabelled, self.ids_digest, self.data_digest = n_unlabelled, ids_digest, data_digest
+        self.computation: Any = None
+        self.state: Any = None
+        self._fault = ""  # of a sum that honest sites cannot give: the run ends at every site with this reason
 
-    def begin(self, sites: tuple[str, ...], key: bytes) -> None: ...
+    @abstractmethod
+    def enter(self, sites: tuple[str, ...], key: bytes) -> Computation:
+        """Begin an attempt; what its sums are of."""
 
-    def computation(self, n_sites: int) -> Computation: ...
-
+    @abstractmethod
     def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
         """Vectors and scalars. An error names no datum."""
-        ...
 
-    def result(self, computation: Any, state: Any, position: int, outcome: Outcome, reason: str) -> SiteResult:
-        """From the computation's last state; ``position``: this site's, in site order."""
-        ...
-
-
-class Sums:
-    """See `site_agent.machine.job.Job`."""
-
-    def __init__(self, plan: Plan, name: str, own: Summand):
-        self.own, self._plan, self._name = own, plan, name
-        self.ids_digest, self.n_unlabelled, self.data_digest = own.ids_digest, own.n_unlabelled, own.data_digest
-        self.state: Any = None
-        self.progress: Progress | None = None
-        self._fault = ""  # of a sum that honest sites cannot give: the run ends at every site with this reason
-        self._computation: Computation | None = None
-
-    @property
-    def computation(self) -> Computation:
-        assert self._computation is not None, "begun"
-        return self._computation
+    @abstractmethod
+    def ended(self, outcome: Outcome, reason: str) -> SiteResult:
+        """From the last state."""
 
     def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:
-        self.own.begin(sites, key)
-        self._sites, self._share, self._fault, self.progress = sites, share, "", None
-        self._computation = computation = self.own.computation(len(sites))
+        self.sites, self._share, self._fault, self.progress = sites, share, "", None
+        self.computation = computation = self.enter(sites, key)
         first = self._stepped("start", computation.start)
         assert first is not None, "no computation ends without a question"
         return first
 
     def tell(self, asked: Question, chain: bytes) -> Telling:  # noqa: ARG002
-        values, scalars = self.own.answer(asked)
-        return Telling(summand(asked.layout, values, scalars, asked.exponents, len(self._sites)))
+        values, scalars = self.answer(asked)
+        return Telling(summand(asked.layout, values, scalars, asked.exponents, len(self.sites)))
 
     def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:  # noqa: ARG002
         total, computation, state = heard.total, self.computation, self.state
@@ -242,12 +220,12 @@ class Sums:
 
     @property
     def rounds(self) -> int:
-        return 0 if self._fault else self.computation.rounds(self.state)
+        return 0 if self._fault else int(self.computation.rounds(self.state))
 
     @property
     def portion(self) -> float | None:
         """How much of an alignment is done; None for other runs."""
-        return None if self._computation is None else self._computation.portion(self.state)
+        return None if self.computation is None else self.computation.portion(self.state)
 
     @property
     def outcome(self) -> tuple[Outcome, str] | None:
@@ -255,6 +233,4 @@ class Sums:
 
     def result(self) -> SiteResult:
         assert self.outcome is not None
-        if self._fault:
-            return SiteResult(*self.outcome, self._plan)
-        return self.own.result(self.computation, self.state, self._sites.index(self._name), *self.outcome)
+        return SiteResult(*self.outcome, self.plan) if self._fault else self.ended(*self.outcome)

@@ -25,8 +25,6 @@ from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
 from site_agent.machine.job import Fold, Heard, Job, Made, Row, Telling, each_by_itself
 
-_NO_KEYS = 'aggregation = "plaintext" has no keys: what is for some sites only cannot be sealed.'
-
 
 def canonical(*about: Any) -> bytes:
     """An injective encoding of names, numbers and texts: different values have different bytes."""
@@ -45,28 +43,22 @@ class Seal(Protocol):
 
     def mask(self, context: bytes, words: Row, answering: tuple[str, ...]) -> Row:
         """The masked words of this site's answer; once for each context."""
-        ...
 
     def open(self, context: bytes, words: Row, n_words: int, answering: tuple[str, ...]) -> Row:
         """The opened sum of these sites' words."""
-        ...
 
     def close(self, context: bytes, text: bytes, receiver: str = "") -> bytes:
         """A text for one other site, or for all members (""); once for each context and receiver."""
-        ...
 
     def open_text(self, context: bytes, sealed: bytes, sender: str, *, to_all: bool) -> bytes:
         """A text that another site sealed for this one, or for all members."""
-        ...
 
     def blind(self, context: bytes, words: Row, senders: tuple[str, ...], receiver: str) -> Row:
         """Words for one receiver, blinded so that only the sum over all senders can be read."""
-        ...
 
     @property
     def members_key(self) -> bytes:
         """A key that the members of the attempt share, for their own use."""
-        ...
 
 
 class Secrets(Protocol):
@@ -75,15 +67,12 @@ class Secrets(Protocol):
     @property
     def offer(self) -> Offer:
         """The signed public part."""
-        ...
 
     def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
         """This site's contribution to the key, sealed for each other site; ``transcript`` is that of plan and roster."""
-        ...
 
     def unwrap(self, wrapped: Mapping[str, str]) -> Seal:
         """The attempt's keys, from the contributions of all members."""
-        ...
 
 
 class Keys(Protocol):
@@ -91,7 +80,6 @@ class Keys(Protocol):
 
     def draw(self, offer: Offer) -> Secrets:
         """Secrets for this offer, whose fields of keys and signature are still empty."""
-        ...
 
 
 class PlaintextSeal:
@@ -105,14 +93,10 @@ class PlaintextSeal:
     def open(self, context: bytes, words: Row, n_words: int, answering: tuple[str, ...]) -> Row:  # noqa: ARG002
         return words
 
-    def close(self, context: bytes, text: bytes, receiver: str = "") -> bytes:  # noqa: ARG002
-        raise Refused(_NO_KEYS)
+    def _no_keys(self, *_args: Any, **_options: Any) -> Any:
+        raise Refused('aggregation = "plaintext" has no keys: what is for some sites only cannot be sealed.')
 
-    def open_text(self, context: bytes, sealed: bytes, sender: str, *, to_all: bool) -> bytes:  # noqa: ARG002
-        raise Refused(_NO_KEYS)
-
-    def blind(self, context: bytes, words: Row, senders: tuple[str, ...], receiver: str) -> Row:  # noqa: ARG002
-        raise Refused(_NO_KEYS)
+    close = open_text = blind = _no_keys
 
 
 SEAL_BYTES = 16  # that a sealed text is longer than the text

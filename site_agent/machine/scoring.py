@@ -93,6 +93,7 @@ class ScoringJob:
         pin_threads(plan.iteration.threads)
         self.plan, self.terms, self.name, self.batch, self._consent = plan, terms, name, batch, consent
         self.n_unlabelled, self.ids_digest = len(batch.features), batch.ids_digest
+        self._ids = batch.ids or tuple(str(i) for i in range(self.n_unlabelled))
         known = np.where(batch.missing[:, None], np.inf, batch.features)
         about = batch.salt + plan.run.encode() + batch.name.encode()
         self.data_digest = hashlib.sha256(about + np.ascontiguousarray(known).tobytes()).hexdigest()
@@ -161,24 +162,20 @@ class ScoringJob:
         self._scored = np.array([len(S) >= least for S in self._sets], dtype=bool)[self._which]
         self._mine = self._scored & self._present[self._me]
         self._receivers = [r for r, site in enumerate(self._sites) if site in named]
-        M = len(self._sites)
-        sizes = dict.fromkeys(self._receivers, 8 * self.n_unlabelled)
-        to_each = [{r: size for r, size in sizes.items() if r != v} for v in range(M)]
+        size = 8 * self.n_unlabelled
+        to_each = [{r: size for r in self._receivers if r != v} for v in range(len(self._sites))]
         return self._round("scores", tuple(Lengths(to_each=each) for each in to_each))
 
     def _values(self, words: np.ndarray) -> Float64[Arr, " m"]:
         """Words of parts in the target's units."""
         return np.ldexp(words.view(np.int64).astype(np.float64), self._power)
 
-    def _rows(self, k: int) -> Bool[np.ndarray, " m"]:
-        return np.asarray(self._which == k)
-
     def _parts(self) -> Float64[Arr, " m"]:
         """This site's part of each score; 0 where it has no record."""
         out = np.zeros(self.n_unlabelled)
         for k, S in enumerate(self._sets):
             if self._me in S:
-                rows = self._rows(k)
+                rows = np.asarray(self._which == k)
                 out[rows] = self.batch.part(rows, [self._at[v] for v in S])
         return out
 
@@ -193,11 +190,8 @@ class ScoringJob:
     def _normals(self) -> Float64[Arr, " m"]:
         """The same for an individual, the model and the present sites, so that it does not average out."""
         secret = self.batch.salt + b"score noise" + self.batch.name.encode()
-        about = zip(self._ids(), self._which.tolist(), strict=True)
+        about = zip(self._ids, self._which.tolist(), strict=True)
         return normals([hashlib.sha256(secret + repr((text, self._names(k))).encode()).digest() for text, k in about])
-
-    def _ids(self) -> Sequence[str]:
-        return self.batch.ids or [str(i) for i in range(self.n_unlabelled)]
 
     def _names(self, k: int) -> tuple[str, ...]:
         return tuple(self._sites[v] for v in self._sets[k])
@@ -206,10 +200,9 @@ class ScoringJob:
         """Count the scores that others get with this site's part."""
         if self._receivers == [self._me]:
             return
-        secret, ids = self.batch.salt, self._ids()
-        sets = [
-            keyed(secret, b"model", repr((self.batch.name, self._names(k))).encode()) for k in range(len(self._sets))
-        ]
+        secret, ids = self.batch.salt, self._ids
+        names = map(self._names, range(len(self._sets)))
+        sets = [keyed(secret, b"model", repr((self.batch.name, each)).encode()) for each in names]
         rows = np.flatnonzero(self._mine).tolist()
         found = b"".join(keyed(secret, b"scored", ids[i].encode()) + sets[self._which[i]] for i in rows)
         scores = np.frombuffer(found, dtype=WORD).reshape(-1, 2)
@@ -245,8 +238,7 @@ class ScoringJob:
 
     def _told(self) -> list[str]:
         assert self._scores is not None
-        counts: Mapping[int, int] = {k: int(self._rows(k).sum()) for k in range(len(self._sets))}
-        whole = sum(counts[k] for k, S in enumerate(self._sets) if len(S) == len(self.batch.sites))
+        whole = int((self._present.sum(axis=0) == len(self.batch.sites)).sum())
         found = []
         if whole < self.n_unlabelled:
             found.append(

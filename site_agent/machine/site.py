@@ -81,8 +81,7 @@ class Site:
     @property
     def view(self) -> View | None:
         """The factored data, under the agreement."""
-        own = self._job.own if isinstance(self._job, Sums) else None
-        return own.view if isinstance(own, AgreementJob) else None
+        return self._job.view if isinstance(self._job, AgreementJob) else None
 
     @property
     def n_unlabelled(self) -> int:
@@ -173,11 +172,11 @@ class Site:
         pin, consent = self._pin_threads, self._consent
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
-                return Sums(plan, self.name, AgreementJob(plan, terms, data, pin))
+                return AgreementJob(plan, terms, self.name, data, pin)
             case Additive() as terms, PrivateData() as data:
                 return AdditiveJob(plan, terms, self.name, data, pin, consent)
             case Alignment() as terms, IdList() as ids:
-                return Sums(plan, self.name, AlignmentJob(plan, terms, self.name, ids))
+                return AlignmentJob(plan, terms, self.name, ids)
             case Alignment(), _:
                 raise Refused("this site was not started with ids to align.")
             case Scoring() as terms, Batch() as batch:

@@ -21,7 +21,9 @@ from coreg_core.evaluation import Probability
 from coreg_wire.files.disk import write_whole
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import guarded
-from site_agent.data.prepare import SharedIds, ids_digest, load_batch, own_name
+from site_agent.data.prepare import SharedIds, ids_digest, order_of, own_name, unique_ids, with_shared_ids
+from site_agent.data.sources import Faults, some
+from site_agent.data.tables import read_table
 from site_agent.machine.job import SiteResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import ModelFile
@@ -41,7 +43,7 @@ class Scored:
     correction: Correction | None = None
     local: Arr | None = None
 
-    def write(self, result: SiteResult, path_of: "Mapping[str, Path]") -> tuple[Path, ...]:
+    def write(self, result: SiteResult, folder: Path) -> tuple[Path, ...]:
         """Write ids, scores, the sites in each, the deviation that absent ones leave, and known parts: one file per data set."""
         assert result.scores is not None
         start, written, scores = 0, list[Path](), self._corrected(result.scores)
@@ -54,19 +56,27 @@ class Scored:
             if missing is not None and not np.isnan(missing).all():
                 beside["missing_deviation"] = missing[rows]
             beside |= {f"part_{site}": part[rows] for site, part in result.contributions.items()}
-            column = self.id_columns[name]
-            write_predictions(path_of[name], own, ids=ids, id_column=column, column="score", beside=beside)
-            written.append(path_of[name])
+            written.append(folder / f"{name or 'scores'}.csv")
+            write_predictions(written[-1], own, ids=ids, id_column=self.id_columns[name], column="score", beside=beside)
         return tuple(written)
 
     def _corrected(self, scores: Arr) -> Arr:
         if self.correction is None:
             return scores
-        out = self.correction.rescaled(scores).copy()
-        if self.local is not None:
-            known = ~np.isnan(self.local)
-            out[known] = self.correction(scores[known], self.local[known])
-        return out
+        out = self.correction.rescaled(scores)
+        return out if self.local is None else np.where(np.isnan(self.local), out, self.correction(scores, self.local))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """One table: features of the score, local predictions (NaN without), which are missing, ids as written, their digest."""
+
+    features: Arr
+    local: Arr
+    missing: Bool[np.ndarray, " m"]
+    ids: tuple[str, ...]
+    digest: str
+    notes: list[str]
 
 
 def batch_of(
@@ -76,21 +86,15 @@ def batch_of(
 
     If all features of an instance are empty, it is missing: all sites list it, but this site has no record of it.
     """
-    features, local, missing, notes = list[Arr](), list[Arr](), list[Bool[np.ndarray, " m"]](), list[str]()
-    ids, columns, digests = dict[str, tuple[str, ...]](), dict[str, str](), list[str]()
-    for name, inputs in tables.items():
-        phi, alone, absent, ids[name], keys, told = _of_table(model, inputs, aligned)
-        digests.append(ids_digest(keys))
-        features.append(phi)
-        local.append(alone)
-        missing.append(absent)
-        columns[name] = inputs.id or ""
-        notes += told
-    digest = _digest(digests)
+    found = {name: _rows_of(model, inputs, aligned) for name, inputs in tables.items()}
+    read, joined = list(found.values()), model.function if isinstance(model.function, SiteModel) else None
+    # The digest of one table, or that of several tables' digests in their order.
+    together = hashlib.sha256("\n".join(each.digest for each in read).encode()).hexdigest()
+    digest = read[0].digest if len(read) == 1 else together
     batch = Batch(
-        features=np.concatenate(features),
-        missing=np.concatenate(missing),
-        model=model.function if isinstance(model.function, SiteModel) else None,
+        features=np.concatenate([each.features for each in read]),
+        missing=np.concatenate([each.missing for each in read]),
+        model=joined,
         intercept=model.intercept,
         of_run=model.run,
         trained=model.objective,
@@ -99,45 +103,46 @@ def batch_of(
         ids_digest=digest,
         salt=salt,
         instances=own_name(digest, salt),
-        ids=tuple(name for each in ids.values() for name in each),
+        ids=tuple(text for each in read for text in each.ids),
     )
-    correction = model.function.correct_score if isinstance(model.function, SiteModel) else None
-    locals_ = None if model.local is None else np.concatenate(local)
-    return batch, Scored(ids, columns, tuple(notes), model.score_probability, correction, locals_)
+    scored = Scored(
+        {name: each.ids for name, each in found.items()},
+        {name: inputs.id or "" for name, inputs in tables.items()},
+        tuple(note for each in read for note in each.notes),
+        model.score_probability,
+        None if joined is None else joined.correct_score,
+        None if model.local is None else np.concatenate([each.local for each in read]),
+    )
+    return batch, scored
 
 
-def _of_table(
-    model: ModelFile, inputs: Inputs, aligned: SharedIds | None
-) -> tuple[Arr, Arr, Bool[np.ndarray, " m"], tuple[str, ...], tuple[str, ...], list[str]]:
-    """Features of the score, local predictions (NaN without), which are missing, ids as written and as compared, notes."""
-    table, ids, keys = load_batch(inputs, model.preprocessing.na_values, aligned)
-    names = model.preprocessing.sources
-    table.require(names, "a feature of this model")
-    absent = np.all([table.missing(name) for name in names], axis=0)
+def _rows_of(model: ModelFile, inputs: Inputs, aligned: SharedIds | None) -> _Rows:
+    """The rows sorted by the ids as the sites compare them."""
+    preprocessing, column, faults = model.preprocessing, inputs.id or "", Faults()
+    table = read_table(inputs.table, na_values=preprocessing.na_values, notation=inputs.notation).with_id(column)
+    table.require([column], "the id column")
+    if aligned is not None:
+        table = with_shared_ids(table, column, aligned, complete=True)
+    keys = unique_ids(table, column, "exact" if aligned is None else aligned.rule, faults)
+    faults.raise_any()
+    table.require(preprocessing.sources, "a feature of this model")
+    order = order_of(keys)
+    table = table.rows(order)
+    ids, absent = tuple(table.ids(column)), np.all([table.missing(name) for name in preprocessing.sources], axis=0)
     known = np.flatnonzero(~absent)
     own = table.rows(known)
-    some = model.phi(own) if len(known) else model.phi(table.rows(np.arange(1)))[:0]
-    phi, local, notes = (
-        np.zeros((len(ids), some.shape[1])),
-        np.full(len(ids), np.nan),
-        [*table.notes, *table.doubts(names, inputs.id)],
-    )
+    some_phi = model.phi(own) if len(known) else model.phi(table.rows(np.arange(1)))[:0]
+    phi, local = np.zeros((len(ids), some_phi.shape[1])), np.full(len(ids), np.nan)
+    notes = [*table.notes, *table.doubts(preprocessing.sources, inputs.id)]
     if len(known):
-        phi[known] = some
+        phi[known] = some_phi
         if model.local is not None:
             local[known] = model.local_predictions(own)
-        notes += model.preprocessing.moved(own)
+        notes += preprocessing.moved(own)
     if absent.any():
-        first = ", ".join(ids[i] for i in np.flatnonzero(absent)[:5])
-        notes.append(
-            f"{inputs.table}: no record of {int(absent.sum())} instances ({first} first). All their features are empty"
-        )
-    return phi, local, absent, ids, keys, notes
-
-
-def _digest(digests: Sequence[str]) -> str:
-    """The digest of one table, or the digest of several tables' digests in their order."""
-    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+        lacking = some([ids[i] for i in np.flatnonzero(absent)])
+        notes.append(f"{inputs.table}: no record of {int(absent.sum())} instances ({lacking}): all features are empty")
+    return _Rows(phi, local, absent, ids, ids_digest([keys[i] for i in order]), notes)
 
 
 # --- tables of scores and predictions ---------------------------------------------------------------------------------

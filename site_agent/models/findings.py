@@ -5,7 +5,7 @@ All errors are from labels that neither the model nor a choice about it had seen
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import floor, isfinite, log10
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +17,7 @@ from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.views import PathChoice
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
-from coreg_core.evaluation import LEAST_TO_CALIBRATE, Estimate, Paired, auc, can_calibrate, estimate, paired, quality
+from coreg_core.evaluation import LEAST_TO_CALIBRATE, auc, can_calibrate, estimate, paired, quality
 from site_agent.data.notation import Notation
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.sources import Source, some
@@ -65,7 +65,6 @@ def of_training(judged: Judged, *, classes: bool = False) -> Found:
     found: Found = {"labels": len(y), "recommended": verdict.recommended, "slope": verdict.slope}
     if left:
         found["mean"] = _errors((y - y.mean()) * (len(y) / (len(y) - 1)))
-    if left:
         shown = slice(0, min(MOST_POINTS, *map(len, left.values())))
         found["left_out"] = {"labels": y[shown].tolist(), "residuals": {k: r[shown].tolist() for k, r in left.items()}}
     for key, residuals in left.items():
@@ -83,10 +82,8 @@ def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
     scales = [scale for column in preprocessing.columns for scale in column.scales]
     slopes, errors = (np.asarray(each) / scales for each in found)
     names = preprocessing.feature_names
-    each = [
-        {"column": n, "coefficient": b, "se": se}
-        for n, b, se in zip(names, slopes.tolist(), errors.tolist(), strict=True)
-    ]
+    rows = zip(names, slopes.tolist(), errors.tolist(), strict=True)
+    each = [dict(zip(("column", "coefficient", "se"), row, strict=True)) for row in rows]
     return {"coefficients": each, "noise": model.noise, "r2": 1.0 - (model.noise / model.deviation_of_labels) ** 2}
 
 
@@ -172,14 +169,11 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
     if not (rows := found.get("coefficients")):
         return []
     wide = max(len(row["column"]) for row in rows)
-    out = [
-        f"{target} for one unit of each column, all other columns of all sites held (± standard error, 95 % interval)"
-    ]
+    out = [f"{target} for one unit of each column, all others of all sites held (± standard error, 95 % interval)"]
     for row in rows:
-        low, high = (row["coefficient"] + sign * 1.96 * row["se"] for sign in (-1.0, 1.0))
-        out.append(
-            f"{row['column']:<{wide}} {row['coefficient']:>11.4g} ± {row['se']:<9.3g} {low:>11.4g} to {high:<11.4g}"
-        )
+        b, se = row["coefficient"], row["se"]
+        ends = f"{b - 1.96 * se:>11.4g} to {b + 1.96 * se:<11.4g}"
+        out.append(f"{row['column']:<{wide}} {b:>11.4g} ± {se:<9.3g} {ends}")
     return [*out, f"of all sites: R² {found['r2']:.2f}, deviation of a label from its score {found['noise']:.4g}"]
 
 
@@ -236,9 +230,8 @@ def _warnings(found: Mapping[str, Any]) -> list[str]:
             moves = "fall where predictions with the other sites rise. Check their sign"
         out.append(f"warning: this site's labels {moves}. One in twenty sites without a fault gets this warning.")
     if not found.get("calibrated", True):
-        out.append(
-            f"warning: probabilities are hardly calibrated. This takes {LEAST_TO_CALIBRATE} labels, at least two of each class."
-        )
+        needed = f"This takes {LEAST_TO_CALIBRATE} labels, at least two of each class."
+        out.append(f"warning: probabilities are hardly calibrated. {needed}")
     return out
 
 
@@ -268,19 +261,12 @@ def report(models: Sequence[Path]) -> dict[Path, ModelFile]:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The error of each model, and its difference from that of the first model on the same rows."""
+    """Of each model its error, ``paired`` with that of the first model on the same rows, and the quality of probabilities."""
 
     target: str
     rows: int
-    models: dict[str, tuple[Estimate, Paired | None]]
-    mean_absolute: dict[str, float]
-    classification: dict[str, tuple[float, float, float]]  # AUC, log loss, calibration error; of a yes/no target
+    models: dict[str, dict[str, Any]]
     notes: tuple[str, ...]
-
-    def quality(self, name: str) -> dict[str, float | None]:
-        """The figures of a yes/no target by their names, for JSON."""
-        figures = zip(("auc", "log_loss", "calibration_error"), self.classification.get(name, ()), strict=False)
-        return {figure: _known(value) for figure, value in figures}
 
 
 def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evaluated:
@@ -310,31 +296,36 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
     for model in loaded.values():
         notes += [text for text in model.preprocessing.moved(table) if text not in notes]
-    classes = {name for name, model in loaded.items() if model.probability is not None}
-    if classes and not np.isin(y, (0.0, 1.0)).all():
+    if not np.isin(y, (0.0, 1.0)).all() and any(model.probability is not None for model in loaded.values()):
         raise BadData(f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability.")
-    predictions = {name: model.predict(table) for name, model in loaded.items()}
-    residuals = {name: y - predicted for name, predicted in predictions.items()}
-    judged = {name: quality(predictions[name], y) for name in loaded if name in classes}
-    absolute = {name: float(np.mean(np.abs(errors))) for name, errors in residuals.items()}
-    baseline = next(iter(residuals.values()))
-    errors = {name: (estimate(r), None if r is baseline else paired(r, baseline)) for name, r in residuals.items()}
-    return Evaluated(target, len(y), errors, absolute, judged, tuple(notes))
+    found, residuals = dict[str, dict[str, Any]](), list[Arr]()
+    for name, model in loaded.items():
+        predicted = model.predict(table)
+        residuals.append(y - predicted)
+        error = estimate(residuals[-1])
+        beside = asdict(paired(residuals[-1], residuals[0])) if found else None
+        found[name] = {"rmse": error.rmse, "standard_error": error.standard_error, "paired": beside}
+        if model.probability is not None:
+            figures = zip(("auc", "log_loss", "calibration_error"), quality(predicted, y), strict=True)
+            found[name] |= {figure: _known(value) for figure, value in figures}
+    return Evaluated(target, len(y), found, tuple(notes))
 
 
 def evaluated_lines(found: Evaluated) -> list[str]:
     """One line for each model: its error ± one standard error, its change against the first model, and a bar."""
-    longest = max(error.rmse for error, _ in found.models.values()) or 1.0
+    longest = max(each["rmse"] for each in found.models.values()) or 1.0
     width, digits = max(len(name) for name in found.models), decimals(longest)
     out = []
-    for name, (error, beside) in found.models.items():
-        change = ""
-        if beside is not None:
-            clear = abs(beside.difference) > beside.standard_error
-            change = f"{100 * beside.change:+.1f} % ({'more' if clear else 'less'} than one s.e.)"
-        told = f"{error.rmse:>8.{digits}} ± {error.standard_error:<7.{digits}}"
-        out.append(f"{name:<{width}}  {told}  {change:<30} {'█' * round(36 * error.rmse / longest)}")
-    for name, (area, loss, off) in found.classification.items():
-        known = f"{area:.3f}" if isfinite(area) else "unknown (one class)"
-        out.append(f"{name:<{width}}  AUC {known}, log loss {loss:.3f}, calibration error {off:.3f}")
+    for name, each in found.models.items():
+        change, bar = "", "█" * round(36 * each["rmse"] / longest)
+        if (beside := each["paired"]) is not None:
+            clear = "more" if abs(beside["difference"]) > beside["standard_error"] else "less"
+            change = f"{100 * beside['change']:+.1f} % ({clear} than one s.e.)"
+        error = f"{each['rmse']:>8.{digits}} ± {each['standard_error']:<7.{digits}}"
+        out.append(f"{name:<{width}}  {error}  {change:<30} {bar}")
+    for name, each in found.models.items():
+        if "auc" in each:
+            known = "unknown (one class)" if each["auc"] is None else f"{each['auc']:.3f}"
+            figures = f"log loss {each['log_loss']:.3f}, calibration error {each['calibration_error']:.3f}"
+            out.append(f"{name:<{width}}  AUC {known}, {figures}")
     return out

@@ -23,7 +23,6 @@ from coreg_wire.identity.names import check_study_name
 from site_agent.data.prepare import Prepared
 from site_agent.machine.job import SiteResult
 from site_agent.models import findings
-from site_agent.models.batch import Scored
 from site_agent.models.explain import own_columns
 from site_agent.models.file import ModelFile, load_model, save_model
 
@@ -131,18 +130,12 @@ class ModelStore:
                 save_model(folder / name, model if name == LOCAL else replace(model, found=found))
             return tuple(folder / name for name in models)
 
-        written = self._put(plan, result, write)
+        written = self.save(plan, result, write)
         self._retain(written[0].parent.parent)
         return written
 
-    def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:
-        if result.scores is None:
-            return ()
-        return self._put(
-            plan, result, lambda folder: scored.write(result, {n: folder / f"{n or 'scores'}.csv" for n in scored.ids})
-        )
-
-    def _put(self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]]) -> tuple[Path, ...]:
+    def save(self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]]) -> tuple[Path, ...]:
+        """Make the run's folder of the files that ``write`` writes, at once."""
         place = self.folder_of(plan)
         partial = place.parent / f".{place.name}.partial"
         with _changing(place):

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import grpc
 
-from coreg_core.errors import CoregError, UsageError
+from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.outcomes import Notice, Outcome
 from coreg_wire.identity.credentials import client_credentials, is_loopback
 from coreg_wire.identity.names import check_site_name
@@ -17,7 +17,7 @@ from coreg_wire.terminal.service import on_signals
 from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings
 from site_agent.consent.objections import read_policy
 from site_agent.data.prepare import AlignedIds, DataSets, site_salt
-from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY, Identity, check_identity, install_renewed
+from site_agent.identity.identity import Identity, check_identity, install_renewed
 from site_agent.identity.run_keys import Members
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.machine import agent as machine
@@ -109,28 +109,23 @@ class _Running:
         if state is not None:
             settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)  # --insecure: no enrolment made it
             state.open()
-        signer = None if identity is None else HeadSigner(identity)
-        self.ledger = Ledger(settings.ledger_path, signer)
+        self.ledger = Ledger(settings.ledger_path)
         try:
-            self.members = None
-            if identity is not None:
-                self.members = Members(identity, settings.words or "", settings.accept_words)
-            keys = None if self.members is None else self.members.run_keys()
             data_sets = DataSets(settings.data, site_salt(settings.identity / "salt", settings.ledger_path))
             aligned = AlignedIds(settings.identity / "aligned")
             store = ModelStore(name, settings.models, settings.keep_models)
-            workers = RunWorkers(name, policy, keys, store, data_sets, aligned, self.ledger, self._from_any_thread)
-            workers.compared = lambda: self.members is None or not self.members.unseen
+            workers = RunWorkers(name, policy, None, store, data_sets, aligned, self.ledger, self._from_any_thread)
+            workers.compared = lambda: self.daemon.members is None or not self.daemon.members.unseen
             agent = machine.Agent(once=once, ask_first=not settings.yes if once else settings.approval == "ask")
-            self.daemon = AgentDaemon(agent, workers, self.ledger, state, observer, self.members, asked)
+            self.daemon = AgentDaemon(agent, workers, self.ledger, state, observer, asked=asked)
+            self._identity = None
+            if identity is not None:
+                self._identity = ReloadingIdentity(identity, self._from_any_thread, self._sign_as)
+                self.daemon.install = self._identity.install
+                self._sign_as(identity)
         except BaseException:
             self.ledger.close()
             raise
-        self._identity = None
-        if identity is not None:
-            self._identity = ReloadingIdentity(identity, self._from_any_thread, self._sign_as)
-            self.daemon.certificate_until = identity.not_after.isoformat()
-            self.daemon.install = self._identity.install
         self._loop: asyncio.AbstractEventLoop | None = None
         self._observer, self._once, self._stopped = observer, once, False
 
@@ -143,15 +138,15 @@ class _Running:
     def _sign_as(self, identity: Identity) -> None:
         """Sign heads and answer with the key of the session's certificate from now on."""
         self.ledger.signer = HeadSigner(identity)
-        self.members = self.daemon.members = Members(identity, self._settings.words or "", self._settings.accept_words)
-        self.daemon.workers.keys = self.members.run_keys()
+        members = Members(identity, self._settings.words or "", self._settings.accept_words)
+        self.daemon.members, self.daemon.workers.keys = members, members.run_keys()
         self.daemon.certificate_until = identity.not_after.isoformat()
 
     async def live(self, default_timeout: float) -> Exit:
         settings, identity = self._settings, self._identity
         assert settings.coordinator is not None
         self._loop = asyncio.get_running_loop()
-        timeout = settings.timeout(default_timeout)
+        timeout = settings.connect_timeout or default_timeout
         dialler = GrpcDialler(settings.coordinator, None if identity is None else identity.credentials)
         on_signals(self._stop)
         if not self._once:
@@ -186,7 +181,6 @@ class _Running:
 # --- the identity of a running agent ----------------------------------------------------------------------------------
 
 DAY = 86_400.0
-_Stamp: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 
 class ReloadingIdentity:
@@ -194,7 +188,7 @@ class ReloadingIdentity:
 
     def __init__(self, identity: Identity, notify: Callable[[Notice], None], in_use: Callable[[Identity], None]):
         self.identity, self._notify, self._in_use = identity, notify, in_use
-        self._stamp = self._now()
+        self._fault = ""  # of the files now
 
     def credentials(self) -> grpc.ChannelCredentials:
         """The credentials from the current files."""
@@ -203,22 +197,21 @@ class ReloadingIdentity:
         return client_credentials(self.identity.key_pem, self.identity.certificate_pem, self.identity.ca_pem)
 
     def refresh(self) -> None:
-        stamp = self._now()
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
+        before, known, self._fault = self.identity, self._fault, ""
         try:
-            fresh = check_identity(self.identity.directory)
+            fresh = check_identity(before.directory)
+            if fresh.name != before.name:
+                raise Refused(f"it names {fresh.name}, but this agent is {before.name}")
         except CoregError as error:
-            self._notify(_not_read(str(error)))
+            self._fault = str(error)
+            if self._fault != known:
+                self._notify(_not_read(self._fault))
             return
-        if fresh.name != self.identity.name:
-            self._notify(_not_read(f"it names {fresh.name}, but this agent is {self.identity.name}"))
-            return
-        same_key, self.identity = fresh.key_pem == self.identity.key_pem, fresh
-        if same_key:
-            self._in_use(fresh)
-        self._notify(Notice("certificate_read", fields={"until": fresh.not_after.isoformat()}))
+        if known or fresh != before:
+            self.identity = fresh
+            if fresh.key_pem == before.key_pem:
+                self._in_use(fresh)
+            self._notify(Notice("certificate_read", fields={"until": fresh.not_after.isoformat()}))
 
     def install(self, certificate_pem: bytes) -> None:
         """Install the next certificate that the coordinator sent, for the next connection."""
@@ -235,17 +228,6 @@ class ReloadingIdentity:
             if (warning := self.identity.expiry_warning()) is not None:
                 self._notify(Notice("certificate", f"warning: {warning}", "warning"))
             await asyncio.sleep(DAY)
-
-    def _now(self) -> _Stamp:
-        found = list[tuple[int, int] | None]()
-        for name in (KEY, CERTIFICATE, AUTHORITY):
-            try:
-                stat = (self.identity.directory / name).stat()
-            except OSError:
-                found.append(None)
-            else:
-                found.append((stat.st_ino, stat.st_mtime_ns))
-        return tuple(found)
 
 
 def _not_read(reason: str) -> Notice:

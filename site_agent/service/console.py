@@ -114,19 +114,16 @@ class Terminal:
             )
         self._before()
         if self._consents:
-            self._print(f"\nThe plan of run {plan.run}:")
+            typer.echo(f"\nThe plan of run {plan.run}:", err=True)
             for heading, text in about.items():
-                self._print(f"  {heading + ':':<22} {text}")
+                typer.echo(f"  {heading + ':':<22} {text}", err=True)
         if words:
-            self._print(f"\nThe eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}.")
+            typer.echo(f"\nThe eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}.", err=True)
             if not await self._yes("Do the other operators read the same eight words?"):
                 return Decision(False, "its operator did not confirm the eight words.")
         if self._consents and not await self._yes("Take part?"):
             return Decision(False, "its operator refused it.")
         return Decision(True, "", words)
-
-    def _print(self, text: str) -> None:
-        typer.echo(text, err=True)
 
     async def _yes(self, question: str) -> bool:
         typer.echo(f"{question} [y/N] ", err=True, nl=False)

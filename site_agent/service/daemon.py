@@ -24,7 +24,6 @@ from coreg_core.messages import (
 from coreg_core.outcomes import Notice
 from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
-from coreg_wire.files.disk import WakeUp
 from coreg_wire.identity.invitation import same_words
 from coreg_wire.transport.fields import ProtocolError
 from coreg_wire.transport.service import release
@@ -62,7 +61,7 @@ SILENCE = 30.0  # seconds without a message before a notice about it
 FOR_RUNS = "for runs"  # what an idle agent waits for
 OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits for others
 COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before an agent of one run ends
-DECISION_SECONDS = 5.0  # between two polls for a decision, if the operator's command could not wake the agent
+DECISION_SECONDS = 1.0  # between two polls for a decision
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 CHANGED = "its plan or the keys of its members changed after its operator was asked."
 
@@ -102,11 +101,7 @@ class AgentDaemon:
         """Stay connected until the operator ends the agent, or its one run is over."""
         self._failed = asyncio.get_running_loop().create_future()
         beside = [asyncio.create_task(work()) for work in (self._write_status, self._look_for_decisions)]
-        wake_up = None
         try:
-            if self._state is not None:
-                wake_up = WakeUp([self._state.bell], self._look)
-                await wake_up.listen()
             dialling = asyncio.create_task(keep_dialling(self._converse, dial, self._not_connected))
             stopping = asyncio.create_task(self._stopping.wait())
             await asyncio.wait({dialling, stopping, *beside}, return_when=asyncio.FIRST_COMPLETED)
@@ -125,8 +120,6 @@ class AgentDaemon:
             self.ended = {"at": timestamp(), "exit_code": error.exit_code, "reason": str(error)}
             raise
         finally:
-            if wake_up is not None:
-                wake_up.close()
             for task in beside:
                 task.cancel()
             if self._failed.done():
@@ -397,7 +390,7 @@ class AgentDaemon:
                 await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
                 return
             self.notify(notices.waiting_for_approval(plan.run, plan.study))
-        self._look()
+        await self._decision(plan)
 
     def _keys_of(self, run: str) -> dict[str, str]:
         """The members' keys in the latest proposal of a run."""
@@ -414,12 +407,6 @@ class AgentDaemon:
                 await asyncio.to_thread(self.members.confirm, keys)
         self._apply(Decided(plan.run, decision.approved, decision.reason, decision.digest))
 
-    def _look(self) -> None:
-        """Read the operator's decisions on the waiting runs."""
-        for run in self.agent.runs.values():
-            if run.stage is Stage.WAITING:
-                self._spawn(self._decision(run.plan))
-
     async def _decision(self, plan: Plan) -> None:
         if self._state is None:
             return
@@ -429,9 +416,12 @@ class AgentDaemon:
             await self._decided(plan, decision)
 
     async def _look_for_decisions(self) -> None:
+        """Read the operator's decisions on the waiting runs."""
         while True:
             await asyncio.sleep(DECISION_SECONDS)
-            self._look()
+            for run in self.agent.runs.values():
+                if run.stage is Stage.WAITING:
+                    self._spawn(self._decision(run.plan))
 
     async def _write_status(self) -> None:
         while True:

@@ -5,7 +5,6 @@ models "deviations", "contributions" by column, "low" and "high"
 """
 
 import json
-import socket
 import threading
 from typing import Any
 
@@ -19,7 +18,7 @@ from starlette.routing import Route
 
 from coreg_core.errors import BadData, UsageError
 from coreg_wire.identity.credentials import is_loopback
-from coreg_wire.transport.service import release, why_not
+from coreg_wire.transport.service import listening, release
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import read_table
 from site_agent.models.explain import contributions, is_linear
@@ -135,18 +134,10 @@ def described(model: ModelFile) -> dict[str, Any]:
 
 def serve(model: ModelFile, address: str, interval: float | None) -> None:
     """Answer until a signal ends the process."""
-    host, colon, port = address.rpartition(":")
-    if not host or not colon or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--listen {address}: expected HOST:PORT, as in 127.0.0.1:8080.")
     if not is_loopback(address):
         raise UsageError(
             f"--listen {address}: a loopback address only. For other machines put a proxy with TLS before it."
         )
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host.strip("[]"), int(port)), family=family)
-    except OSError as error:
-        raise UsageError(f"cannot listen on {address}: {why_not(error, port, '--listen')}") from None
     config = uvicorn.Config(application(model, interval), log_config=None, server_header=False)
-    with listening:
-        uvicorn.Server(config).run([listening])
+    with listening(address, "--listen") as server:
+        uvicorn.Server(config).run([server])

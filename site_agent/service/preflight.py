@@ -10,16 +10,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
-from coreg_core.plan import Plan
+from coreg_core.errors import BadData, CoregError, Refused, StorageError
 from coreg_wire.files.toml_file import read_plan, toml
 from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import release
-from site_agent.config.settings import ONLY, AgentSettings
+from site_agent.config.settings import AgentSettings
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, Objection, Policy, not_listed, objections, read_policy
+from site_agent.consent.objections import Consent, Objection, not_listed, objections, read_policy
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import UNSHARED, Prepared, guessable, named, prepare, read_ids, site_salt
+from site_agent.data.prepare import UNSHARED, DataSets, Prepared, guessable, named, prepare, read_ids, site_salt
 from site_agent.data.sources import BadTable, some
 from site_agent.ledger.ledger import read_lines, remember
 from site_agent.machine.site import Site
@@ -58,11 +57,8 @@ def check(
         except BadTable as error:  # one line for each fault
             for fault in error.faults:
                 later = fault.kind == UNSHARED  # an alignment can find the shared ids
-                note(
-                    f"{title}: {fault.text}{owner_hint(error)}",
-                    later,
-                    {"check": title.partition(" ")[0], "warning": later, **fault.fields()},
-                )
+                fields = {"check": title.partition(" ")[0], "warning": later, **fault.fields()}
+                note(f"{title}: {fault.text}{owner_hint(error)}", later, fields)
                 code = code or (0 if later else error.exit_code)
             return False
         except CoregError as error:
@@ -87,11 +83,9 @@ def check(
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
         if both := prepared.labelled_and_shared:
-            text = (
-                f"{len(both)} labelled instances are shared too: {some(both)}. An additive training learns most from such "
-                "labels. In a study of the agreement other members can estimate them"
-            )
-            note(f"{called}: {text}", True, {"check": "table", "warning": False})
+            text = "An additive training learns most from them. In an agreement other members can estimate their labels"
+            shared = f"{called}: {len(both)} labelled instances are shared too: {some(both)}. {text}"
+            note(shared, True, {"check": "table", "warning": False})
         return (
             f"{len(d.X)} labelled and {len(d.Z)} shared instances, {d.X.shape[1]} features from the columns "
             f"{prepared.preprocessing.summary}; "
@@ -106,41 +100,35 @@ def check(
         return listed
 
     def policy() -> str:
-        if settings.policy is not None and not settings.policy.exists():
-            raise UsageError(
-                f"{settings.policy}: no such file, and the configuration names it. Restore it from a backup, or write it again "
-                "(docs/reference/policy-toml.md)"
-            )
-        return policy_summary(read_policy(settings.policy))
+        """The keys that differ from the defaults, without the secret."""
+        values = read_policy(settings.policy).model_dump(exclude_defaults=True)
+        told = [f"{key} = {'(not shown)' if key == 'ids_secret' else toml(value)}" for key, value in values.items()]
+        return f"keys that differ from the defaults: {', '.join(told) or 'none'}"
 
     def identity() -> str:
         name, checked = who_am_i(settings)
         if checked is None:
-            return f"{name}"
+            return name
         valid = f"{name}, valid until {checked.not_after:%Y-%m-%d}"
         if warning := checked.expiry_warning():
             raise _Warned(f"{valid}. {warning}")
         return valid
 
     def modes() -> str:
-        paths = [path for path in (*files, settings.identity, settings.policy) if path is not None and path.exists()]
         if os.name != "posix":
             raise _Skipped("no file modes here")
-        if loose := [str(path) for path in paths if path.stat().st_mode & 0o002]:
-            raise StorageError(
-                f"all users can change {', '.join(loose)}, and with them what this site agrees to. Run `chmod o-w` on them."
-            )
-        if others := [str(path) for path in paths if path.stat().st_uid not in (os.geteuid(), 0)]:
-            raise StorageError(
-                f"{', '.join(others)}: they belong to another user than the one who runs this command. If a service uses "
-                "them, run the command as its user (sudo -u coreg-agent …). Else change the owner: that user can change what "
-                "this site agrees to."
-            )
-        return (
-            f"not writable by all users: {', '.join(map(str, paths))}"
-            if paths
-            else "no identity, policy or configuration yet"
-        )
+        paths = [path for path in (*files, settings.identity, settings.policy) if path is not None and path.exists()]
+        for path in paths:
+            if path.stat().st_mode & 0o002:
+                raise StorageError(
+                    f"all users can change {path}, and with it what this site agrees to. Run `chmod o-w {path}`."
+                )
+            if path.stat().st_uid not in (os.geteuid(), 0):
+                raise StorageError(
+                    f"{path} belongs to another user, who can change what this site agrees to. If that is the user of a "
+                    "service, run this command as that user (sudo -u coreg-agent …). Else change the owner."
+                )
+        return f"not writable by all users: {', '.join(map(str, paths)) or 'no identity, policy or configuration yet'}"
 
     def network() -> str:
         if settings.coordinator is None:
@@ -161,20 +149,15 @@ def check(
         allowed = read_policy(settings.policy)
         memory = Memory()
         remember(settings.ledger_path, memory)
-        if sections and planned.data and planned.data not in settings.data:
-            listed = ", ".join(f"[data.{name}]" for name in settings.data)
-            raise UsageError(
-                f"its data set is {planned.data!r}, and agent.toml has {listed}. Rename the section, or ask the coordinator's "
-                "operator to correct `data` of the study."
-            )
-        allows, so_far = "the policy allows it", ""
-        if planned.objective.needs != "rows" or planned.data in untrained:
+        data_set, allows, so_far = DataSets(settings.data, salt).choose(planned.data), "the policy allows it", ""
+        if planned.objective.needs != "rows" or data_set in untrained:
             against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
             if planned.objective.needs == "rows":
                 against.append(Objection("its data set has no target here, so this site cannot train"))
+        elif (prepared := found.get(data_set)) is None:
+            raise BadData("not checked, because its table could not be read.")
         else:
-            allows = "this site would take part in it"
-            prepared, terms = _data_for(planned), planned.objective
+            allows, terms = "this site would take part in it", planned.objective
             data, both = prepared.data, len(prepared.labelled_and_shared)
             can = terms.computable(planned, both)
             note(f"plan: leaves this machine: {terms.leaves(len(data.Z))}; members can compute: {can}", True, fields)
@@ -189,14 +172,6 @@ def check(
             code = code or Refused.exit_code
         else:
             note(f"plan: {allows}{so_far}", True, fields)
-
-    def _data_for(planned: Plan) -> Prepared:
-        prepared = found.get(planned.data) or (next(iter(found.values())) if len(found) == 1 else None)
-        if prepared is None or (sections and planned.data and planned.data not in found):
-            raise BadData(
-                f"not checked, because no table could be read{f' for {planned.data!r}' * bool(planned.data)}."
-            )
-        return prepared
 
     def ledger() -> str:
         nonlocal salt
@@ -217,7 +192,6 @@ def check(
 
     step("versions", versions)
     step("ledger", ledger)
-    sections = ONLY not in settings.data
     for name, inputs in settings.data.items():
         before = code
         read = step(f"table {name}".rstrip(), partial(table, name, inputs))
@@ -235,13 +209,6 @@ def check(
     step("connection", network)
     step("models", disk)
     return code
-
-
-def policy_summary(policy: Policy) -> str:
-    """The keys that differ from the defaults, without the secret."""
-    values = policy.model_dump(exclude_defaults=True)
-    told = (f"{key} = {'(not shown)' if key == 'ids_secret' else toml(value)}" for key, value in values.items())
-    return f"keys that differ from the defaults: {', '.join(told) or 'none'}"
 
 
 def versions() -> str:

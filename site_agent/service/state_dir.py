@@ -2,7 +2,6 @@
 
 STATE/status.json: the agent's status. STATE/pending/RUN.json: a plan that waits for approval. STATE/decisions/RUN.json:
 the decision. STATE/asked/RUN.json: what was shown of it. STATE/history.jsonl: a line for each run that ended here.
-STATE/agent.bell wakes the agent.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ from typing import Any
 
 from coreg_core.errors import StorageError, UsageError
 from coreg_wire.clock import timestamp, utc_now
-from coreg_wire.files.disk import Disk, ring
+from coreg_wire.files.disk import Disk
 from coreg_wire.identity.names import check_study_name
 
 MOST_ASKED = 1000  # runs whose plan and members are remembered
@@ -37,10 +36,6 @@ class StateDir:
 
     folder: Path
     disk: Disk = field(default_factory=Disk)
-
-    @property
-    def bell(self) -> Path:
-        return self.folder / "agent.bell"
 
     def open(self) -> None:
         try:
@@ -114,7 +109,7 @@ class StateDir:
         return sorted((entry for entry in found if entry is not None), key=lambda entry: str(entry["asked"]))
 
     def record_decision(self, prefix: str, decision: Decision) -> str:
-        """Approve or refuse a pending run, and wake the agent. Returns the run's name."""
+        """Approve or refuse a pending run. Returns the run's name."""
         pending = {str(entry["plan"]["run"]): entry for entry in self.pending()}
         found = [run for run in pending if run.startswith(prefix)]
         if len(found) != 1:
@@ -126,7 +121,6 @@ class StateDir:
         entry = {"approved": decision.approved, "reason": decision.reason, "at": timestamp()}
         entry |= {key: pending[run][key] for key in ("words", "digest")}
         self._write(self._file("decisions", run), entry)
-        ring(self.bell)
         return run
 
     def history(self) -> Iterator[dict[str, Any]]:
@@ -134,8 +128,7 @@ class StateDir:
             with (self.folder / "history.jsonl").open(encoding="utf-8", errors="replace") as lines:
                 for line in lines:
                     with contextlib.suppress(ValueError):  # an incomplete line of an agent that was killed
-                        if _is_ended(entry := json.loads(line)):
-                            yield entry
+                        yield json.loads(line)
         except FileNotFoundError:
             return
 
@@ -144,18 +137,6 @@ class StateDir:
 
     def _write(self, path: Path, value: dict[str, Any]) -> None:
         self.disk.write_whole(path, json.dumps(value).encode() + b"\n")
-
-
-def _is_ended(entry: Any) -> bool:
-    """Whether a line of the history has what commands show."""
-    texts = ("at", "run", "stop", "study")
-    return (
-        isinstance(entry, dict)
-        and all(isinstance(entry.get(key), str) for key in texts)
-        and all(isinstance(entry.get(key, ""), str) for key in ("reason", "fault"))
-        and isinstance(entry.get("models"), list)
-        and all(isinstance(path, str) for path in entry["models"])
-    )
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,8 @@ from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan, aligns_for
 from coreg_core.threads import pin_threads
 from coreg_wire.clock import timestamp
-from coreg_wire.identity.names import check_study_name
 from coreg_wire.terminal.command_line import owner_hint
-from coreg_wire.transport.codec import site_message_to_frames
+from coreg_wire.transport.codec import frames_of
 from coreg_wire.transport.service import release
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, Policy, objections, refusal
@@ -283,7 +283,7 @@ class RunWorkers:
     def judge(self, plan: Plan) -> Judged:
         """Check a plan against policy, rows and ledger, before the operator is asked."""
         try:
-            _check_names(plan)
+            self.results.folder_of(plan)  # the names of run and study are names of folders
             prepared, data, _ = self.tables.read(plan, self.policy, self.results)
             memory, rows = self._memory_of(data), data if isinstance(data, PrivateData) else None
             found = objections(plan, self.policy, rows, memory, data.ids_digest)
@@ -338,7 +338,7 @@ class RunWorkers:
     def _begin(self, plan: Plan) -> PlanRefused | None:
         """Create the site of a run; if that fails, return the message with the reason."""
         try:
-            _check_names(plan)
+            self.results.folder_of(plan)  # the names of run and study are names of folders
             prepared, data, scored = self.tables.read(plan, self.policy, self.results)
             consent = Consent(self.policy, self._memory_of(data), time.monotonic)
         except (CoregError, Unusable) as error:
@@ -409,7 +409,7 @@ class RunWorkers:
     ) -> list[bytes]:
         frames: list[bytes] = []
         for answer in answers if listening else ():
-            frames += site_message_to_frames(self.ledger.record(answer, told, outcome))
+            frames += frames_of(self.ledger.record(answer, told, outcome))
         return frames
 
     def _deliver(self, worker: _Worker, result: SiteResult) -> tuple[Path, ...]:
@@ -425,7 +425,8 @@ class RunWorkers:
         if worker.scored is not None:
             for finding in result.findings:
                 note(finding)
-            return self.results.put_scores(plan, result, worker.scored)
+            write = partial(worker.scored.write, result)
+            return () if result.scores is None else self.results.save(plan, result, write)
         if plan.objective.needs == "ids":
             for sentence in findings.aligned(result):
                 note(sentence)
@@ -438,10 +439,3 @@ class RunWorkers:
         assert worker.prepared is not None
         store, compared = self.results, self.compared()
         return store.put_models(plan, result, worker.prepared, worker.target, note, compared=compared)
-
-
-def _check_names(plan: Plan) -> None:
-    """Run and study name folders here."""
-    check_study_name(plan.run, "run")
-    if plan.study:
-        check_study_name(plan.study, "study")

@@ -19,7 +19,7 @@ import grpc.aio
 from coreg_core.errors import Unreachable
 from coreg_core.messages import FromSite, Leaving
 from coreg_wire.identity.credentials import client_credentials
-from coreg_wire.transport.codec import Assembler, site_message_to_frames
+from coreg_wire.transport.codec import Assembler, frames_of
 from coreg_wire.transport.service import JOIN_PATH, channel_options
 from site_agent.identity.identity import Identity
 from site_agent.ledger import Ledger
@@ -33,15 +33,9 @@ HINTS = (
     ("expired", "the server's certificate has expired. Check this clock; its operator runs `init --renew-server`"),
     ("not yet valid", "the server's certificate is not valid yet. Check the clocks of both machines"),
     ("Hostname", "the server's certificate is for another name. Dial that name, or ask its operator to sign this one"),
-    (
-        "VERIFY_FAILED",
-        "the server's certificate is not from the authority in ca.pem. Check the address, or enrol again",
-    ),
+    ("VERIFY_FAILED", "the server's certificate is not of the authority in ca.pem. Check the address, or join again"),
     ("WRONG_VERSION", "the server does not speak TLS: another service, or a coordinator run with --insecure"),
-    (
-        "reset",
-        "the server closed the connection. It is no coordinator, or a firewall cut the connection. Check the port",
-    ),
+    ("reset", "the server closed the connection. It is no coordinator, or a firewall cut it. Check the port"),
     ("HTTP/2", "the server does not speak gRPC. Check the port"),
     (
         "Socket closed",
@@ -69,13 +63,11 @@ class Connection(Protocol):
 
     async def read(self) -> bytes | None:
         """The next frame; None when the coordinator ends the stream."""
-        ...
 
     async def write(self, frame: bytes) -> None: ...
 
     async def finish(self) -> None:
         """Close the writing side."""
-        ...
 
 
 class Dialler(Protocol):
@@ -84,7 +76,6 @@ class Dialler(Protocol):
     @property
     def address(self) -> str:
         """host:port."""
-        ...
 
     def connect(self, timeout: float) -> AbstractAsyncContextManager[Connection]: ...
 
@@ -199,7 +190,7 @@ class Session:
 
     async def say(self, message: FromSite) -> None:
         leaving = await asyncio.to_thread(self.ledger.record, message)
-        await self.send(list(site_message_to_frames(leaving)))
+        await self.send(list(frames_of(leaving)))
 
     async def send(self, frames: list[bytes]) -> None:
         """Send frames that are recorded already."""
@@ -244,16 +235,17 @@ class _Stream:
         return frame if isinstance(frame, bytes) else None  # grpc.aio.EOF
 
     async def write(self, frame: bytes) -> None:
-        try:
-            await self._call.write(frame)
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:  # the other end closed before or while we wrote
-            raise ConnectionError(_details(error)) from None
+        await _written(self._call.write(frame))
 
     async def finish(self) -> None:
-        try:
-            await self._call.done_writing()
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
-            raise ConnectionError(_details(error)) from None
+        await _written(self._call.done_writing())
+
+
+async def _written(writing: Awaitable[None]) -> None:
+    try:
+        await writing
+    except (grpc.RpcError, asyncio.InvalidStateError) as error:  # the other end closed before or while we wrote
+        raise ConnectionError(_details(error)) from None
 
 
 def _details(error: Exception) -> str:

@@ -8,7 +8,7 @@ from agent_files import inputs, write
 from test_data_sets import TABLE
 
 from coreg_core.messages import Hello, Proposal
-from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames
+from coreg_wire.transport.codec import Assembler, frames_of
 from site_agent.consent.objections import Policy
 from site_agent.data.prepare import AlignedIds, DataSets
 from site_agent.ledger import Ledger
@@ -116,7 +116,7 @@ class Line:
         for message in messages:
             if isinstance(message, Proposal):
                 self._assembler.expect(message.run, 1000)
-            for frame in coordinator_message_to_frames(message):
+            for frame in frames_of(message):
                 self._to_agent.put_nowait(frame)
 
     def breaks(self):

@@ -94,7 +94,7 @@ class Home:
 
     def record(self, kept):
         path = self.folder / "checkpoints.json"
-        path.write_text("".join(json.dumps(dataclasses.asdict(signed)) + "\n" for signed in kept))
+        path.write_text(json.dumps({"checkpoints": [dataclasses.asdict(signed) for signed in kept]}))
         return read_record(path, "north")
 
     @property

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 from typing import get_args
 
 import pytest
@@ -119,41 +118,6 @@ def test_an_answer_has_what_it_tells_and_no_number_that_left(tmp_path, sealed):
     assert not any(number in text for number in ("123456789", "987654321"))
 
 
-def test_the_command_says_what_the_chain_shows_and_what_it_does_not(tmp_path):
-    write(tmp_path / "l")
-    shown = agent("ledger", tmp_path / "l")
-    last = shown.output.splitlines()[-1]
-    assert (shown.exit_code, last.startswith("10 entries, times in UTC; the chain is whole up to the last line")) == (
-        0,
-        True,
-    )
-    answers = [line for line in shown.output.splitlines() if " numbers, " in line]
-    labels = r"(no label enters|computed from labels too( \(sums\))?)"
-    when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
-    assert re.fullmatch(rf"{when}  Answer +run \S+ step \d+  \d+ numbers?, .+: .+; {labels}", answers[0])
-    assert all(len(line) < 200 for line in shown.output.splitlines()[:-1]), "digests are for --json"
-
-
-@pytest.mark.parametrize("run", ["run-1", 'a "quoted" run', "ünï\\cödé"])
-def test_the_answers_to_a_plan_are_counted_over_its_runs(tmp_path, run):
-    """No text of another line passes for one of them."""
-    plan = dataclasses.replace(PLAN, run=run)
-    ledger = Ledger(tmp_path / "l")
-    ledger.record(offer("other", "another plan"))
-    ledger.record(offer(run, plan.digest))
-    for step in range(3):
-        for name in (run, "other"):
-            ledger.record(answer(name, step), told())
-            ledger.record(answer(name, 9, words=None))  # a proof is no answer
-        ledger.record(Fault("other", 0, 9, f'{{"run": {json.dumps(run)}, "kind": "Answer", "numbers": 3}}'))
-    ledger.record(offer("earlier", plan.digest))
-    ledger.record(answer("earlier"), told())
-    ledger.close()
-    memory = Memory()
-    remember(tmp_path / "l", memory)
-    assert [memory.recall(plan, ids).answered for ids in ("ids", "other ids")] == [4, 0]
-
-
 # --- changes ------------------------------------------------------------------------------------------------------
 
 
@@ -169,19 +133,23 @@ def test_one_byte_changed_anywhere_before_the_last_line_is_found_when_the_agent_
             read(path)
 
 
+NO_ENTRIES = (
+    b"\n",
+    b"\xff\xfe\n",
+    b"[]\n",
+    b"{}\n",
+    b"[" * 100_000 + b"\n",
+    json.dumps({"previous": GENESIS}).encode() + b"\n",
+)
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [
         pytest.param(lambda lines: [*lines[:2], *lines[3:]], 3, id="a line removed"),
         pytest.param(lambda lines: lines[1:], 1, id="the first line removed"),
-        pytest.param(lambda lines: [*lines[:2], lines[1], *lines[2:]], 3, id="a line repeated"),
         pytest.param(lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], 2, id="two lines swapped"),
-        pytest.param(lambda lines: [e for e in lines if b'"Answer"' not in e], 4, id="every answer removed"),
-        pytest.param(
-            lambda lines: [e.replace(b'"numbers": 6', b'"numbers": 4') for e in lines], 6, id="a changed value"
-        ),
-        pytest.param(lambda lines: [e.replace(b'"run"', b'"ruN"') for e in lines], 3, id="a changed letter of a key"),
-        pytest.param(lambda lines: [*lines[:3], b"a tear\n", *lines[4:]], 4, id="a line that is no JSON"),
+        *((lambda lines, no=no: [no, *lines[1:]], 1) for no in NO_ENTRIES),
     ],
 )
 def test_an_agent_refuses_to_start_with_a_changed_ledger_and_names_the_first_line_that_does_not_fit(
@@ -191,16 +159,6 @@ def test_an_agent_refuses_to_start_with_a_changed_ledger_and_names_the_first_lin
     (tmp_path / "l").write_bytes(b"".join(change((tmp_path / "l").read_bytes().splitlines(keepends=True))))
     for read in (Ledger, lambda path: list(read_ledger(path))):
         with pytest.raises(StorageError, match=f"line {line}: the chain is broken"):
-            read(tmp_path / "l")
-
-
-@pytest.mark.parametrize(
-    "line", [b"", b"\xff\xfe", b"[]", b"3", b"{}", b"[" * 100_000, json.dumps({"previous": GENESIS}).encode()]
-)
-def test_a_line_that_is_no_entry_is_refused(tmp_path, line):
-    (tmp_path / "l").write_bytes(line + b"\n")
-    for read in (Ledger, lambda path: list(read_ledger(path))):
-        with pytest.raises(StorageError, match="l, line 1: "):
             read(tmp_path / "l")
 
 
@@ -231,15 +189,10 @@ def test_a_last_line_cut_at_any_byte_is_removed_at_the_next_start(tmp_path):
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def test_a_ledger_is_new_until_it_was_opened_once_and_goes_on_with_one_chain(tmp_path):
-    assert write(tmp_path / "l", EVERYTHING[:2]).new
-    assert not write(tmp_path / "l", EVERYTHING[2:]).new
-    assert len(list(read_ledger(tmp_path / "l"))) == len(EVERYTHING)
-
-
 def test_two_agents_never_write_one_chain(tmp_path):
     path = tmp_path / "l"
     first = Ledger(path)
+    assert first.new
     with pytest.raises(StorageError, match="another agent of this site is running"):
         Ledger(path)
     assert is_held(path)
@@ -336,37 +289,22 @@ def test_signed_heads_are_found_with_where_and_when(home):
     assert home.audit().after == {"Fetched": 1, "Countersigned": 1, "Leaving": 2, "Hello": 1}
 
 
-def test_removing_every_answer_and_making_the_chain_anew_is_found(home):
-    kept = home.serve("one", "two")
-    home.rewrite([e for e in home.lines if e["kind"] != "Answer"])
-    with pytest.raises(
-        StorageError, match=r"line 3: the head of run one, signed at .*, covers 5 lines .* but 2 lines"
-    ) as told:
-        home.audit()
-    assert told.value.exit_code == 8
-    # Without the signatures nothing of the file shows it: that they are gone does, and the coordinator's record.
-    home.rewrite([e for e in home.lines if e["kind"] not in ("Fetched", "Countersigned")])
-    assert home.audit().both is None
-    with pytest.raises(
-        StorageError, match=r"signed a head over 11 lines .* this ledger has 4: its last lines were removed"
-    ):
-        home.audit(home.record(kept))
-    home.rewrite(
-        [{k: v for k, v in e.items() if k != "signature"} for e in home.lines] + [{"at": "", "kind": "Fetched"}]
-    )
-    with pytest.raises(StorageError, match="it records 1 results and no signature"):
-        home.audit()
-
-
 def test_a_cut_end_is_missed_by_the_coordinators_record(home):
     kept = home.serve("one", "two")
-    home.rewrite(home.lines[:8])
+    whole = home.lines
+    home.rewrite([e for e in whole if e["kind"] != "Answer"])
+    with pytest.raises(StorageError, match=r"line 3: the head of run one, .* covers 5 lines .* but 2 lines"):
+        home.audit()
+    home.rewrite(whole[:8])
     assert home.audit().both.run == "one", "the file alone does not show it"
     with pytest.raises(
         StorageError, match=r"at the end of run two, .* but this ledger has 8: its last lines were removed"
     ):
         home.audit(home.record(kept))
     assert home.audit(home.record(kept[:1])).compared == 1
+    home.rewrite([{k: v for k, v in e.items() if k != "signature"} for e in home.lines if e["kind"] == "Fetched"])
+    with pytest.raises(StorageError, match="it records 1 results and no signature"):
+        home.audit()
 
 
 def resigned(home, entries, site, name="north"):
@@ -395,10 +333,6 @@ def test_heads_of_another_key_are_not_this_sites(home):
     with pytest.raises(StorageError, match=r"not signed by north: .* is of 'south', not of 'north'"):
         home.audit()
     # Its own operator has the key. What was countersigned is what he signed before, and the coordinator has it.
-    resigned(home, entries, "north")
-    assert home.audit().both is None
-    with pytest.raises(StorageError, match="its last lines were removed"):
-        home.audit(home.record(kept))
     longer = [*entries[:-1], *(e for e in entries if e["kind"] == "Offer" for _ in range(5)), *entries[-1:]]
     resigned(home, longer, "north")
     with pytest.raises(StorageError, match="line 5 of this ledger is a different one: the ledger was replaced"):
@@ -418,8 +352,9 @@ def test_only_the_coordinator_countersigns(home, who):
         "countersigned": receipt.at, "signature": signature, "certificate": certificate,
     }  # fmt: skip
     home.rewrite([*home.lines, entry])
-    why = "not a coordinator's" if who == "south" else "not of this federation's authority"
-    with pytest.raises(StorageError, match=rf"countersignature for run one is not the coordinator's: .* {why}"):
+    with pytest.raises(
+        StorageError, match=r"countersignature for run one is not the coordinator's: .* not (a|of this)"
+    ):
         home.audit()
 
 
@@ -477,11 +412,9 @@ def test_the_command_verifies_in_words_and_in_json_and_refuses_a_changed_ledger(
         assert words in shown.output
     found = json.loads(agent(*command, "--json").output)
     assert (found["both"]["run"], found["both"]["head"]["lines"], found["compared"]) == ("two", 11, 2)
-    home.rewrite([e for e in home.lines if e["kind"] != "Answer"])
-    with pytest.raises(StorageError):
-        agent(*command)
-    plain = agent("ledger", home.path)
-    assert (plain.exit_code, "BEGIN" in plain.output) == (0, False)
+    plain = agent("ledger", home.path).output.splitlines()
+    assert plain[-1].startswith("14 entries, times in UTC; the chain is whole up to the last line")
+    assert all(len(line) < 200 for line in plain[:-1]), "digests are for --json"
     lines = home.path.read_bytes().splitlines(keepends=True)
     home.path.write_bytes(b"".join([*lines[:2], *lines[3:]]))
     for words in (command[:2], command):  # one fault with one code, however it is read
@@ -506,33 +439,17 @@ def test_a_record_without_a_head_of_the_site_is_no_evidence(home):
         home.audit(home.record([dataclasses.replace(kept, receipt=receipt)]))
 
 
-def test_the_coordinator_keeps_checkpoints_and_names_a_ledger_that_went_back(home, tmp_path):
-    kept, backup = home.serve("r-one"), home.path.read_bytes()
-    kept += home.serve("r-two")
+def test_the_coordinator_shows_a_runs_checkpoints_as_a_site_reads_them(home, tmp_path):
+    kept = home.serve("r-one")
     path = tmp_path / "runs.sqlite"
-    store = RunStore(path)
+    with contextlib.closing(RunStore(path)) as store:
+        store.begin(Plan("r-one", "clinics", Membership(("north", "south"), 2)), "2026-01-01")
+        store.write("r-one", kept[0], Timing(), "2026-01-01")
+        assert store.begun("r-one") == Begun(), "nothing is decided by it"
 
-    def write(signed):
-        run = signed.receipt.run
-        store.begin(Plan(run, "clinics", Membership(("north", "south"), 2)), "2026-01-01")
-        store.write(run, signed, Timing(), "2026-01-01")
+    def show(*words):
+        return CliRunner().invoke(coordinator_app, ["show", "r-o", *words, "--store", str(path)]).stdout
 
-    def command(*words):
-        return CliRunner().invoke(coordinator_app, [*words, "--store", str(path)], catch_exceptions=False)
-
-    for signed in kept:
-        write(signed)
-    assert store.begun("r-one") == Begun(), "nothing is decided by it"
-    assert store.checkpoints(site="north") == kept
-    assert store.checkpoints(run="r-two") == kept[1:]
-    assert store.checkpoints(site="south") == []
-    shown = command("ledger-checkpoints", "--site", "north")
-    assert shown.stdout.startswith("ledger of north: 5 lines up to ")
-    assert shown.stderr == ""
-    (tmp_path / CHECKPOINTS).write_text(command("ledger-checkpoints", "--run", "r-t", "--json").stdout)
-    assert [signed.run for signed in read_record(tmp_path / CHECKPOINTS, "north")] == ["r-two"]
-    home.path.write_bytes(b"".join(backup.splitlines(keepends=True)[:2]))  # a restored backup
-    write(home.serve("r-four")[0])
-    warning = command("ledger-checkpoints").stderr
-    assert warning.startswith("north: its ledger had 13 lines at the end of run r-two, and 7 at that of r-four")
-    store.close()
+    assert "\nledger of north: 5 lines up to " in show()
+    (tmp_path / CHECKPOINTS).write_text(show("--json"))
+    assert len(read_record(tmp_path / CHECKPOINTS, "north")) == 1

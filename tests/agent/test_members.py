@@ -43,29 +43,17 @@ def test_the_words_are_the_same_in_every_release_and_in_any_order():
     assert eight_words(AUTHORITY, dict(reversed(KEYS.items()))) == words
 
 
-@pytest.mark.parametrize(
-    ("authority", "keys"),
-    [
-        ("b" * 64, KEYS),
-        (AUTHORITY, KEYS | {"south": OTHER}),
-        (AUTHORITY, KEYS | {"west": WEST}),
-        (AUTHORITY, {"north": KEYS["north"]}),
-        (AUTHORITY, {"north": KEYS["south"], "south": KEYS["north"]}),
-        (AUTHORITY, {"north": KEYS["north"], "south-1": KEYS["south"]}),
-    ],
-)
-def test_every_part_changes_the_words(authority, keys):
-    other = eight_words(authority, keys).split()
-    assert len(other) == 8
-    assert not {*other} & {*eight_words(AUTHORITY, KEYS).split()}
+def test_every_part_changes_the_words():
+    swapped, renamed = dict(zip(KEYS, reversed(KEYS.values()), strict=True)), {"n": KEYS["north"]}
+    others = [("b" * 64, KEYS)]
+    others += [(AUTHORITY, keys) for keys in (KEYS | {"south": OTHER}, KEYS | {"west": WEST}, swapped, renamed)]
+    words = [{*eight_words(*each).split()} for each in [(AUTHORITY, KEYS), *others]]
+    assert len(set.union(*words)) == 8 * len(words)
 
 
-@pytest.mark.parametrize(
-    ("written", "same"),
-    [("lusab babad", True), (" LUSAB-babad ", True), ("lusab", False), ("babad lusab", False), ("lusab babat", False)],
-)
-def test_hyphens_spaces_and_case_of_words_do_not_matter(written, same):
-    assert same_words(written, "lusab babad") is same
+def test_hyphens_spaces_and_case_of_words_do_not_matter():
+    written = ("lusab babad", " LUSAB-babad ", "lusab", "babad lusab", "lusab babat")
+    assert [same_words(each, "lusab babad") for each in written] == [True, True, False, False, False]
 
 
 # --- what confirms them -------------------------------------------------------------------------------------------
@@ -91,7 +79,6 @@ def test_new_and_changed_members_are_named_and_not_settled(site):
         assert members.news(members.keys_of(shown)) == news
         assert not members.settled(members.keys_of(shown))
     assert members.news(members.keys_of(proposed(OTHER))) == "west is new; another key than before: south"
-    assert [members.key_of(name) for name in ("south", "west")] == [SOUTH, None]
     (site.directory / FILE).write_text("[")
     with pytest.raises(StorageError, match=r"cannot be read .*Delete it: the agent asks for the eight words again"):
         Members(site)

@@ -82,12 +82,11 @@ def test_a_round_trip_keeps_every_bit_and_the_file_says_whether_it_holds_records
 @pytest.mark.parametrize(
     ("name", "site", "forest", "alone"),
     [
-        pytest.param("gaussian", "a", True, True, id="with a forest"),
-        pytest.param("gaussian", "b", False, True, id="too few labels for a forest"),
-        pytest.param("gaussian", "c", False, False, id="too few labels for a local model"),
-        pytest.param("linear", "a", False, True, id="linear"),
-        pytest.param("linear", "c", False, False, id="linear without a local model"),
-        pytest.param("noisy", "a", True, True, id="noise on labels"),
+        ("gaussian", "a", True, True),
+        ("gaussian", "b", False, True),  # too few labels for a forest
+        ("linear", "a", False, True),
+        ("linear", "c", False, False),  # too few labels for a local model
+        ("noisy", "a", True, True),
     ],
 )
 def test_everything_that_a_site_owns_predicts_the_same_bits_again(federations, name, site, forest, alone):
@@ -165,19 +164,11 @@ def test_a_change_of_any_byte_is_refused_or_changes_no_prediction(tmp_path, fede
         load_model(path)
 
 
-def rewritten(path, *, arrays=None, metadata=None):
-    """The file with some arrays or metadata exchanged, well-formed as safetensors."""
-    with safe_open(path, framework="numpy") as opened:
-        kept = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    path.write_bytes(safetensors.numpy.save(kept | (arrays or {}), metadata=header(path) | (metadata or {})))
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
         ("kind", "builtins.eval"),
         ("kind", "local"),
-        ("function", None),
         ("function", {}),
         ("function.features", None),
         ("function.local", 1),
@@ -187,8 +178,6 @@ def rewritten(path, *, arrays=None, metadata=None):
         ("sites", None),
         ("function.features.basis.mean", "function.features.levels"),  # no element, where there are two columns
         ("function.joined", "function.other"),
-        ("function.joined", 1.0),
-        ("function.intercept", None),
         ("function.intercept", [1.0]),
         ("probability", {"slope": 1.0}),
     ],
@@ -203,7 +192,8 @@ def test_a_file_of_another_program_with_a_right_checksum_is_refused(federations,
         place = place[name]
     place[last] = value
     text = json.dumps(meta)
-    rewritten(path, metadata={"model": text, "sha256": _checksum(arrays, text)})
+    metadata = header(path) | {"model": text, "sha256": _checksum(arrays, text)}
+    path.write_bytes(safetensors.numpy.save(arrays, metadata=metadata))
     with pytest.raises(BadData, match="another program wrote this model"):
         load_model(path)
 

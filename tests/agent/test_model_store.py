@@ -80,22 +80,15 @@ def test_another_attempt_takes_the_place_of_the_earlier_one_whole(store):
     study = store.folder / "waits"
     [first] = store.put("r1")
     (study / "r1" / "model-local.coreg").write_bytes(b"of the earlier attempt")
-    (study / ".r1.earlier").mkdir()  # an agent was killed while it replaced the folder
+    (study / ".r1.earlier").mkdir()  # an agent was killed while it replaced the folder, or wrote one
+    (study / ".r1.partial").mkdir()
+    (study / ".r1.partial" / "model.coreg").write_bytes(b"half")
+    assert runs(store) == ["r1"]
     assert store.put("r1", name="other sums") == (first,)
     assert (load_model(first).name, load_model(first).sites) == ("other sums", ("north", "south"))
     assert sorted(p.name for p in study.iterdir()) == ["r1"]
     assert sorted(p.name for p in (study / "r1").iterdir()) == ["manifest.json", "model.coreg"]
-
-
-def test_a_killed_agents_partial_folder_is_no_run(store):
-    study = store.folder / "waits"
-    store.put("r1")
-    (study / ".r2.partial").mkdir()
-    (study / ".r2.partial" / "model.coreg").write_bytes(b"half")
-    assert runs(store) == ["r1"]
-    store.put("r2")
-    assert not (study / ".r2.partial").exists()
-    (study / "r2" / "manifest.json").write_text("{")
+    (study / "r1" / "manifest.json").write_text("{")
     with pytest.raises(StorageError, match=r"manifest\.json: cannot be read"):
         store.manifests()
 
@@ -177,33 +170,24 @@ def slope(path):
     return load_model(path).function.coef.tolist()[0]
 
 
-def test_every_model_of_a_path_and_the_local_one_are_written(store):
-    paths, notes = agreement(store, (0.25, 0.5), alone=True)
-    assert [path.name for path in paths] == ["model-coupling-0.25.coreg", "model-coupling-0.5.coreg", "local.coreg"]
-    assert (list(map(slope, paths)), notes) == ([1.0, 2.0, -1.0], [])
-    model = load_model(paths[1])
-    assert (model.run, model.site, model.coupling, model.stop) == ("r1", "north", 0.5, "CONVERGED")
-    assert model.plan == json.loads(json.dumps(plan("r1", objective=Agreement(coupling=(0.25, 0.5))).to_dict()))
-    close, _ = agreement(store, (0.1, 0.1 + 1e-9))
-    assert len({path.name for path in close}) == 2, "equal to six digits"
-
-
 def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_why(store):
     choice = PathChoice(1, (np.array([3.0, 3.0]), np.array([1.0, 1.0])), np.array([2.0, 2.0]))
     paths, notes = agreement(store, (0.0, 0.5), couplings=(0.0, 0.5), choice=choice)
     assert [path.name for path in paths] == ["model.coreg", "model-coupling-0.coreg", "model-coupling-0.5.coreg"]
     assert load_model(paths[0]).coupling == 0.5
     assert slope(paths[0]) == slope(paths[2])
-    assert "coupling 0.5 has the least error" in notes[0]
     assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
-    assert "With 2 labels this can be chance" in notes[1]
     table = [next(float(word) for word in line.split() if word.replace(".", "").isdigit()) for line in notes[4:6]]
     assert table == [3.0, 2.0], "what is reported is nested"
     local = dataclasses.replace(choice, chosen=0)
     paths, notes = agreement(store, (0.0, 0.5), couplings=(0.0, 0.5), choice=local)
-    assert ("coupling 0 has the least error" in notes[0], len(notes)) == (True, 7)
     assert notes[1].startswith("Your labels chose λ = 0; both files are equal")
     assert slope(paths[0]) == slope(paths[1])
+    paths, notes = agreement(store, (0.25, 0.5), alone=True)
+    assert [path.name for path in paths] == ["model-coupling-0.25.coreg", "model-coupling-0.5.coreg", "local.coreg"]
+    assert (list(map(slope, paths)), notes) == ([1.0, 2.0, -1.0], [])
+    close, _ = agreement(store, (0.1, 0.1 + 1e-9))
+    assert len({path.name for path in close}) == 2, "equal to six digits"
 
 
 # --- the additive objective ---------------------------------------------------------------------------------------
@@ -265,8 +249,5 @@ def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(fed
         assert np.median(change) == pytest.approx(row["coefficient"], rel=1e-6)
         assert 0 < row["se"] < 1
     assert 0 < found["r2"] < 1
-    text = "\n".join(notes)
-    assert "y for one unit of each column" in text
-    assert re.search(r"^u +-?[\d.e-]+ ± [\d.e-]+ +-?[\d.e-]+ to -?[\d.e-]+", text, re.MULTILINE)
-    assert f"R² {found['r2']:.2f}" in text
+    assert re.search(r"^u +-?[\d.e-]+ ± [\d.e-]+ +-?[\d.e-]+ to -?[\d.e-]+", "\n".join(notes), re.MULTILINE)
     assert "coefficients" not in load_model(federations["gaussian"].write("a")[0][0]).found

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -28,32 +29,24 @@ from site_agent.service.state_dir import Decision, StateDir
 PROGRESS = Progress(3, True, np.array([0.5]), np.array([0.25]), np.array([0.125]), (None,))
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_plan_is_seen_to_be_worked_on(terminal):
-    """A line in a pipe; on a terminal what is done, with a spinner."""
+def test_a_plan_is_seen_to_be_worked_on_at_a_terminal():
     out = io.StringIO()
-    console = OperatorConsole(as_json=False, console=Console(file=out, force_terminal=terminal, width=200))
+    console = OperatorConsole(as_json=False, console=Console(file=out, force_terminal=True, width=200))
     console(notices.plan_received(make_plan()))
-    while terminal and "factoring the data" not in out.getvalue():
+    while "factoring the data" not in out.getvalue():
         time.sleep(0.01)  # a thread draws the frames
     console(notices.progressed("run-1", PROGRESS))
     console.close()
-    assert "plan of run run-1" in out.getvalue()
     assert "round 3: residual 5.0e-01, gap 2.5e-01, predictions within 1.2e-01 (certified)" in out.getvalue()
-    assert ("factoring the data" in out.getvalue()) is terminal
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-def test_the_error_that_ends_a_service_is_a_line_of_its_log(capsys, as_json):
-    with (
-        pytest.raises(SystemExit if as_json else StorageError) as end,
-        last_line(make_log(as_json=as_json), as_json=as_json),
-    ):
+def test_the_error_that_ends_a_service_is_a_line_of_its_log(capsys):
+    with pytest.raises(SystemExit) as end, last_line(make_log(as_json=True), as_json=True):
         raise StorageError("the disk is full.")
-    if as_json:
-        told = json.loads(capsys.readouterr().err)
-        assert (end.value.code, told.pop("timestamp")[:2]) == (8, "20")
-        assert told == {"level": "error", "event": "failed", "text": "the disk is full.", "exit_code": 8}
+    told = json.loads(capsys.readouterr().err)
+    told.pop("timestamp")
+    assert end.value.code == 8
+    assert told == {"level": "error", "event": "failed", "text": "the disk is full.", "exit_code": 8}
 
 
 def test_a_service_logs_events_with_fields_and_nothing_private(capsys, monkeypatch):
@@ -130,6 +123,8 @@ def test_where_nobody_can_be_asked_the_error_has_the_words(monkeypatch, stdin):
     assert "are not confirmed here (b is new)" in str(error)
     assert f'--words "{WORDS}", or words = "{WORDS}" in agent.toml' in str(error)
     assert decided("", consents=False) == Decision(True, "", "")
+    with pytest.raises(UsageError, match=r"is not a terminal.* Give --yes to take part, and --words"):
+        Terminal(consents=True)
 
 
 # --- files of a serving agent -----------------------------------------------------------------------------------------
@@ -154,10 +149,7 @@ def command(state, *words):
         ({}, "the sums; by algebra, nothing of a single site, unless another run"),
         ({"min_sites": 2}, "this site's predictions for the shared instances (sums over two sites)"),
         ({"membership_changes": True}, "(sums over several sets of sites)"),
-        (
-            {"coupling": (0.1, 0.2), "schedule": "block-coordinate-descent"},
-            "this site's predictions for the shared instances (a path of couplings, Algorithm 1)",
-        ),
+        ({"coupling": (0.1, 0.2), "schedule": "block-coordinate-descent"}, "(a path of couplings, Algorithm 1)"),
         ({"form": "linear"}, "whether a guessed column is a combination of all sites' columns"),
     ],
 )
@@ -171,17 +163,9 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
         state.request_approval(run, plan(run).to_dict(), describe_request(plan(run), "", 20), 86_400.0)
     assert [entry["plan"]["run"] for entry in state.pending()] == ["abc1", "abd2"]
     shown = command(state, "pending").stdout
-    for words in (
-        "run abc1 of waits, received 20",
-        "method: agreement (co-regularised least squares)",
-        "this site's predictions for the 20 shared instances;",
-        "readable by the coordinator",
-        "answers: at most 10020 over all runs of this plan; a run usually needs some dozens; at most 20",
-        f"approve before: {(datetime.now(UTC) + timedelta(days=1)):%Y-%m-%dT%H}",
-        "next: coreg-agent approve abc1, or coreg-agent refuse abc1 --reason TEXT",
-    ):
+    expires = f"approve before: {(datetime.now(UTC) + timedelta(days=1)):%Y-%m-%dT%H}"
+    for words in ("run abc1 of waits, received 20", "readable by the coordinator", expires, "coreg-agent approve abc1"):
         assert words in shown
-    assert "{" not in shown, "no dictionary of Python's"
     for prefix in ("ab", "x"):
         with pytest.raises(UsageError, match="pending runs begin with"):
             command(state, "approve", prefix)
@@ -195,7 +179,6 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     assert again.decision("abc1") is None
     assert command(state, "approve", "abd").stdout == "run abd2: approved\n"
     assert again.decision("abd2") == Decision(True, "")
-    assert command(state, "approve", "abd").stdout == "run abd2: approved\n", "the agent has not read it yet"
     again.close_request("abd2")
     with pytest.raises(UsageError, match="no pending runs begin with 'abd'"):
         command(state, "approve", "abd")
@@ -222,41 +205,44 @@ def test_the_history_goes_on_after_a_torn_line_and_runs_are_listed_with_their_re
     assert {stat.S_IMODE(p.stat().st_mode) for p in state.folder.rglob("*.json*")} == {0o600}
 
 
-def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
+IDLE = {
+    "site": "north", "pid": 7, "connected_since": "2026-01-01", "waiting": "for runs", "certificate_until": None,
+    "ended": None, "runs": {}, "troubles": {}, "unresolved": [],
+}  # fmt: skip
+RUN = {"study": "waits", "data": "p", "doing": "answering"}
+REFUSED = {"run": "a1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"}
+
+
+@pytest.mark.parametrize(
+    ("up", "changes", "ended", "words"),
+    [
+        (False, {}, [], "north: not running\n"),
+        (False, {"runs": {"r1": RUN}}, [], "run r1 of waits: answering, when the agent stopped. Start it again"),
+        (
+            False,
+            {"ended": {"at": "t", "exit_code": 4, "reason": "no"}},
+            [],
+            "not running; ended t with exit code 4: no\n",
+        ),
+        (True, {}, [], "connected since 2026-01-01; waiting for runs (process 7)\n"),
+        (True, {"runs": {"r1": RUN}, "troubles": {"p": "a fault"}}, [], "data set p cannot be used: a fault"),
+        (True, {"runs": {"r1": {**RUN, "doing": "waiting for approval"}}}, [], "see `coreg-agent pending`"),
+        (True, {"unresolved": ["the disk is full"]}, [], "  the disk is full\n"),
+        (True, {"certificate_until": "2020-01-01T00:00:00+00:00"}, [], "the certificate EXPIRED on 2020-01-01"),
+        (True, {}, [REFUSED], "last run a1, t: refused: wrong pin. The run is over. After a correction ask"),
+        (True, {}, [{**REFUSED, "fault": "write pin = 1"}], "last run a1, t: refused: write pin = 1. The run is over."),
+        (True, {}, [REFUSED, {**REFUSED, "stop": "CONVERGED", "reason": ""}], "last run a1, t: converged\n"),
+    ],
+)
+def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state, up, changes, ended, words):
     assert "no agent has served" in command(state, "status").stdout
-    found = {"site": "north", "connected_since": "2026-01-01", "waiting": "for runs", "certificate_until": None}
-    run = {"r1": {"study": "waits", "data": "p", "doing": "answering"}}
-    state.write_status({**found, "runs": run, "troubles": {"p": "a fault"}})
-    assert command(state, "status").exit_code == 7
-    assert "north: not running" in command(state, "status").stdout
-    assert "run r1 of waits: answering, when the agent stopped. Start it again" in command(state, "status").stdout
-    with exclusive(state.folder.parent / "ledger.jsonl", "this agent"):
-        up = command(state, "status")
-        assert up.exit_code == 0
-        for words in ("connected since 2026-01-01\n", "run r1 of waits: answering", "p cannot be used"):
-            assert words in up.stdout
-        assert json.loads(command(state, "status", "--json").stdout)["up"]
-        state.write_status({**found, "runs": {}, "troubles": {}})
-        assert "connected since 2026-01-01; waiting for runs" in command(state, "status").stdout
-        state.write_status({**found, "runs": {}, "troubles": {}, "unresolved": ["the disk is full"]})
-        assert "the disk is full" in command(state, "status").stdout
-        waits = {"r1": {"study": "waits", "data": "p", "doing": "waiting for approval"}}
-        state.write_status({**found, "runs": waits, "troubles": {}})
-        assert "waiting for approval: see `coreg-agent pending`" in command(state, "status").stdout
-    ended = {"at": "2026-01-02", "exit_code": 4, "reason": "another agent has joined"}
-    state.write_status({**found, "runs": {}, "troubles": {}, "ended": ended})
-    state.append_history({"run": "a1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"})
-    down = command(state, "status").stdout
-    assert "north: not running; ended 2026-01-02 with exit code 4: another agent has joined\n" in down
-    assert "last run a1, t: refused: wrong pin. The run is over. After a correction ask the coordinator's" in down
-    whole = {"fault": "write pin = 1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"}
-    state.append_history({"run": "a2", **whole})
-    assert "last run a2, t: refused: write pin = 1. The run is over." in command(state, "status").stdout
-    state.write_status({**found, "runs": {}, "troubles": {"p": "write pin = 1 (found 2026-01-03; it is read again)"}})
-    state.append_history({**whole, "run": "a2", "fault": "write pin = 1 (found 2026-01-02; it is read again)"})
-    assert "last run a2, t: refused: the fault of the data set above" in command(state, "status").stdout
-    state.append_history({**whole, "run": "a3", "stop": "CONVERGED", "reason": "", "fault": ""})
-    assert command(state, "status").stdout.endswith("last run a3, t: converged\n")
+    state.write_status(IDLE | changes)
+    for entry in ended:
+        state.append_history(entry)
+    with exclusive(state.folder.parent / "ledger.jsonl", "this agent") if up else nullcontext():
+        shown = command(state, "status")
+        assert json.loads(command(state, "status", "--json").stdout)["up"] is up
+    assert (shown.exit_code, words in shown.stdout) == (0 if up else 7, True), shown.stdout
     (state.folder / "status.json").write_text("{")
     with pytest.raises(StorageError, match="Move it away"):
         state.status()

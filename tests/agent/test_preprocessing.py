@@ -112,13 +112,8 @@ def test_a_text_column_has_at_most_200_levels(tmp_path):
     with pytest.raises(BadData, match=r"200 different texts in 201 rows.* If they are categories: --categorical c"):
         fitted(tmp_path, many)
     wide = fitted(tmp_path, many, categorical=["c"])[0]
-    assert wide.columns[0].kind == "text"
-    assert wide.summary == "c (200 levels)"
-    [note] = wide.notes
-    assert note.startswith(
-        "column 'c' makes 200 of 200 features, one for each text. Group the texts, or leave the column out:"
-    )
-    assert note.endswith("--drop c")
+    assert (wide.columns[0].kind, wide.summary) == ("text", "c (200 levels)")
+    assert "column 'c' makes 200 of 200 features" in wide.notes[0]
 
 
 REFUSED = {
@@ -143,12 +138,8 @@ def test_texts_that_training_never_saw_are_encoded_as_nothing_and_counted(tmp_pa
     preprocessing, _ = fitted(tmp_path, lines(["1,1,x,1", "2,3,z,2", "3,,x,"]))
     new = table(tmp_path, "c,extra,a\nnever,0,1\nx,0,3\nnor,0,\nNA,0,1\n")
     assert preprocessing.columns[0].indicator
-    assert preprocessing.transform(new).tolist() == [
-        [-1.0, 0.0, 0.0, 0.0],
-        [1.0, 0.0, 1.0, 0.0],
-        [0.0, 1.0, 0.0, 0.0],
-        [-1.0, 0.0, 0.0, 0.0],
-    ]
+    low, high, absent = [-1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 0.0]
+    assert preprocessing.transform(new).tolist() == [low, high, absent, low]
     unseen, absent = preprocessing.moved(new)  # and a has an indicator of its own, so no word of it
     assert "column 'c': 2 cells hold a text that training never had ('never' first)" in unseen
     assert "column 'c': 1 cells are missing" in absent

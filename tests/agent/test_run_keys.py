@@ -130,31 +130,17 @@ def test_blinded_words_add_up_and_one_senders_are_unreadable(seals):
     assert not np.any(elsewhere == sent["b"])
 
 
-def test_members_share_a_key_of_the_attempt(seals):
-    assert len({seal.members_key for seal in seals.values()}) == 1
-    assert seals["a"].members_key not in (Members().seals()["a"].members_key, seals["a"].key)
-
-
 # --- whoever cheats -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (lambda parts: "", "cannot be opened"),
-        (lambda parts: "no hex", "cannot be opened"),
-        (lambda parts: parts["c"], "cannot be opened"),  # another's, under its name
-        (lambda parts: parts["b"][:-2] + ("00" if parts["b"][-2:] != "00" else "01"), "cannot be opened"),
-        (lambda parts: Members().wrapped()["a"]["b"], "cannot be opened"),  # of another attempt
-    ],
-)
-def test_a_contribution_that_did_not_arrive_whole_is_refused(text, words):
+def test_a_contribution_that_did_not_arrive_whole_is_refused():
     members = Members()
     parts = members.wrapped()["a"]
-    changed = text(parts)
-    assert changed != parts["b"]
-    with pytest.raises(Refused, match=f"contribution of b .*{words}"):
-        members.secrets["a"].unwrap({**parts, "b": changed})
+    flipped = parts["b"][:-2] + ("00" if parts["b"][-2:] != "00" else "01")
+    other_attempt = Members().wrapped()["a"]["b"]
+    for changed in ("", "no hex", parts["c"], flipped, other_attempt):
+        with pytest.raises(Refused, match=r"contribution of b .*cannot be opened"):
+            members.secrets["a"].unwrap({**parts, "b": changed})
 
 
 def test_nothing_of_a_key_is_in_what_could_be_logged():

@@ -551,6 +551,7 @@ MANY_CELLS = [
     decimal=st.sampled_from([None, ".", ","]),
     late=st.booleans(),
 )
+@example(rows=[["", "", ""], ["", "", ""], ["", "", "3,5"]], separator=";", decimal=None, late=False)
 @example(rows=[["1.5", "2.5", "7"]], separator=",", decimal=",", late=False)
 def test_a_file_is_read_by_lines_as_by_rows(tmp_path_factory, rows, separator, decimal, late):
     """The fast reader types a column by its first cells; the standard library's reader sees texts only."""

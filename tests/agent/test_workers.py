@@ -31,6 +31,7 @@ from coreg_core.plan import Plan, alignment_of
 from coreg_sim.simulate import simulated_keys
 from coreg_wire.transport.codec import Assembler
 from site_agent.consent.objections import Policy
+from site_agent.data.prepare import keyed
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
 from site_agent.machine.alignment import IdList
@@ -138,13 +139,6 @@ def test_a_plan_that_this_site_cannot_serve_is_refused_before_the_operator_is_as
     agent.ledger.close()
 
 
-def test_the_agreement_refuses_a_data_set_without_labels(tmp_path):
-    table = write(tmp_path, "id,a,b\nq1,1,2\nq2,2,0.5\n", "none.csv")
-    agent = Agent(tmp_path, unlabelled=inputs(table, labels=False))
-    assert "Use the additive objective" in refusal(agent, dataclasses.replace(plan("r1"), data="unlabelled"))
-    agent.ledger.close()
-
-
 def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(tmp_path):
     """With sealed sums, on instances that were summed with other sites."""
     agent = Agent(tmp_path, policy=Policy())
@@ -166,13 +160,9 @@ def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(
         agent.ledger.close()
 
 
-def test_nothing_is_recorded_of_an_answer_that_nobody_listens_to(agent):
+def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_it_is_sent(agent):
     assert answers(agent, plan("r1"), listening=False) == []
     assert list(read_ledger(agent.ledger.path)) == []
-    assert agent.workers.room("r1") is not None, "the run goes on when its plan comes again"
-
-
-def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_it_is_sent(agent):
     [offer] = answers(agent, plan("r1"))
     assert answers(agent, first_step(offer), listening=False) == []
     assert answers(agent, plan("r1")) == [offer], "in a new session of the same process the attempt goes on"
@@ -184,12 +174,13 @@ def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_i
     assert agent.ledger.memory.recall(plan("r1"), offer.ids_digest).answered == 1, "and tells nothing new"
 
 
-def test_a_run_tells_the_operator_how_far_it_is(agent):
-    [answer] = answers(agent, last_step(agent, answers(agent, plan("r1"))[0]))
-    rounds = [notice.fields["round"] for notice in agent.notices if notice.name == "progress"]
-    assert rounds == list(range(rounds[0], rounds[0] + len(rounds)))
-    assert all(notice.private for notice in agent.notices if notice.name == "progress")
-    assert set(answer.report.residual) <= {10.0**k for k in range(-20, 9)}, "the coordinator hears powers of ten alone"
+def test_the_sites_secret_keys_the_digest_of_the_ids(tmp_path):
+    digests, secret = [], "a secret of the sites"
+    for each in (None, secret):
+        agent = Agent(tmp_path, policy=Policy(aggregation="plaintext", ids_secret=each))
+        digests.append(answers(agent, plan("r1"))[0].ids_digest)
+        agent.ledger.close()
+    assert digests[1] == keyed(digests[0], secret)
 
 
 # --- results ------------------------------------------------------------------------------------------------------

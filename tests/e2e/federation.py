@@ -25,7 +25,7 @@ from processes import Process
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import create_authority
-from coordinator.driver import drive
+from coordinator.driver import Driver
 from coordinator.machine.federation import begin
 from coordinator.machine.records import Timeouts
 from coordinator.transports import InProcess
@@ -365,7 +365,7 @@ class Federation:
             sites[name] = Site(
                 name, prepare(table, salt).data, Consent.simulated(), simulated_keys(name), pin_threads=pin_threads
             )
-        asyncio.run(drive(begin(plan, Timeouts()), InProcess(sites), None, lambda _: None))
+        asyncio.run(Driver(InProcess(sites), None, lambda _: None).drive(*begin(plan, Timeouts())))
         found = {name: site.result for name, site in sites.items()}
         return {name: bits(each.additive or each.solutions[0].function) for name, each in found.items()}
 

@@ -51,7 +51,7 @@ COMMANDS = {
     "agreement.coreg": [(AGENT, "predict", *MODEL), (AGENT, "evaluate", *MODEL)],
     "additive.coreg": [(AGENT, "predict", *MODEL), (AGENT, "report", "--model", "FILE"), (AGENT, "evaluate", *MODEL)],
     "runs.sqlite": [
-        *((COORDINATOR, name) for name in ("runs", "status", "ledger-checkpoints")),
+        *((COORDINATOR, name) for name in ("runs", "status")),
         (COORDINATOR, "show", "RUN"),
         (COORDINATOR, "show", "RUN", "--json"),
     ],
@@ -63,24 +63,8 @@ UNREACHABLE = 7  # no coordinator is there: the last line of `check`, and what `
 # Values of another type in a manifest and in checkpoints; damaged keys in a certificate and a request; a schema that is no text.
 FOUND = (282, 309, 914, 3242, 24427, 24752, 26786)
 ODD = [
-    None,
-    True,
-    -1,
-    0,
-    2**63,
-    2**200,
-    1e308,
-    float("nan"),
-    "",
-    "x",
-    "\ud800",
-    "9" * 5000,
-    [],
-    {},
-    [[]],
-    {"": None},
-    ["a"] * 3,
-]
+    None, True, -1, 0, 2**63, 2**200, 1e308, float("nan"), "", "x", "\ud800", "9" * 5000, [], {}, [[]], {"": None}, ["a"] * 3,
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +84,7 @@ def home(tmp_path_factory):
     for name, study in (("agreement", "first"), ("additive", "second")):
         shutil.copy(next(folder.glob(f"north-models/{study}/*/model.coreg")), folder / f"{name}.coreg")
     keep(folder / "plan.json", run(COORDINATOR, "plan", "co/federation.toml", "--study", "first.toml", cwd=folder))
-    keep(folder / "north" / "checkpoints.json", run(COORDINATOR, "ledger-checkpoints", "--json", cwd=folder))
+    keep(folder / "north" / "checkpoints.json", run(COORDINATOR, "show", names[0], "--json", cwd=folder))
     import polars as pl
 
     pl.read_csv(folder / "north.csv").write_parquet(folder / "north.parquet")

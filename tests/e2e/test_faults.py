@@ -8,12 +8,8 @@ import os
 import random
 import shutil
 import signal
-import socket
-import ssl
 import subprocess
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -136,69 +132,3 @@ def test_a_disk_that_accepts_nothing(tmp_path, fault, site):
         mend()
         processes[site] = restarted(fed, site)
         ended_well(fed, run)
-
-
-HUNDRED = tuple(f"site-{i:03}" for i in range(100))
-
-
-@THOROUGH
-def test_a_hundred_agents_of_which_ten_are_killed_and_the_coordinator_too(tmp_path):
-    """100 agents; ten are killed during the rounds and start again, then the coordinator, so that all dial at once."""
-    chance = random.Random(0)
-    with federation(tmp_path, sites=HUNDRED, join=300, plan=300, round=120) as fed:
-        with (tmp_path / "co" / "federation.toml").open("a") as file:
-            file.write('[privacy]\naggregation = "plaintext"\n')  # sealed sums have at most 64 sites
-        gradients = {"schedule": "conjugate-gradients", "max_rounds": 30, "aggregation": "plaintext"}
-        fed.study("long", **LONG | gradients)
-        coordinator = fed.serve()
-        agents = {site: fed.stays(site) for site in HUNDRED}
-        run = fed.submit("long")
-        until(lambda: fed.answered(run) >= 3, 300)
-        killed = chance.sample(HUNDRED, 10)
-        for site in killed:
-            agents[site].kill()
-        for site in killed:
-            agents[site] = fed.stays(site)
-        until(lambda: fed.answered(run) >= 10, 300)
-        coordinator.kill()
-        fed.serve()
-        until(lambda: fed.over(run), 600)
-        assert fed.run_of(run)["stop"] in ("MAX_ROUNDS", "STAGNATED")
-        assert fed.kept(run) == fed.undisturbed(run)
-        assert {site for site, agent in agents.items() if agent.poll() is not None} == set()
-
-
-@THOROUGH
-def test_two_hundred_strangers_at_once(tmp_path):
-    """200 connections at once during a run: silent ones, noise, TLS without a certificate, a site's TLS with noise in it."""
-    with federation(tmp_path) as fed:
-        fed.study("long", **LONG | {"max_rounds": 400})
-        fed.study("sum", ADDITIVE, model="")
-        fed.serve()
-        fed.all_stay()
-        runs = [fed.submit("long"), fed.submit("sum")]
-        until(lambda: fed.answered(runs[0]) >= 5)
-        gate = threading.Barrier(200, timeout=600)
-
-        def knocks(kind):
-            gate.wait()
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", fed.port), 30) as plain:
-                plain.settimeout(5)
-                if kind in (0, 1):
-                    plain.sendall(b"" if kind == 0 else random.Random(kind).randbytes(5000))
-                    plain.recv(100)
-                    return
-                context = ssl.create_default_context(cafile=fed.folder / "co" / "ca.pem")
-                context.set_alpn_protocols(["h2"])
-                if kind == 3:
-                    context.load_cert_chain(fed.folder / "north" / "site.pem", fed.folder / "north" / "site.key")
-                with context.wrap_socket(plain, server_hostname="localhost") as stream:
-                    stream.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(1000))
-                    stream.recv(100)
-
-        with ThreadPoolExecutor(200) as pool:
-            list(pool.map(knocks, [i % 4 for i in range(200)]))
-        until(lambda: fed.over(*runs))
-        for run in runs:
-            assert alike(fed.kept(run), fed.undisturbed(run))
-        assert "Traceback" not in fed.said("coordinator")

@@ -12,10 +12,11 @@ import pytest
 from browser import needed, opened
 from federation import ENDLESS, federation
 from PIL import Image
-from store.filled import RECORDS, begun
+from store.filled import RECORDS, begun, noticed
 from test_serve import free_port
 
-from coordinator.store.runs import History, RunStore
+from coordinator.machine import notices as n
+from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
 from coordinator.web.server import show
 from coreg_core.outcomes import Notice
@@ -77,14 +78,12 @@ def checked(browser):
 def test_words_of_a_store_are_text_at_any_width(tmp_path):
     needed("chromium", "chromedriver")
     path, at, port = tmp_path / "runs.sqlite", "2026-01-01T00:00:00.000+00:00", free_port()
-    with closing(RunStore(path)) as runs, closing(Status(path)) as status, closing(History(path)) as history:
+    with closing(RunStore(path)) as runs, closing(Status(path)) as status:
         begun(runs, RECORDS, run="first", coupling=(0.1, 1.0))
         begun(runs, RECORDS[:4], run="r<b>2")
-        status.opened(HOSTILE, "0.3.0", "2027-01-01T00:00:00+00:00", at)
-        status.rejected("y" * 200, HOSTILE, at)
+        told = n.session_opened(HOSTILE, "0.3.0", "2027-01-01T00:00:00+00:00"), n.session_rejected("y" * 200, HOSTILE)
+        noticed(status, at, *told, Notice("stalled", f"stalled: {HOSTILE}", "warning", run="first"))
         status.set_service({"federation": HOSTILE, "sites": [HOSTILE, "b"]}, at)
-        history.add(Notice("stalled", f"stalled: {HOSTILE}", "warning", run="first"), at)
-        history.flush()
     end = show(f"127.0.0.1:{port}", path, None)
     try:
         with opened(tmp_path / "profile") as browser:

@@ -19,6 +19,7 @@ from federation import (
     well,
 )
 
+from benchmarks.one_table import one_table
 from coreg_core.estimators import CoRLSR
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
@@ -41,9 +42,8 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
         # The plan's tolerance bounds the distance to the closed form by 1e-7.
         tables = {s: prepare(Inputs(table=tmp_path / f"{s}.csv", target="y", id="id")) for s in SITES}
         data = [table.data for table in tables.values()]
-        central = CoRLSR(preset="paper", coupling=0.1).fit(
-            [d.X for d in data], [d.y - d.y.mean() for d in data], [d.Z for d in data]
-        )
+        views, pooled = one_table([d.X for d in data], [d.y - d.y.mean() for d in data], [d.Z for d in data])
+        central = CoRLSR(preset="paper", views=views, coupling=0.1).fit(**pooled)
         for v, site in enumerate(SITES):
             predicted = load_model(fed.model(site)).predict(tables[site].table.unlabelled)
             off = predicted - data[v].y.mean() - central.predictions_unlabelled_[v]
@@ -71,9 +71,7 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
         asked = [e["question"] for e in ledger if "question" in e]
         assert asked == ["sizes", "respond affine"] + ["respond linear"] * (len(asked) - 2)
         # Both sides have signed where the ledger stood, and the coordinator's record fits.
-        (tmp_path / "c.json").write_text(
-            well("coreg-coordinator", "ledger-checkpoints", "--site", "north", "--json", cwd=tmp_path)
-        )
+        (tmp_path / "c.json").write_text(well("coreg-coordinator", "show", listed["run"], "--json", cwd=tmp_path))
         verify = ("ledger", "north/ledger.jsonl", "--verify", "--checkpoints", "c.json")
         assert as_json("coreg-agent", *verify, cwd=tmp_path)[0]["both"]["head"]["lines"] == kinds.index("Fetched")
         whole = (tmp_path / "north" / "ledger.jsonl").read_bytes().splitlines(keepends=True)

@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machine.tiny import Pump, restarted, site_with
+from machine.tiny import Pump, site_with
 
-from coreg_core import messages as m
-from coreg_core.computation.alignment import CANARIES, COLUMNS, KEY_WORDS, ROWS, SIZES, size_class
-from coreg_core.messages import Words
+from coreg_core.computation.alignment import COLUMNS, KEY_WORDS, ROWS, size_class
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
 from site_agent.id_points import exponents, multiplied, points_of
 from site_agent.machine.alignment import AlignmentJob, IdList
-from site_agent.machine.job import Sums
 from site_agent.machine.site import Site
 
 IDS = {
@@ -81,7 +78,7 @@ def test_every_attempt_and_every_set_of_sites_has_other_secrets() -> None:
     job = AlignmentJob(plan_of(), Alignment(), "a", id_list("a"))
     seen = []
     for sites, key in ((("a", "b"), b"k"), (("a", "b"), b"k"), (("a", "c"), b"k"), (("a", "b"), b"other")):
-        job.begin(sites, key)
+        job.enter(sites, key)
         seen.append((job._exponents, job._secret(b"order")))
     assert seen[0] == seen[1], "within an attempt a repeated step gets the same bytes"
     assert len({repr(each) for each in seen}) == 3
@@ -90,15 +87,11 @@ def test_every_attempt_and_every_set_of_sites_has_other_secrets() -> None:
 # --- liars --------------------------------------------------------------------------------------------------------
 
 
-def copied(copies: int) -> Callable[[Any], Any]:
+def copied(points: Any) -> Any:
     """A point that is copied would be counted more often, and tell its owner by name."""
-
-    def change(points: Any) -> Any:
-        out = points.copy()
-        out[:copies] = out[-1]
-        return out
-
-    return change
+    out = points.copy()
+    out[0] = out[-1]
+    return out
 
 
 def passes_on(change: Callable[[Any], Any]) -> type[AlignmentJob]:
@@ -164,8 +157,7 @@ PUBLISHED = "changed what this site published|does not allow|a key that is none"
 LIARS: dict[str, tuple[type[AlignmentJob], str, str]] = {
     "another order": (passes_on(lambda points: points[::-1].copy()), "b", "canaries"),
     "other ids": (passes_on(lambda p: points_of([str(i) for i in range(len(p))], "align-1")), "b", "canaries"),
-    "a point twice": (passes_on(copied(1)), "b", "repeated points|canaries"),
-    "a point four times": (passes_on(copied(3)), "b", "repeated points|canaries"),
+    "a point twice": (passes_on(copied), "b", "repeated points|canaries"),
     "tags": (Tagger, "b", "canaries"),
     "tags, last of four": (Tagger, "d", "canaries"),
     "a key of another site": (publishes(changed_key), "b", PUBLISHED),
@@ -182,7 +174,7 @@ def test_a_site_that_lies_ends_the_run_before_a_count_is_known(what: str, monkey
     def job_of(site: Site, plan: Plan) -> Any:
         if site.name != name:
             return honest(site, plan)
-        return Sums(plan, name, liar(plan, plan.objective, name, site._data))
+        return liar(plan, plan.objective, name, site._data)
 
     monkeypatch.setattr(Site, "_job_of", job_of)
     pump = Pump(plan_of(sites), sites_of(sites)).join().run()
@@ -191,29 +183,6 @@ def test_a_site_that_lies_ends_the_run_before_a_count_is_known(what: str, monkey
     assert all(found is None for found in aligned(pump).values())
     tallied = [r for r in pump.records if getattr(r, "phase", "") == "tally"]
     assert len(tallied) <= 1
-
-
-def test_a_small_part_of_a_list_is_changed_unnoticed_only_where_no_canary_is() -> None:
-    """One point of 128 is a canary's with probability a half: the bound 1 − (1 − g)^64 of docs/concepts/privacy.md."""
-    job = AlignmentJob(plan_of(), Alignment(), "a", id_list("a"))
-    job.begin(("a", "b", "c"), b"key")
-    size = SIZES[size_class(len(IDS["a"]))]
-    canaries = sum(text.startswith("c") for text in job._padded(size))
-    assert (size, canaries) == (128, CANARIES)
-
-
-@pytest.mark.parametrize("step", [4, 7, 12])
-def test_words_that_the_coordinator_changes_end_the_run(step: int) -> None:
-    def wire(_site: str, message: m.ToSite) -> m.ToSite:
-        if isinstance(message, m.Step) and message.step == step and message.words is not None:
-            values = message.words.values.copy()
-            values[0] ^= np.uint64(1)
-            return replace(message, words=Words(values))
-        return message
-
-    pump = Pump(plan_of(), sites_of(), wire=wire).join().run()
-    assert pump.outcome is Outcome.SITE_FAULT
-    assert all(site.result is None or site.result.aligned is None for site in pump.sites.values())
 
 
 # --- listeners ----------------------------------------------------------------------------------------------------
@@ -227,7 +196,7 @@ def heard_by(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], dic
         jobs[job.name] = job
         points = honest(job, question)
         if job.name == name and question.kind == "pass":
-            heard.append((job._sites[question.place[0]], points))
+            heard.append((job.sites[question.place[0]], points))
         return points
 
     monkeypatch.setattr(AlignmentJob, "_received", listening)
@@ -251,17 +220,6 @@ def test_a_site_with_a_dictionary_finds_no_id_of_another_list(monkeypatch: pytes
             assert opened <= known
 
 
-def test_two_sites_together_need_the_third_ones_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """b and c collude against a: final points hold a's exponent, and a's list starts under another one."""
-    heard, jobs = heard_by("c", monkeypatch)
-    guesses = points_of([f"i{text}" for text in IDS["a"]], "align-1")
-    both = multiplied(multiplied(guesses, jobs["b"]._exponents.passing), jobs["c"]._exponents.passing)
-    [points] = [points for owner, points in heard if owner == "a"]
-    assert not {p.tobytes() for p in both} & {p.tobytes() for p in points}
-    final = multiplied(both, jobs["a"]._exponents.passing)  # the negative control
-    assert {p.tobytes() for p in final} <= {p.tobytes() for block in jobs["a"]._final.values() for p in block}
-
-
 def test_an_id_that_is_inserted_is_tested_and_the_plan_bounds_how_many() -> None:
     """Inherent in any alignment: a site that lists an id learns whether all others have it."""
     pump = Pump(plan_of(), sites_of(a=("dot", "eve", "hal"))).join().run()
@@ -278,14 +236,3 @@ def test_plans_that_cannot_be_aligned() -> None:
     assert "an alignment needs every site" in str(
         plan_fault(replace(plan_of(), membership=Membership(tuple("abc"), 2)))
     )
-
-
-def test_the_answers_of_a_site_are_as_many_as_its_limit_says() -> None:
-    sites = sites_of()
-    Pump(plan_of(), sites).join().run()
-    plan = plan_of()
-    most = plan.objective.most_answers(plan) // 100
-    assert max(site._answered for site in sites.values()) <= most
-    five = replace(plan, objective=Alignment(), membership=Membership(tuple("abcde"), 5))
-    assert five.objective.most_answers(five) < 6000, "a hundred attempts"
-    assert restarted(sites["a"])._remembered.answered <= most

@@ -11,10 +11,8 @@ from machine.tiny import (
     all_restarted,
     make_plan,
     make_sites,
-    private_data,
     restarted,
     sealed,
-    site_with,
     undisturbed,
 )
 
@@ -22,7 +20,6 @@ from coordinator.machine.records import AttemptBegan
 from coreg_core import messages as m
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from site_agent.consent.memory import Memory, Remembered
 from site_agent.machine.site import Site
 
 SHORT = make_plan(min_sites=3, coupling=(0.3,), tolerance=1e-4, prediction_tolerance=0.03)
@@ -66,14 +63,6 @@ def test_older_records_and_a_site_in_another_process_lead_to_a_later_attempt(ste
         assert again.bits == undisturbed(plan).bits
 
 
-def test_a_coordinator_with_older_records_begins_after_the_sites_last_attempt() -> None:
-    plan = sealed(SHORT)
-    pump = Pump(plan, make_sites("abc")).join().steps(3).kill("b").steps(6).kill("c").steps(9)
-    again = Pump(plan, pump.sites, pump.records[:3]).join().run()
-    assert again.bits == undisturbed(plan).bits
-    assert attempts(again)[-1] == 3
-
-
 def test_a_site_that_is_lost_and_is_the_same_process_goes_on_with_the_attempt() -> None:
     pump = Pump(sealed(SHORT), make_sites("abc")).join().steps(5)
     asked, view = pump.sites["b"]._answered, pump.sites["b"].view
@@ -82,19 +71,6 @@ def test_a_site_that_is_lost_and_is_the_same_process_goes_on_with_the_attempt() 
     assert pump.sites["b"].view is view
     assert pump.sites["b"]._answered == undisturbed(sealed(SHORT)).sites["b"]._answered >= asked
     assert attempts(pump) == [0]
-
-
-def test_rows_that_changed_since_an_answer_are_refused_and_those_of_before_are_not() -> None:
-    plan = sealed(SHORT)
-    pump = Pump(plan, make_sites("abc")).join().steps(6)
-    used = pump.sites["b"]._job.data_digest
-    memory = Memory()
-    memory.recall = lambda plan, ids_digest: Remembered(3, used)  # type: ignore[method-assign]
-    [said] = site_with("b", private_data("b", seed=1), memory=memory).handle(m.Proposal(plan.run, 1, plan))
-    assert isinstance(said, m.PlanRefused)
-    assert "rows or their preprocessing have changed since it answered in run run-1" in said.reason
-    [said] = site_with("b", private_data("b"), memory=memory).handle(m.Proposal(plan.run, 1, plan))
-    assert isinstance(said, m.Offer)
 
 
 # --- what a step is answered with ---------------------------------------------------------------------------------

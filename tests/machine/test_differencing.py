@@ -15,7 +15,6 @@ from coreg_core.messages import PlanRefused, Proposal, Step
 from coreg_core.outcomes import Outcome
 from site_agent.consent.memory import Memory, SummedWith
 from site_agent.consent.objections import Consent, Counts, Objection, Policy, objections
-from site_agent.machine.agreement import AgreementJob
 from site_agent.site_data import PrivateData
 
 
@@ -94,7 +93,7 @@ def test_what_a_sum_would_show_of_one_label_is_measured_before_any_label_is_in_i
     rows, y = rng.normal(size=(12, 2)), rng.normal(size=12)
     data = PrivateData(rows, y, np.concatenate([rows, rng.normal(size=(20, 2))]), "ids", b"a")
     plan = sealed(make_plan(min_sites=3, coupling=(0.1,)))
-    monkeypatch.setattr("site_agent.machine.site.AgreementJob", partial(AgreementJob, label_share_max=most))
+    monkeypatch.setattr("site_agent.machine.agreement.LABEL_SHARE_MAX", most)
     pump = Pump(plan, {n: site_with(n, data) for n in "abc"}).join().run()
     assert (pump.outcome is Outcome.CONVERGED) is answers
     assert answers or f"one label of this site would make up more than {most} of the variance" in pump.end.reason

@@ -1,6 +1,6 @@
 """coordinator/machine/federation.py: sessions and the runs that they carry, runs that come and go, align first, and wait."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,13 +74,6 @@ def test_a_breach_excludes_the_site_once_the_plan_is_out(event: Any, reason: str
     all_of(machine, [offers(machine, s) for s in "ac"])
     assert machine.participants == ("a", "c")
     assert dismissed(machine, joins("b"), Outcome.SITE_FAULT, excluded=True) == f"b: no longer in this run: {why}"
-
-
-def test_a_peer_without_access_is_shown_and_changes_nothing() -> None:
-    machine = started()
-    before = machine.federation
-    assert machine.handle(e.AccessRefused("z", "revoked")) == [e.Notify(n.access_denied("z", "revoked"))]
-    assert machine.federation == before
 
 
 # --- a session carries any number of runs -------------------------------------------------------------------------
@@ -189,6 +182,9 @@ def test_draining_leaves_what_is_under_way_and_waits_for_what_is_over() -> None:
     service.tell(e.QueueRead(tuple(service.queue)), e.Draining())
     assert service.finished["waits"].outcome is Outcome.INTERRUPTED
     assert "waits" not in service.records, "no end is written down: the next process begins it again"
+    service.queue = [later := make_plan(run="later")]
+    service.tell(e.QueueChanged())
+    assert service.queue == [later], "it stays in the queue"
     assert list(service.federation.runs) == ["over"], "no run begins in a process that drains"
     assert not service.federation.done
     service.tell(*(e.Received("c", answer) for answer in held))
@@ -357,49 +353,6 @@ def names(plans: Any) -> list[str]:
 ONE, TWO, OTHER = plan("one"), plan("two"), plan("other", threads=2)
 
 
-@dataclass
-class Case:
-    """``starts`` are the runs that start, in order; ``waits`` what is left of the queue."""
-
-    starts: list[Any]
-    limit: int = 4
-    unfinished: tuple[Plan, ...] = ()
-    waiting: tuple[Plan, ...] = ()
-    starting: dict[str, Plan] = field(default_factory=dict)
-    computing: tuple[Plan, ...] = ()
-    draining: bool = False
-
-
-CASES = {
-    "nothing waits": Case([]),
-    "unfinished runs go before the queue": Case([BeginRun(TWO), BeginRun(ONE)], unfinished=(TWO,), waiting=(ONE,)),
-    "runs that are being loaded count": Case([], limit=1, waiting=(ONE,), starting={"two": TWO}),
-    "other threads wait": Case([], waiting=(OTHER,), computing=(ONE,)),
-    "nobody overtakes a run that waits for its threads": Case(
-        [], unfinished=(OTHER,), waiting=(TWO,), computing=(ONE,)
-    ),
-    "no run starts while the service drains": Case([], unfinished=(ONE,), waiting=(TWO,), draining=True),
-}
-
-
-@pytest.mark.parametrize("what", CASES)
-def test_what_starts(what: str) -> None:
-    case = CASES[what]
-    before = Scheduler(
-        case.limit,
-        unfinished=case.unfinished,
-        waiting=case.waiting,
-        starting=case.starting,
-        draining=case.draining,
-    )
-    after, starts = before.start(case.computing)
-    assert starts == case.starts
-    started = {each.plan.run for each in case.starts}
-    assert after.waiting == tuple(p for p in case.waiting if p.run not in started)
-    assert after.unfinished == tuple(p for p in case.unfinished if p.run not in started)
-    assert after.starting == case.starting | {each.plan.run: each.plan for each in case.starts}
-
-
 def test_a_cancelled_run_is_closed_wherever_it_waits() -> None:
     full = Scheduler(1, unfinished=(ONE,), waiting=(TWO, OTHER))
     for cancelled in (ONE, TWO):
@@ -450,6 +403,9 @@ def test_whatever_comes_the_limit_the_threads_and_the_order_hold_and_no_run_is_l
         assert len(active) <= limit
         assert len({p.iteration.threads for p in active}) <= 1
         assert begun == names(plans)[: len(begun)], "first come, first served"
+        for first in [*state.unfinished, *state.waiting][:1]:
+            others = {p.iteration.threads for p in active} - {first.iteration.threads}
+            assert others or len(active) == limit, "it starts as soon as it can"
         waiting = [*state.unfinished, *state.waiting, *to_come]
         assert sorted([*names(active), *names(waiting), *over]) == sorted(names(plans)), (
             "no run is lost, or there twice"

@@ -2,7 +2,6 @@
 
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from machine.tiny import (
 )
 from numpy.testing import assert_allclose
 
-from coordinator.config.federation_toml import read_configuration
 from coreg_core import messages as m
 from coreg_core.agreement.views import make_view
 from coreg_core.errors import BadData, UsageError
@@ -223,35 +221,15 @@ def test_the_result_is_there_with_the_last_answer_and_the_end_changes_nothing() 
 
 
 @pytest.mark.parametrize(
-    ("membership", "words"),
+    ("sites", "least", "words"),
     [
-        (Membership(("a", "a", "a"), 2), "lists a twice"),
-        (Membership(("a", "b", "c"), 50), "min_sites=50"),
+        ("aaa", 2, "lists a twice"),
+        ("abc", 50, "min_sites=50"),
+        ("ba", 2, "site order"),
+        ([f"s{i}" for i in range(10, 75)], 2, "at most 64 sites"),
     ],
 )
-def test_a_plan_that_cannot_be_carried_out_is_refused_by_both_ends(
-    tmp_path: Path, membership: Membership, words: str
-) -> None:
-    plan, path = replace(make_plan(), membership=membership), tmp_path / "federation.toml"
-    sites = ", ".join(f'"{site}"' for site in membership.sites)
-    path.write_text(f'[federation]\nname = "tiny"\nsites = [{sites}]\nmin_sites = {membership.min_sites}\n')
-    with pytest.raises(UsageError, match=words):
-        read_configuration(path)
-    assert words in plan_fault(plan)
+def test_a_plan_that_cannot_be_carried_out_is_refused(sites: str | list[str], least: int, words: str) -> None:
+    plan = replace(sealed(make_plan()), membership=Membership(tuple(sites), least))
+    assert words in (plan_fault(plan) or "")
     assert words in refused(make_site("a"), plan)
-
-
-def test_sums_are_taken_in_site_order_of_at_most_64_sites() -> None:
-    assert "site order" in plan_fault(replace(make_plan(), membership=Membership(("b", "a"), 2)))
-    assert plan_fault(make_plan()) is None
-    assert "at most 64 sites" in plan_fault(sealed(make_plan(sites=tuple(sorted(f"s{i}" for i in range(65))))))
-
-
-@pytest.mark.parametrize(
-    ("written", "coupling"),
-    [("0.5", (0.5,)), ("[0.5, 1]", (0.0, 0.5, 1.0)), ("[0.5, 0, 1]", (0.5, 0.0, 1.0)), ("[0.5]", (0.5,))],
-)
-def test_a_path_of_the_file_contains_each_site_alone(tmp_path: Path, written: str, coupling: tuple[float, ...]) -> None:
-    file = tmp_path / "federation.toml"
-    file.write_text(f'[federation]\nname = "f"\nsites = ["a", "b", "c"]\n[model]\ncoupling = {written}\n')
-    assert read_configuration(file).objective.coupling == coupling

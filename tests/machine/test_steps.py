@@ -26,7 +26,7 @@ from machine.stepwise import (
     words,
     written,
 )
-from machine.tiny import SCHEDULES, Machine, Pump, make_plan, make_sites, offer_of, sealed
+from machine.tiny import Machine, Pump, make_plan, make_sites, offer_of, sealed
 
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
@@ -271,17 +271,6 @@ def test_the_coordinator_sends_no_number_of_one_site_to_another() -> None:
     assert abs(float(np.sum((counts - expected) ** 2) / expected) - 255) < 6 * np.sqrt(2 * 255), "and no byte tells"
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_column_without_coupling_shows_no_residual(schedule: str) -> None:
-    pump, seen = Pump(make_plan(schedule=schedule, coupling=(0.0, 0.5)), make_sites("abc")).join(), []
-    while pump.end is None:
-        pump.step()
-        if (progress := pump.sites["a"].progress) is not None:
-            seen.append(progress.residual.tolist())
-    assert {uncoupled for uncoupled, _ in seen} == {0.0}
-    assert max(seen[-1]) < 1e-2 * max(seen[0]), "what an operator sees falls"
-
-
 # --- the end: every site hears how its run ended, also after an absence -----------------------------------------------
 
 
@@ -338,25 +327,6 @@ def test_a_site_that_connects_before_the_run_is_over_has_the_end_at_once_and_is_
     assert e.Send("a", END) in machine.handle(joins("a"))
     assert machine.awaited == ("b", "c"), "it has said that it has it"
     assert all_of(machine, [fetches(s) for s in "bc"]) == [OVER]
-
-
-def test_a_session_that_breaks_between_the_last_answer_and_the_end_changes_nothing() -> None:
-    """c stored its result before its last answer left. It is in the same process and offers the same keys."""
-    machine = begun()
-    all_of(machine, [answers("c", report=CONVERGED), e.SiteLost("c", "gone"), answers("a", report=CONVERGED)])
-    assert not [s for s in sends(all_of(machine, comes_back(machine, "c"))) if isinstance(s.message, m.Step)]
-    actions = machine.handle(answers("b", report=CONVERGED))
-    assert sends(actions) == [e.Send(s, END) for s in "abc"]
-    assert machine.attempt == 0
-
-
-@pytest.mark.parametrize(
-    "late", [answers("b"), e.Received("b", m.PlanRefused(RUN, "no")), e.Received("b", m.Fault(RUN, 0, 0, "x"))]
-)
-def test_at_the_end_nothing_else_is_heard(late: e.Event) -> None:
-    machine = ending("a", "b", "c")
-    assert machine.handle(late) == machine.handle(offers(machine, "b")) == []
-    assert machine.awaited == ("a", "b", "c")
 
 
 def test_an_interruption_keeps_the_outcome() -> None:
