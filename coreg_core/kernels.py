@@ -104,19 +104,13 @@ def median_bandwidth(X: Float64[Arr, "n d"]) -> float:
 
 
 def paper_ridge(X: Float64[Arr, "n d"]) -> float:
-    r"""$\nu = \left(\frac{1}{n} \sum_i \|x_i\|\right)^{-1}$, the inverse of the mean input norm.
-
-    Source: Brefeld et al. (2006), section 5.
-    """
+    r"""$\nu = \left(\frac{1}{n} \sum_i \|x_i\|\right)^{-1}$, of the mean input norm (Brefeld et al., 2006, section 5)."""
     mean_norm = float(np.linalg.norm(X, axis=1).mean())
     return 1.0 / _rule_value(mean_norm, X, "the paper's rule for the ridge (inverse mean norm)", "ridge")
 
 
 def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) -> float:
-    """By the rule "paper" or "median", or a positive number; UsageError where the rule has no value for these rows.
-
-    The linear kernel gets 1 by any rule.
-    """
+    """By the rule "paper" or "median", or a positive number; 1 for the linear kernel. UsageError without a value."""
     rules = {"paper": paper_bandwidth, "median": median_bandwidth}
     if rule in rules:
         return 1.0 if kernel == "linear" else rules[str(rule)](X)
@@ -164,10 +158,7 @@ class LabelledPoints:
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Kernels at ``count`` instances drawn from X_v ∪ Z without replacement (Nyström).
-
-    The draw depends on ``seed`` and the number of instances alone, so a site that comes back draws the same ones.
-    """
+    """Kernels at ``count`` instances drawn from X_v ∪ Z without replacement, by ``seed`` and their number alone."""
 
     count: int
     seed: int = 0
@@ -281,10 +272,7 @@ def require_rows(y: Arr) -> None:
 
 
 def widths(points: Float64[Arr, "p d"], kernel: str) -> tuple[float, ...]:
-    """`WIDTHS` times the median squared distance of distinct points; 1 for the linear kernel.
-
-    Distances of repeated rows are left out: with a binary column most pairs are repeated, and the median would be 0.
-    """
+    """`WIDTHS` times the median squared distance of distinct points; 1 for the linear kernel."""
     if kernel == "linear":
         return (1.0,)
     distances = pdist(points, "sqeuclidean")

@@ -66,10 +66,7 @@ Large: TypeAlias = Annotated[int, Ge(0)]
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message of a session: the site's name, and the protocol and release of its agent.
-
-    ``runs`` are those that this agent takes part in: the coordinator sends the ends that it missed.
-    """
+    """The first message of a session; ``runs`` are those whose ends this agent can have missed."""
 
     site: str
     protocol: Natural
@@ -96,10 +93,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class PlanRefused:
-    """The agent refuses the plan. The reason names policy keys and parameters, never data.
-
-    ``for_now``: it can take part after a correction, so the run waits for it.
-    """
+    """The reason names policy keys and parameters, never data; ``for_now``: the run waits for a correction."""
 
     run: str
     reason: str

@@ -180,10 +180,7 @@ class _Actor:
 
 
 class RayActors:
-    """The transport; sites join in the given order when all actors run. By default there is an actor for each core.
-
-    ``results`` has each site's result after its run, copied out of the object store.
-    """
+    """The transport; sites join in order when all actors run. ``results``: of each site, after its run."""
 
     def __init__(
         self,

@@ -32,10 +32,7 @@ from site_agent.site_data import PrivateData
 
 @dataclass(frozen=True)
 class Problem:
-    """Each site's private data (`site_agent.site_data.PrivateData`) by name.
-
-    ``held_out`` has rows of every view, and ``held_out_y`` their targets.
-    """
+    """Each site's `PrivateData` by name; ``held_out`` rows of every view, with targets ``held_out_y``."""
 
     sites: dict[str, PrivateData]
     held_out: tuple[Arr, ...]

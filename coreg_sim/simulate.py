@@ -69,10 +69,7 @@ PATIENT = Timeouts(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
 
 @dataclass(frozen=True)
 class Hosted:
-    """The sites of one run: a transport that is not started yet, and each site's `SiteResult` (or None) after the run.
-
-    ``failure`` is the error of the hosting that interrupted the run, or None.
-    """
+    """The sites of a run: transport, each `SiteResult` after it, and the hosting's ``failure`` or None."""
 
     transport: Transport
     result: Callable[[str], Any]
@@ -134,10 +131,7 @@ def plan_for(
 
 @dataclass(frozen=True)
 class Simulated:
-    """A finished run: each site's result in site order, every step, and the traffic.
-
-    The properties are of the agreement: `objective`, `predictions` and `solutions` of its plan's first coupling.
-    """
+    """A finished run: results in site order, steps, traffic. Properties are of an agreement's first coupling."""
 
     plan: Plan
     outcome: Outcome

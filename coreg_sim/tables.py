@@ -48,10 +48,7 @@ class Everything:
 
 @dataclass(frozen=True)
 class DemoData:
-    """The paths of each site's tables and of the studies, and the true targets of the held-out patients.
-
-    ``judged`` tables have the held-out patients with their targets.
-    """
+    """Paths of tables and studies, ``judged`` tables of the held-out patients, and their targets."""
 
     tables: dict[str, Path]
     held_out: dict[str, Path]

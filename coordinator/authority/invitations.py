@@ -67,10 +67,7 @@ def withdraw(folder: Path, site: str) -> bool:
 
 
 def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | Denied:
-    """Give a site its certificate. ``given`` is the proof of the invitation for this request.
-
-    An exception can be caused by anybody: `Refused` (for the site), or `StorageError` (for the coordinator's operator).
-    """
+    """A site's certificate for ``given``, the proof of its invitation. `Refused` is for the site to read."""
     with _locked(folder):
         invitation, until, used = _read(_path(folder, site))
         secret = secrets.token_hex(16) if invitation is None else invitation.secret

@@ -132,10 +132,7 @@ def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
 
 
 def reissue_server(directory: Path, hostnames: Sequence[str] | None = None) -> datetime:
-    """Renew coordinator.pem, and return its new expiry. The key stays, or is made again if it is lost. Sites need no change.
-
-    `hostnames` replace the names of the certificate; None keeps them.
-    """
+    """Renew coordinator.pem, for ``hostnames`` if given; its new expiry. The key stays, or is made again if lost."""
     pair = _authority_pair(directory)
     served = _served_names(server_names(directory) if hostnames is None else hostnames)
     if (path := directory / "coordinator.key").exists():
@@ -227,10 +224,7 @@ def check_request(data: bytes) -> tuple[str, ec.EllipticCurvePublicKey]:
 def issue(
     directory: Path, site: str, key: ec.EllipticCurvePublicKey, first: Callable[[], None] = lambda: None
 ) -> bytes:
-    """Issue a client certificate, and list the site with this key; the answer for the site, also kept as NAME.pem.
-
-    ``first`` is called before the site is listed.
-    """
+    """Issue a client certificate (also kept as NAME.pem), call ``first``, and list the site with this key."""
     pair = _authority_pair(directory)
     answer = _pem(_site_certificate(pair, site, key)) + _pem(pair[0])
 

@@ -140,10 +140,7 @@ def _sorted(sites: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class FederationSection(Section):
-    """The sites by the names in their certificates, the minimum number of sites, and the policy for dropouts.
-
-    ``target`` and ``id``: columns that a site uses where it names no others.
-    """
+    """The sites by the names in their certificates; ``target`` and ``id`` hold where a site names no others."""
 
     name: Annotated[str, AfterValidator(_readable)]
     target: ColumnName = ""

@@ -20,10 +20,7 @@ M = TypeVar("M", bound=FromSite, covariant=True)
 
 @dataclass(frozen=True)
 class SiteJoined:
-    """An authenticated session opened; it replaces an earlier one of the same name.
-
-    ``until`` is the expiry of its certificate, in ISO 8601; empty without one.
-    """
+    """An authenticated session, in place of an earlier one; ``until``: its certificate's expiry, ISO 8601."""
 
     hello: Hello
     until: str = field(default="", compare=False)

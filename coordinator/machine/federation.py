@@ -99,10 +99,7 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Federation:
-    """Open sessions by site, and runs by name.
-
-    ``sites`` can join whether or not a run needs them. A simulation has no scheduler and ends with its first runs.
-    """
+    """Open sessions by site, and runs by name. A simulation has no scheduler and ends with its first runs."""
 
     timeouts: Timeouts = field(default_factory=Timeouts)
     sites: tuple[str, ...] = ()

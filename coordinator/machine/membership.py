@@ -62,10 +62,7 @@ def _began_without(site: str) -> tuple[Outcome, str]:
 
 
 def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = None) -> None:
-    """Send the plan to all connected sites, with the number of a new attempt. Each site offers or refuses.
-
-    ``cause``: why the last attempt was interrupted.
-    """
+    """Send the plan to all connected sites with a new attempt; ``cause``: what interrupted the last one."""
     run, here = update.run, tuple(sorted(update.run.here))
     if attempt is None:
         attempt = run.attempt + (run.phase is not Phase.ENROLLING)
@@ -325,10 +322,7 @@ def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None
 
 
 def go_on_without(update: RunUpdate, missing: Sites, remaining: int, what: str) -> bool:
-    """Continue without the sites that did not do ``what``, if the plan allows it and enough remain. False if not.
-
-    They are dropped for the rest of the run. Before the first attempt they can still join until it begins.
-    """
+    """Continue without the sites that did not do ``what``, if the plan allows it and enough remain; else False."""
     run = update.run
     if remaining < run.plan.membership.min_sites or (run.participants and not run.may_drop):
         return False

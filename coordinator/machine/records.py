@@ -119,10 +119,7 @@ Record: TypeAlias = AttemptBegan | StepDone | Ended | HeadSigned
 
 @dataclass(frozen=True)
 class Begun:
-    """What the store has of an unfinished run: its last attempt and the number of steps over all attempts.
-
-    Before the first attempt ``attempt`` is -1 and there are no participants.
-    """
+    """What the store has of an unfinished run: its last attempt (-1: none yet) and the number of steps of all."""
 
     attempt: int = -1
     participants: Sites = ()

@@ -82,10 +82,7 @@ class Metrics:
         self._problems.set(count)
 
     def listed(self, sites: tuple[str, ...], until: Mapping[str, str] = {}) -> None:
-        """Set the listed sites. A site that never connected counts as disconnected; an unlisted site has no metric.
-
-        ``until``: the ends of certificates, of the run store. A certificate can end while its site is away.
-        """
+        """Set the listed sites and the ends ``until`` of their certificates; an unlisted site has no metric."""
         known = {sample.labels["site"] for family in self._connected.collect() for sample in family.samples}
         self._sites = frozenset(sites)
         for site in known - self._sites:

@@ -89,10 +89,7 @@ class AccessControl:
         return {what: load_certificates(pem, what)[0].not_valid_after_utc.timestamp() for what, pem in pems.items()}
 
     def expiring(self, now: float, sites: Sequence[str] = ()) -> list[str]:
-        """Once a day: renew the server's certificate, and a sentence for each that still expires, and for sites without one.
-
-        ``now`` is in seconds.
-        """
+        """Once a day: renew the server's certificate; a sentence for each that expires, and for sites without one."""
         if self._insecure or (self._looked is not None and now - self._looked < DAY):
             return []
         self._looked = now

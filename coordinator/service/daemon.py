@@ -91,10 +91,7 @@ def run(
     *,
     new: bool,
 ) -> Finish:
-    """Carry out one plan: begin its unfinished run again, or start a new one; return its end.
-
-    ``new`` abandons unfinished runs, and starts a new one.
-    """
+    """Carry out one plan: begin its unfinished run again, or with ``new`` start another; return its end."""
     store = configuration.service.store
     check_free(configuration.service.listen)  # before the run is queued
     with store_of(store):
@@ -345,10 +342,7 @@ class Daemon:
     # --- signals --------------------------------------------------------------------------------------------------
 
     def _stop(self) -> None:
-        """Drain: start no run, complete the ends of finished runs. The next start begins the others again.
-
-        `run`, or a second signal, stops at once.
-        """
+        """Start no run and complete ends; the next start begins the others. `run`, or a second signal, stops at once."""
         assert self._federation.scheduler is not None
         if self._draining or self._federation.scheduler.exit_when_idle:
             self._emit(Interrupted())

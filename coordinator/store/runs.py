@@ -29,11 +29,7 @@ TRAINED = ("CONVERGED", "MAX_ROUNDS", "STAGNATED")  # the outcomes with models
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A summary of a run.
-
-    ``steps`` counts over all attempts, ``rounds`` the complete rounds of the last one, sweeps included. ``residual`` and
-    ``gap`` are those of its last verified round, for the worst column, to a power of ten.
-    """
+    """``steps`` of all attempts, ``rounds`` of the last; ``residual`` and ``gap`` of its last verified round (10ᵏ)."""
 
     run: str
     federation: str
@@ -54,10 +50,7 @@ class RunStore(Tables):
     # --- a run's beginning and end --------------------------------------------------------------------------------
 
     def begin(self, plan: Plan, at: str) -> tuple[Plan, Begun]:
-        """Move a run from the queue to the runs; insert it if it is in neither. Its plan, and what the store has of it.
-
-        An alignment of ids whose name has ended gets the next name: sites keep the end of the earlier one.
-        """
+        """Move or insert a run; its plan and what is stored of it. An alignment that has ended gets the next name."""
         with self.transaction():
             while aligns_for(plan.run) and self._rows(
                 "select 1 from runs where run = ? and ended is not null", plan.run

@@ -60,10 +60,7 @@ class Status(Tables):
     """See the module's docstring. Every method may raise `StorageError`."""
 
     def record(self, noticed: Iterable[tuple[Notice, str, str]]) -> None:
-        """Write notices that have a sentence, and what they tell of their sites.
-
-        Each comes with its site, which is empty if its name proves nothing, and its time.
-        """
+        """Write notices that have a sentence, each with its site ("" if unproved) and time, and what they say of sites."""
         with self.transaction(durable=False):
             for notice, site, at in noticed:
                 fields = notice.fields
@@ -137,10 +134,7 @@ def _holder(path: Path) -> str:
 
 
 def overview(path: Path) -> dict[str, Any]:
-    """The coordinator, its sites, the queue, the studies, the latest runs and the latest notices.
-
-    ``latest`` has the runs that are not over, then the latest others, with at most `ROWS` rows of convergence each.
-    """
+    """Coordinator, sites, queue, studies, notices and runs, the unfinished first, with at most `ROWS` rows each."""
     with ExitStack() as stack:
         status = stack.enter_context(closing(Status(path, read_only=True)))
         stack.enter_context(status.reading())  # a damaged value is a `StorageError`

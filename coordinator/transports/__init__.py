@@ -20,10 +20,7 @@ class Emit(Protocol):
 
 @dataclass
 class Traffic:
-    """Bytes sent to the sites and received from them since the start.
-
-    ``numbers`` counts the words in both directions, in a simulation only.
-    """
+    """Bytes sent to the sites and received since the start; ``numbers``: words both ways, in a simulation only."""
 
     sent: int = 0
     received: int = 0
@@ -73,10 +70,7 @@ class SiteFunction(Protocol):
 
 
 class InProcess:
-    """Sites as functions in this process, for simulations and for tests of everything above the wire.
-
-    Sites answer at once, in the order given, on the caller's thread, so that a simulation is deterministic.
-    """
+    """Sites as functions in this process, which answer at once and in order, so that a simulation is deterministic."""
 
     def __init__(self, sites: Mapping[str, SiteFunction]):
         self.traffic = Traffic()

@@ -90,11 +90,7 @@ class _Session:
 
 
 class Sessions:
-    """The sessions of a coordinator.
-
-    ``authorise`` raises `Refused` for a name and certificate (PEM) that may not join; it is called at every join. A stream is
-    lost after ``idle`` seconds without a byte.
-    """
+    """Sessions; ``authorise`` (name, PEM) raises `Refused` at a join; ``idle`` seconds without a byte end a stream."""
 
     def __init__(self, authorise: Callable[[str, bytes], None], *, idle: float):
         self.traffic = Traffic()

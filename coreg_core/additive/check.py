@@ -139,10 +139,7 @@ def verdict(
     n_common: int,
     deviations: Float64[Arr, " n"],
 ) -> Verdict:
-    """From own labels, the first ``n_common`` of common rows, and left-out residuals of each model; None without such a model.
-
-    ``deviations`` are the stated ones of the joined model at these labels, for their factor.
-    """
+    """From own labels, ``n_common`` of common rows first, left-out residuals, and the joined model's ``deviations``."""
     n, c = len(y), n_common if score is not None else 0
     factor = spread(joined, deviations) if n else 1.0
     if local is None or n < 3:

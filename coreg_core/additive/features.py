@@ -27,10 +27,7 @@ MOST_FEATURES, MOST_OWN = 30, 60  # that enter the sums, and that a site keeps f
 
 @dataclass(frozen=True, eq=False)
 class SiteRows:
-    """A site's rows: the common ones first, in the same order everywhere, then its private ones; and its labels.
-
-    ``own``: the places of its labelled rows, common ones first.
-    """
+    """Common rows (in one order everywhere), then private ones; labels, and the places ``own`` of labelled rows."""
 
     X: Float64[Arr, "n p"]
     own: Int64[Ints, " l"]

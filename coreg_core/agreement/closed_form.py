@@ -111,10 +111,7 @@ def precision_weighted_mean(total: Information, weight: float) -> Float64[Arr, "
 
 
 def pairwise_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
-    """The sum by a binary tree over the given order: the sum of an aligned block of 2ʲ parts is one of its nodes.
-
-    So sums computed in several places have the bits of a sum computed in one. Keeps log₂ of the parts at a time.
-    """
+    """The sum by a binary tree over the order: sums computed in several places have the bits of one."""
     nodes: list[tuple[int, T]] = []
     for part in parts:
         size, node = 1, part

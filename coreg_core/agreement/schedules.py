@@ -59,10 +59,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class FinalTargets:
-    """The models of the last verified round: site v answers (``targets[v]``, ``weights``), v counted in site order.
-
-    ``targets`` is (1, m, k) where all sites share one, and (M, m, k) for Algorithm 1.
-    """
+    """Of the last verified round: ``targets`` (1, m, k), or (M, m, k) for Algorithm 1, and ``weights``."""
 
     targets: Float64[Arr, "s m k"]
     weights: Float64[Arr, " k"]

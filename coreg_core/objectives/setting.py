@@ -43,10 +43,7 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Membership:
-    """The sites that can take part, the minimum number, and the handling of a site that does not answer.
-
-    ``on_dropout`` "wait" stalls until it returns. "continue" drops it for the rest of the run.
-    """
+    """Who can take part, and how many must; ``on_dropout`` "wait" stalls, "continue" drops the site for the run."""
 
     sites: Annotated[tuple[str, ...], Len(1, 10_000)]
     min_sites: Count

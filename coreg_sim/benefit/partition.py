@@ -64,10 +64,7 @@ SITES = ("M2", "M5", "M8")  # about the number of sites: not for a division that
 
 @dataclass(frozen=True, eq=False)
 class AttributeTable:
-    """A data set before its partition: one matrix for each attribute, and the target in units of its deviation.
-
-    ``groups``: the attributes of each site; () if each draw divides them.
-    """
+    """One matrix an attribute, the scaled target, and ``groups``: each site's attributes, () if draws divide them."""
 
     attributes: tuple[Float64[Arr, "N _"], ...]
     y: Float64[Arr, " N"]
@@ -95,10 +92,7 @@ class Partition:
 def table_of(
     blocks: Sequence[Float64[Arr, "N _"]], y: Float64[Arr, " N"], groups: Sequence[Sequence[int]] = ()
 ) -> AttributeTable:
-    """The table of these attributes, without the constant ones, and the target in units of its deviation.
-
-    ``groups``: the attributes of each site, as positions. UsageError if all of a site are constant.
-    """
+    """The table without constant attributes. UsageError if all of a site's ``groups`` (positions) are constant."""
     kept = [j for j, block in enumerate(blocks) if np.ptp(block, axis=0).max(initial=0.0) > 0]
     places = {j: place for place, j in enumerate(kept)}
     divided = tuple(tuple(places[j] for j in group if j in places) for group in groups)

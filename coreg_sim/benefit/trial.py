@@ -32,10 +32,7 @@ _CUT = (-0.9, 2.0)  # of a relative change
 
 @dataclass(frozen=True)
 class SiteOutcome:
-    """One site of one draw: the relative change of the root mean squared error by each method, against its local model.
-
-    ``areas``: of a yes/no target, the area under the ROC curve by method. ``positive``: its share of 1 among the test rows.
-    """
+    """Of a site in a draw: changes of the error, ``areas`` under the curve by method, and the share of 1."""
 
     site: int
     draw: int
@@ -74,8 +71,7 @@ def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
 
 
 class Federation:
-    """The training of one federation, whose ``seed`` is for landmarks and forests. ``private``: only its own site knows a
-    labelled row."""
+    """The training of one federation; ``private``: only its own site knows a labelled row."""
 
     def __init__(self, partition: Partition, seed: int, *, rules: Additive = IN_MEMORY, private: bool = False):
         self.partition, self.seed, self.rules = partition, seed, rules

@@ -104,10 +104,7 @@ def _fits(text: str, separator: str, width: int) -> bool:
 
 @dataclass(frozen=True)
 class Decimals:
-    """The decimal mark ("?": open). ``thousands``: the other mark before groups of three digits separates thousands.
-
-    ``why`` explains a cell that does not fit. ``note`` reports decimal commas that were found.
-    """
+    """The decimal mark ("?": open); ``thousands``: the other one groups; ``why``: of a bad cell; ``note``: found."""
 
     mark: Mark = "."
     thousands: bool = False

@@ -44,8 +44,7 @@ _FEW_IDS, _LONG = 10**7, 20
 
 
 def normalised(text: str, rule: IdRule) -> str:
-    """An id by the rule. "exact": NFC and no space around it; "folded": NFKC, case and inner spaces ignored; "numbers": also
-    zeros before a digit."""
+    """An id by the rule: "exact" (NFC), "folded" (NFKC, no case or inner spaces), "numbers" (also no leading zeros)."""
     if rule == "exact":
         return unicodedata.normalize("NFC", text).strip()
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
@@ -132,11 +131,7 @@ def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SiteTable:
-    """A site's labelled rows with their targets, and the shared unlabelled rows, sorted by id.
-
-    ``doubts`` are notes that need an answer.
-    ``positions`` are the indices of the labelled rows among the shared ones, -1 of rows that are not shared.
-    """
+    """Labelled rows, and shared rows sorted by id; ``positions`` of the labelled in the shared ones, -1 of others."""
 
     labelled: Table
     y: Arr
@@ -379,10 +374,7 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
 
 
 def site_salt(path: Path, ledger: Path) -> bytes:
-    """The site's secret for its data digest. It is created once (mode 0600) and never sent.
-
-    The ledger names instances under it: with another secret the agent would not know them again.
-    """
+    """The site's secret for its data digest, and for names in its ledger: created once (mode 0600), never sent."""
     try:
         if path.exists():
             return path.read_bytes()
@@ -441,10 +433,7 @@ class DataSets:
         return self._made((name, "ids", rule), inputs, inputs, lambda: read_ids(inputs, rule))[0]
 
     def get(self, name: str, inputs: Inputs | None = None, aligned: SharedIds | None = None) -> tuple[Prepared, bool]:
-        """A data set as it is on the disk now, and whether it was read again; ``inputs`` as from `named`.
-
-        Its errors can name rows, so they must not leave the site.
-        """
+        """A data set as it is on the disk now, and whether it was read again. Errors can name rows: they must not leave."""
         own = self._inputs[name] if inputs is None else inputs
         return self._made((name, "rows"), own, (own, aligned), lambda: self._prepare(own, self.salt, aligned))
 

@@ -31,10 +31,7 @@ TRUE, FALSE = frozenset({"true", "yes"}), frozenset({"false", "no"})
 
 @dataclass(frozen=True)
 class Column:
-    """The encoding of one column: (x − mean)/scale for numbers, a 0/1 column per level for text, and an indicator.
-
-    A date is the number of days since 1970-01-01; ``layout`` is its format.
-    """
+    """(x − mean)/scale of numbers and dates (``layout``: days since 1970), 0/1 for each level, and an indicator."""
 
     name: str
     kind: Kind
@@ -95,10 +92,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The encoding of all columns, in order, with notes for the operator.
-
-    ``ranges`` are of the columns of numbers and dates, over labelled and shared rows.
-    """
+    """The encoding of all columns in order; ``ranges`` of numbers and dates are over labelled and shared rows."""
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()

@@ -331,9 +331,7 @@ class Table:
         return replace(self, lines=self.lines[keep], kept=keep if self.kept is None else self.kept[keep])
 
     def with_id(self, column: str) -> "Table":
-        """With the columns of an id in several, written ``last_name+birth_date``, joined into one of that name. If a part is
-        missing, so is the id.
-        """
+        """With the columns of an id in several, ``last_name+birth_date``, joined into one; missing if a part is."""
         parts = column.split("+")
         if column in self.columns or len(parts) < 2:
             return self

@@ -95,10 +95,7 @@ def enrol(directory: Path | str, name: str) -> Path:
 
 
 def install(directory: Path | str, answer: Path | bytes) -> Identity:
-    """Check and install the coordinator's answer, a file or its text: the site's certificate followed by its authority's.
-
-    The first answer decides which authority this site trusts.
-    """
+    """Check and install the answer: the site's certificate, then its authority's, which this site trusts from now on."""
     directory = Path(directory)
     what, pem = ("the answer", answer) if isinstance(answer, bytes) else (str(answer), _read(answer))
     bundle = load_certificates(pem, what)

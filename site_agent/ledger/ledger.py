@@ -51,10 +51,7 @@ class Line:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Every line in order; verifies the chain.
-
-    A last line without a newline is left out: a crash or a full disk cut it, and its message was not sent.
-    """
+    """Every line, with the chain verified. A torn last line is left out: its message was not sent."""
     previous, end = GENESIS, 0
     try:
         with path.open("rb") as file:
@@ -217,10 +214,7 @@ class Ledger:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def record(self, message: FromSite, told: Told | None = None, outcome: Outcome | None = None) -> FromSite:
-        """Write the line for a message before it leaves. Returns the message to send, with a signed head if it has one.
-
-        If it raises, the message must not leave.
-        """
+        """Write the line for a message; returns the message to send. If it raises, the message must not leave."""
         with self._lock:
             beside, signer = {}, self.signer  # a new session can replace the signer
             if isinstance(message, Fetched) and signer is not None and not message.signature:

@@ -257,11 +257,7 @@ class AgreementJob(Sums):
     def _own_choice(
         self, models: FinalTargets, targets: Arr, couplings: tuple[float, ...], solutions: tuple[Solution, ...]
     ) -> PathChoice | None:
-        """The member of the path with the least left-out error on this site's labels; None without a path or with few labels.
-
-        Leave-one-out takes each member as the answer to the *others'* mean at 2λ(M−1), which is the same function. The mean
-        over all sites would contain the site's own prediction, and with it the label that is left out.
-        """
+        """The member of the path with the least left-out error; leave-one-out is against the *others'* mean at 2λ(M−1)."""
         if len(couplings) < 2 or len(self._y) < LEAST_TO_CHOOSE:
             return None
         sweeps = self.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already

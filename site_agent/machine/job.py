@@ -89,10 +89,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, eq=False)
 class Telling:
-    """One answer: words of a sum, words for all, a text for all members, and texts for each other site (by position).
-
-    ``blinded``: the texts for each are words, to be blinded with the other senders.
-    """
+    """One answer: words of a sum, words and a text for all, texts for each site; ``blinded``: those are words."""
 
     summed: Row | None = None
     shown: Row | None = None

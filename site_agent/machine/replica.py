@@ -157,10 +157,7 @@ class Replica:
     # --- an attempt begins ----------------------------------------------------------------------------------------
 
     def offer(self, attempt: int) -> Offer:
-        """This site's offer for an attempt; a repeated call returns the same one.
-
-        A coordinator with records older than this site's attempt receives the later offer, which shows it the number.
-        """
+        """This site's offer for an attempt, the same at each call. A later attempt than asked corrects the coordinator."""
         if self._offer is not None and attempt <= self.attempt:
             return self._offer
         self.attempt, self._seal, self._step, self._answer = attempt, None, 0, None  # drops the old keys first

@@ -31,10 +31,7 @@ from site_agent.models.file import ModelFile
 
 @dataclass(frozen=True)
 class Scored:
-    """The ids of the scored instances by data set, in the order of the batch.
-
-    ``correction``: of an additive score by this site's own labels, with the ``local`` predictions, NaN of missing instances.
-    """
+    """Ids of the scored by data set; ``correction`` of an additive score, with ``local`` predictions (NaN: missing)."""
 
     ids: Mapping[str, tuple[str, ...]]
     id_columns: Mapping[str, str]
@@ -82,10 +79,7 @@ class _Rows:
 def batch_of(
     model: ModelFile, tables: Mapping[str, Inputs], salt: bytes, aligned: SharedIds | None = None
 ) -> tuple[Batch, Scored]:
-    """What this site's parts of the scores are made of, table after table; of the ids that are ``aligned``.
-
-    If all features of an instance are empty, it is missing: all sites list it, but this site has no record of it.
-    """
+    """What this site's parts of the scores are made of. An instance whose features are all empty is missing."""
     found = {name: _rows_of(model, inputs, aligned) for name, inputs in tables.items()}
     read, joined = list(found.values()), model.function if isinstance(model.function, SiteModel) else None
     # The digest of one table, or that of several tables' digests in their order.

@@ -88,10 +88,7 @@ def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
 
 
 def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) -> Found:
-    """Findings of a path of λ that contains 0: the site's own choice beside the site alone.
-
-    The joined model is kept unless its nested loss exceeds the local one's by more than a standard error of the difference.
-    """
+    """Of a path of λ with 0. The joined model stays unless its nested loss is larger by a standard error."""
     local = choice.left_out[couplings.index(0.0)]
     found: Found = {"labels": len(local), "local": _errors(local * divisor), "chosen": couplings[choice.chosen]}
     if choice.nested is None:

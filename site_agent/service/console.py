@@ -91,10 +91,7 @@ def isatty() -> bool:
 
 
 class Terminal:
-    """Asks the operator of an agent of one run; ``consents``: whether the plan is a question too, or the words alone.
-
-    ``before`` is called before a question: it clears the line. UsageError without a terminal.
-    """
+    """Asks the operator of one run. ``before`` clears the line; UsageError without a terminal."""
 
     def __init__(self, *, consents: bool, before: Callable[[], None] = lambda: None):
         if consents and not isatty():

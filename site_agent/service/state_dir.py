@@ -55,10 +55,7 @@ class StateDir:
         words: str = "",
         digest: str = "",
     ) -> bool:
-        """Ask the operator. ``about`` describes the plan by heading; the request expires after ``seconds`` (0: never).
-
-        ``words`` stand for unconfirmed keys.
-        """
+        """Ask the operator: the plan by heading, unconfirmed ``words``, and ``seconds`` until it expires (0: never)."""
         expires = None if seconds <= 0 else (utc_now() + dt.timedelta(seconds=seconds)).isoformat()
         entry = {"asked": timestamp(), "expires": expires, "about": dict(about or {}), "words": words, "plan": plan}
         shown, asked = {"digest": digest, "words": words}, self._file("asked", run)

@@ -224,10 +224,7 @@ def _unusable(name: str) -> str:
 
 @dataclass
 class _Worker:
-    """An accepted run: its site, and the data for its result.
-
-    ``unsaid``: the disclosure of an answer that was not sent. ``stored``: the result that is on the disk, in files ``written``.
-    """
+    """An accepted run; ``unsaid``: the disclosure of an unsent answer; ``stored``: the result in files ``written``."""
 
     site: Site
     prepared: Prepared | None

@@ -105,10 +105,7 @@ class Dial:
 async def keep_dialling(
     conversation: Callable[[Connection, Callable[[], None]], Awaitable[T]], dial: Dial, note: Callable[[str], None]
 ) -> T:
-    """Connect, and reconnect, until a conversation is complete; it calls its second argument for each message.
-
-    Unreachable, if there was no session for ``dial.timeout`` seconds.
-    """
+    """Connect, and reconnect, until a conversation is complete. Unreachable after ``dial.timeout`` s without a session."""
     loop = asyncio.get_running_loop()
     pause, last_session = FIRST_PAUSE, loop.time()
     while True:

@@ -11,7 +11,7 @@ from coreg_core.messages import Hello, Proposal
 from coreg_wire.transport.codec import Assembler, frames_of
 from site_agent.consent.objections import Policy
 from site_agent.data.prepare import AlignedIds, DataSets
-from site_agent.ledger import Ledger
+from site_agent.ledger import Ledger, read_ledger
 from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore
 from site_agent.service.daemon import AgentDaemon
@@ -24,9 +24,19 @@ class Agent:
     """Its parts, in one folder; ``notices`` are those that it gave."""
 
     def __init__(
-        self, folder, *, once=False, ask_first=False, policy=None, keys=None, members=None, asked=None, **data
+        self,
+        folder,
+        *,
+        once=False,
+        ask_first=False,
+        policy=None,
+        keys=None,
+        members=None,
+        asked=None,
+        signer=None,
+        **data,
     ):
-        self.notices, self.ledger, self.on_notice = [], Ledger(folder / "ledger.jsonl"), lambda _notice: None
+        self.notices, self.ledger, self.on_notice = [], Ledger(folder / "ledger.jsonl", signer), lambda _notice: None
         self.state = None if once else StateDir(folder / "service")
         if self.state is not None:
             self.state.open()
@@ -45,6 +55,10 @@ class Agent:
     @property
     def noticed(self):
         return [notice.name for notice in self.notices]
+
+    @property
+    def recorded(self):
+        return [entry["kind"] for entry in read_ledger(self.ledger.path)]
 
     def against(self, conversation, timeout=float("inf")):
         """Live while a coordinator has this conversation; how the agent ended."""
@@ -116,8 +130,11 @@ class Line:
         for message in messages:
             if isinstance(message, Proposal):
                 self._assembler.expect(message.run, 1000)
-            for frame in frames_of(message):
-                self._to_agent.put_nowait(frame)
+            self.sends(*frames_of(message))
+
+    def sends(self, *frames):
+        for frame in frames:
+            self._to_agent.put_nowait(frame)
 
     def breaks(self):
         self._to_agent.put_nowait(ConnectionError("cut"))

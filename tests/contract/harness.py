@@ -1,4 +1,4 @@
-"""The same sites in process and over mutual TLS on loopback; and sessions, and an agent, over streams in memory.
+"""The same sites in process and over mutual TLS on loopback; and sessions over streams in memory.
 
 `wire(sites)` gives a `Transport` whose `start` also brings the sites in, in the order given. Sites that are dialled for a
 test speak frame by frame, through a `Client`.
@@ -10,12 +10,10 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import numpy as np
-from machine.tiny import private_data
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import load_server
@@ -24,20 +22,12 @@ from coordinator.transports import Emit, InProcess, SiteFunction, Transport
 from coordinator.transports.grpc_mtls import GrpcServer
 from coordinator.transports.sessions import Sessions
 from coreg_core import messages as m
-from coreg_core.messages import ToSite, Words
-from coreg_core.plan import Plan
+from coreg_core.messages import Words
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import Assembler, frames_of
 from coreg_wire.v1 import federation_pb2 as pb
-from site_agent.consent.objections import Policy
 from site_agent.identity.identity import Identity, check_identity
-from site_agent.ledger import HeadSigner, Ledger, read_ledger
-from site_agent.machine.agent import Agent, Exit
-from site_agent.machine.job import SiteResult
-from site_agent.service.daemon import AgentDaemon
-from site_agent.service.workers import RunTables, RunWorkers
-from site_agent.session.stream import Connection, Dial, Dialler, GrpcDialler, NoAnswer
-from site_agent.site_data import PrivateData
+from site_agent.session.stream import Connection, GrpcDialler
 
 SITES = ("a", "b", "c")
 RUN = "run-1"
@@ -323,122 +313,3 @@ def grpc_mtls(home: Home) -> Wire:
 
 
 TRANSPORTS = (in_process, grpc_mtls)
-
-
-# --- the agent's own process: its daemon and its ledger, on data in memory, over a stream in memory -------------------
-
-
-class Delivered:
-    """Results that stay in memory."""
-
-    def __init__(self, deliver: Callable[[SiteResult], None]):
-        self._deliver = deliver
-
-    def folder_of(self, plan: Plan) -> Path:
-        return Path(plan.run)
-
-    def put_models(self, plan: Plan, result: SiteResult, *_more: Any, **_options: Any) -> tuple[Path, ...]:
-        self._deliver(result)
-        return (Path("model.coreg"),)
-
-
-class Tables(RunTables):
-    """One table in memory."""
-
-    def __init__(self, data: PrivateData):
-        super().__init__("", None, None, lambda notice: None)  # type: ignore[arg-type]
-        self.data = data
-
-    def read(self, *_of_run: Any) -> Any:
-        return object(), self.data, None
-
-    def inputs(self, plan: Plan) -> Any:
-        return SimpleNamespace(target="")
-
-
-class Workers(RunWorkers):
-    """Of one table in memory."""
-
-    def __init__(self, name: str, data: PrivateData, ledger: Ledger, deliver: Callable[[SiteResult], None]):
-        policy = Policy(aggregation="plaintext")
-        super().__init__(name, policy, None, Delivered(deliver), None, None, ledger, lambda notice: None)  # type: ignore[arg-type]
-        self.tables = Tables(data)
-
-
-class RunningAgent:
-    """An agent of one run; ``notes`` are the sentences for its operator."""
-
-    def __init__(
-        self,
-        ledger: Path,
-        *,
-        signer: HeadSigner | None = None,
-        deliver: Callable[[SiteResult], None] = lambda result: None,
-        workers: type[Workers] = Workers,
-    ):
-        self.notes, self.path, self._ledger = list[str](), ledger, Ledger(ledger, signer)
-        self.workers = workers("a", private_data("a"), self._ledger, deliver)
-        note: Callable[[Any], None] = lambda notice: self.notes.append(notice.text)  # noqa: E731
-        self._daemon = AgentDaemon(Agent(once=True), self.workers, self._ledger, None, note)
-
-    async def live(self, dialler: Dialler, timeout: float = 200.0) -> Exit:
-        try:
-            return await self._daemon.live(Dial(dialler, timeout, attempt=3.0))
-        finally:
-            self._ledger.close()
-
-    @property
-    def kinds(self) -> list[str]:
-        """What stands in its ledger."""
-        return [entry["kind"] for entry in read_ledger(self.path)]
-
-
-class PipeDialler:
-    """Dials a coordinator in this process, for as long as it is up."""
-
-    address = "pipe:1"
-
-    def __init__(self, serve: Callable[[], Pipe]):
-        self._serve, self.up = serve, True
-
-    @contextlib.asynccontextmanager
-    async def connect(self, timeout: float) -> AsyncIterator[Connection]:
-        if not self.up:
-            raise NoAnswer("no answer")
-        pipe = self._serve()
-        try:
-            yield pipe.site
-        finally:
-            pipe.cut(pipe)
-
-
-def dialler_of(sessions: Frames, peer: tuple[str, bytes] | None = None) -> PipeDialler:
-    return PipeDialler(lambda: sessions.pipe(peer))
-
-
-class Scripted:
-    """A coordinator that says whatever a script says, good or bad, after the agent's Hello."""
-
-    def __init__(self, script: Callable[["Scripted"], Any]):
-        self._script, self.dialler = script, PipeDialler(self._serve)
-        self._tasks, self.pipe = list[asyncio.Task[None]](), Pipe()
-
-    def _serve(self) -> Pipe:
-        self.pipe = Pipe()
-        self._tasks.append(asyncio.create_task(self._talk()))
-        return self.pipe
-
-    async def _talk(self) -> None:
-        with contextlib.suppress(ConnectionError):
-            await self.pipe.read()  # Hello
-            await self._script(self)
-            while await self.pipe.read() is not None:  # the agent is the one who ends the stream
-                pass
-            await self.pipe.finish()
-
-    async def says(self, what: "ToSite | pb.CoordinatorFrame") -> None:
-        if isinstance(what, pb.CoordinatorFrame):
-            await self.pipe.write(what.SerializeToString())
-            return
-        for frame in frames_of(what):
-            await self.pipe.write(frame)

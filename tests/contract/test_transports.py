@@ -9,14 +9,7 @@ import grpc
 import pytest
 from contract.harness import RUN, SITES, Client, EchoSite, Events, Home, Wire, echo, hello, step, within
 from core.test_exchange import short  # noqa: F401 - a fixture
-from machine.tiny import (
-    SCHEDULES,
-    TIMEOUTS,
-    bits,
-    make_plan,
-    make_sites,
-    undisturbed,
-)
+from machine.tiny import SCHEDULES, TIMEOUTS, bits, make_plan, make_sites, undisturbed
 
 from coordinator.driver import Driver, RecordSink, Timing
 from coordinator.machine.events import Finish, Received, SiteJoined

@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from problems import EPS, GOLDEN, amplification, golden, golden_problem, problems, reference, terms, value
 
-from coreg_core.agreement.objective import (
-    ROUNDING,
-    consensus_certificate,
-)
+from coreg_core.agreement.objective import ROUNDING, consensus_certificate
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
 
 FORMS = ("exact", "semi-parametric")

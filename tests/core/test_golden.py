@@ -4,18 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_allclose
-from problems import (
-    EPS,
-    GOLDEN,
-    NARROW,
-    amplification,
-    golden,
-    golden_problem,
-    problems,
-    reference,
-    terms,
-    value,
-)
+from problems import EPS, GOLDEN, NARROW, amplification, golden, golden_problem, problems, reference, terms, value
 
 from benchmarks.one_table import one_table
 from coreg_core.agreement.closed_form import consensus_closed_form

@@ -90,13 +90,8 @@ CONVERGES = {
     "threads": 1, "model": "", "study": "", "aggregation": "secure",
 }  # fmt: skip
 # Many rounds of a few milliseconds: long enough to be killed in the middle.
-LONG = {
-    "schedule": "block-coordinate-descent",
-    "coupling": 3.0,
-    "tolerance": 0.0,
-    "prediction_tolerance": 0.0,
-    "max_rounds": 150,
-}
+EXACT = {"tolerance": 0.0, "prediction_tolerance": 0.0}
+LONG = EXACT | {"schedule": "block-coordinate-descent", "coupling": 3.0, "max_rounds": 150}
 ENDLESS = LONG | {"max_rounds": 9_000}
 # Thirty labels in all are few for an additive training.
 POLICY = {
@@ -176,30 +171,29 @@ def until(condition, seconds=DEADLINE):
 
 
 @cache
-def enrolled(sites):
+def enrolled():
     """An authority and sites that know each other's keys, with tables; made once a process, and copied for every test."""
     folder = Path(tempfile.mkdtemp(prefix="enrolled-"))
     create_authority(folder / "co", [])
-    for site in sites:
+    for site in SITES:
         enrol(folder, site)
-    for site in sites:
+    for site in SITES:
         (folder / site / "members.json").write_text(json.dumps({"keys": Authorised(folder / "co").sites()}))
-    rng = np.random.default_rng(7)
-    write_tables(folder, rng, 60, sites=sites)
+    write_tables(folder)
     return folder
 
 
-def enrol(folder, site, authority="co", days=365):
+def enrol(folder, site, days=365):
     """As an invitation does, without a network."""
     request = make_request(folder / site, site)
-    install(folder / site, issued(folder / authority, request, days=days))
+    install(folder / site, issued(folder / "co", request, days=days))
 
 
-def write_tables(folder, rng, shared, labelled=10, sites=SITES):
+def write_tables(folder, shared=60, labelled=10):
     """Views of the same hidden rows: ``shared`` instances of everybody, and labelled ones of each site's own."""
-    count = shared + labelled * len(sites)
+    rng, count = np.random.default_rng(7), shared + labelled * len(SITES)
     hidden = rng.normal(size=(count, 2))
-    for v, site in enumerate(sites):
+    for v, site in enumerate(SITES):
         X = hidden @ rng.normal(size=(2, 3)) + 0.2 * rng.normal(size=(count, 3))
         own = range(shared + labelled * v, shared + labelled * (v + 1))
         with (folder / f"{site}.csv").open("w", newline="") as file:
@@ -214,19 +208,16 @@ class Federation:
 
     port = 0
 
-    def __init__(self, folder, policy="", sites=SITES, **timeouts):
-        self.folder, self.sites, self.processes = folder, sites, []
-        shutil.copytree(enrolled(sites), folder, dirs_exist_ok=True)
+    def __init__(self, folder, policy="", **timeouts):
+        self.folder, self.processes = folder, []
+        shutil.copytree(enrolled(), folder, dirs_exist_ok=True)
         self.timeouts(**timeouts)
         self.policy("policy.toml", policy or 'aggregation = "plaintext"\nobjectives = ["agreement", "additive"]')
 
     def timeouts(self, **seconds):
         """Of the coordinators that are started from now on."""
-        text = FEDERATION.format(
-            sites=json.dumps(self.sites),
-            **{"join": 300, "plan": 300, "approval": 300, "round": 200, "stall": 300, **seconds},
-        )
-        (self.folder / "co" / "federation.toml").write_text(text)
+        seconds = {"join": 300, "plan": 300, "approval": 300, "round": 200, "stall": 300, **seconds}
+        (self.folder / "co" / "federation.toml").write_text(FEDERATION.format(sites=json.dumps(SITES), **seconds))
 
     def policy(self, name, text):
         """A policy with these keys; it allows the studies here where it does not say."""
@@ -253,9 +244,8 @@ class Federation:
         ready = self.folder / "port"
         ready.unlink(missing_ok=True)
         where = ("--listen", f"127.0.0.1:{self.port}", "--port-file", ready)  # the port of the one before, once known
-        process = self.start(
-            "coordinator", "coreg-coordinator", command, "co/federation.toml", *where, *arguments, **options
-        )
+        words = (command, "co/federation.toml", *where, *arguments)
+        process = self.start("coordinator", "coreg-coordinator", *words, **options)
         until(lambda: process.poll() is not None or (ready.exists() and ready.read_text().endswith("\n")))
         assert process.poll() is None, self.said("coordinator")
         self.port = int(ready.read_text())
@@ -279,20 +269,19 @@ class Federation:
         )  # fmt: skip
 
     def all_join(self, *arguments):
-        return {site: self.joins(site, *arguments) for site in self.sites}
+        return {site: self.joins(site, *arguments) for site in SITES}
 
-    def stays(self, site, *arguments, more="", tag="", policy="policy.toml", data="", **options):
+    def stays(self, site, more="", tag="", policy="policy.toml", **options):
         """An agent that serves; with a tag, another one of the same site in folders of its own."""
         text = SERVING.format(address=self.address, site=f"{site}{tag}", more=more, policy=policy)
-        text = text.replace(f'"{site}{tag}.csv"', f'"{site}.csv"') + data
+        text = text.replace(f'"{site}{tag}.csv"', f'"{site}.csv"')
         if tag:
             shutil.copytree(self.folder / site, self.folder / f"{site}{tag}", ignore=shutil.ignore_patterns("service"))
         (self.folder / f"{site}{tag}.toml").write_text(text)
-        where = ("--config", f"{site}{tag}.toml", "--json")
-        return self.start(f"{site}{tag}", "coreg-agent", "serve", *where, *arguments, **options)
+        return self.start(f"{site}{tag}", "coreg-agent", "serve", "--config", f"{site}{tag}.toml", "--json", **options)
 
-    def all_stay(self, **options):
-        return {site: self.stays(site, **options) for site in self.sites}
+    def all_stay(self):
+        return {site: self.stays(site) for site in SITES}
 
     # --- what they said
 
@@ -343,7 +332,7 @@ class Federation:
 
     def models(self):
         """Every site's model of the last run, as values."""
-        return {site: values(self.model(site)) for site in self.sites}
+        return {site: values(self.model(site)) for site in SITES}
 
     def model(self, site):
         """The file of a site's newest model."""
@@ -352,7 +341,7 @@ class Federation:
     def kept(self, run):
         """Every site's model of a run, as serving agents keep it."""
         study = self.run_of(run)["plan"]["study"]
-        return {site: values(self.folder / f"{site}-models" / study / run / "model.coreg") for site in self.sites}
+        return {site: values(self.folder / f"{site}-models" / study / run / "model.coreg") for site in SITES}
 
     def undisturbed(self, run=None):
         """Every site's model of the same plan and tables, computed in this process: no transport, no kills; sums in the clear."""
@@ -362,9 +351,8 @@ class Federation:
         for name in plan.sites:
             table = Inputs(table=self.folder / f"{name}.csv", target="y", id="id")
             salt = (self.folder / name / "salt").read_bytes()  # of which the features follow
-            sites[name] = Site(
-                name, prepare(table, salt).data, Consent.simulated(), simulated_keys(name), pin_threads=pin_threads
-            )
+            data, keys = prepare(table, salt).data, simulated_keys(name)
+            sites[name] = Site(name, data, Consent.simulated(), keys, pin_threads=pin_threads)
         asyncio.run(Driver(InProcess(sites), None, lambda _: None).drive(*begin(plan, Timeouts())))
         found = {name: site.result for name, site in sites.items()}
         return {name: bits(each.additive or each.solutions[0].function) for name, each in found.items()}
@@ -375,8 +363,8 @@ def values(path):
 
 
 @contextmanager
-def federation(folder, policy="", sites=SITES, **timeouts):
-    made = Federation(folder, policy, sites, **timeouts)
+def federation(folder, policy="", **timeouts):
+    made = Federation(folder, policy, **timeouts)
     try:
         yield made
     finally:

@@ -6,15 +6,7 @@ site_agent/machine/replica.py and coordinator/machine.
 from dataclasses import replace
 
 import pytest
-from machine.tiny import (
-    Pump,
-    all_restarted,
-    make_plan,
-    make_sites,
-    restarted,
-    sealed,
-    undisturbed,
-)
+from machine.tiny import Pump, all_restarted, make_plan, make_sites, restarted, sealed, undisturbed
 
 from coordinator.machine.records import AttemptBegan
 from coreg_core import messages as m

@@ -61,15 +61,6 @@ def test_every_command_starts_from_the_wheel_alone(installed, script):
     assert "Usage" in done.stdout
 
 
-def test_what_runs_is_the_wheel_and_not_this_checkout(installed):
-    program = "import coordinator, coreg_wire; print(coordinator.__file__, coreg_wire.__file__)"
-    told = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=installed,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-    ).stdout  # fmt: skip
-    assert all(Path(path).is_relative_to(installed) for path in told.split())
-
-
 def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"coordinator/web/static/page.html", "coordinator/web/static/page.js"} <= names

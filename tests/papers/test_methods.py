@@ -13,13 +13,7 @@ from scipy.linalg import eigh, lstsq
 from sklearn.base import clone
 
 from benchmarks.papers import methods
-from benchmarks.papers.methods import (
-    OCA,
-    HessianRLS,
-    LaplacianRLS,
-    ParallelFieldRLS,
-    oca,
-)
+from benchmarks.papers.methods import OCA, HessianRLS, LaplacianRLS, ParallelFieldRLS, oca
 from benchmarks.papers.methods.kernel_ridge import Polynomial, dual_with_bias
 from benchmarks.papers.methods.latent import _best
 from benchmarks.papers.methods.manifold import nearest

@@ -30,6 +30,7 @@ from coreg_core.errors import CoregError, Refused, StorageError, Unreachable, Us
 from coreg_core.outcomes import Notice
 from coreg_wire.clock import utc_now
 from coreg_wire.identity.invitation import Invitation, parse_invitation, proof
+from coreg_wire.identity.signatures import key_pem, load_key
 from site_agent.cli.app import app as agent_app
 from site_agent.identity.identity import check_identity, enrol, install, join
 from tests.issued import clock, issued
@@ -120,6 +121,31 @@ def test_an_invitation_is_worth_one_certificate_and_the_same_key_can_ask_again(
         "its operator's advice"
     )
     assert not (tmp_path / "thief" / "site.pem").exists()
+
+
+def test_the_command_writes_the_settings_of_a_new_site_and_leaves_those_that_are_there(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    invitation, run = coordinator.invite(), CliRunner()
+    Path("line.txt").write_text(f"Type this at the site:\n  {invitation}\n")
+    told = run.invoke(agent_app, ["join", "line.txt"], catch_exceptions=False).output
+    assert "clinic: joined, certificate valid until" in told
+    assert told.splitlines()[-1] == "next: coreg-agent --data local.csv"
+    assert f'coordinator = "127.0.0.1:{coordinator.port}"' in Path("agent.toml").read_text()
+    Path("agent.toml").write_text('coordinator = "elsewhere:1"\n')
+    told = run.invoke(agent_app, ["join", str(invitation)], catch_exceptions=False).output
+    assert "agent.toml: exists, unchanged" in told
+    assert "has coordinator = 'elsewhere:1', and the invitation is from" in told
+    # The key and the secret are where they belong, and nowhere else.
+    key = load_key(Path("identity/site.key").read_bytes(), Path("site.key"))
+    for hidden, places in (
+        (key_pem(key).split(b"\n")[1], {"identity/site.key"}),
+        (invitation.secret.encode(), {"line.txt", "fed/invitations/clinic"}),
+    ):
+        assert {
+            path.as_posix() for path in Path().rglob("*") if path.is_file() and hidden in path.read_bytes()
+        } == places
 
 
 def test_a_new_invitation_replaces_an_expired_certificate_and_the_key_stays(

@@ -18,19 +18,8 @@ import numpy as np
 import pytest
 
 from coordinator.machine.events import Received, SiteJoined
+from coreg_core import messages as m
 from coreg_core.errors import Refused, Unreachable
-from coreg_core.messages import (
-    PROTOCOL_VERSION,
-    Answer,
-    Finished,
-    FromSite,
-    Hello,
-    Rejected,
-    Report,
-    Step,
-    ToSite,
-    Words,
-)
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.outcomes import Notice, Outcome
@@ -52,18 +41,18 @@ class Echo:
     """Answers every step with its own words, and remembers what it heard. A step without words is its last."""
 
     name: str
-    heard: list[ToSite] = field(default_factory=list)
+    heard: list[m.ToSite] = field(default_factory=list)
 
-    def hello(self) -> Hello:
-        return Hello(self.name, PROTOCOL_VERSION, "echo")
+    def hello(self) -> m.Hello:
+        return m.Hello(self.name, m.PROTOCOL_VERSION, "echo")
 
     @property
-    def result(self) -> list[ToSite]:
+    def result(self) -> list[m.ToSite]:
         return self.heard
 
-    def handle(self, message: ToSite) -> list[FromSite]:
+    def handle(self, message: m.ToSite) -> list[m.FromSite]:
         self.heard.append(message)
-        return [answered(message)] if isinstance(message, Step) else []
+        return [answered(message)] if isinstance(message, m.Step) else []
 
 
 def echo(name, data, fold):
@@ -72,12 +61,14 @@ def echo(name, data, fold):
 
 
 def step(words=4, number=0):
-    return Step("run-1", 0, number, words=Words(np.random.default_rng(number).integers(0, 1 << 64, words, dtype="<u8")))
+    return m.Step(
+        "run-1", 0, number, words=m.Words(np.random.default_rng(number).integers(0, 1 << 64, words, dtype="<u8"))
+    )
 
 
 def answered(step):
     outcome = "" if step.words is not None else "CONVERGED"
-    return Answer(step.run, step.attempt, step.step, Report(outcome=outcome), (), step.words)
+    return m.Answer(step.run, step.attempt, step.step, m.Report(outcome=outcome), (), step.words)
 
 
 def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(cluster):
@@ -101,13 +92,13 @@ def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(clust
         for name in "abc":
             assert [e.message.step for e in received if e.site == name] == list(range(20))
         await actors.reject("a", "its list differs")
-        for message in (step(), Finished("run-1", Outcome.CONVERGED, "")):
+        for message in (step(), m.Finished("run-1", Outcome.CONVERGED, "")):
             await actors.send("a", message)  # nobody is there any more
         await actors.send("nobody", step())
         await asyncio.sleep(0)  # the loop's next turn sends; it has heard why, as its neighbour in the actor can tell
         heard = await actors._home["a"].handle.__ray_call__.remote(lambda host: host._sites["a"].heard)
-        assert heard[-1] == Rejected("its list differs")
-        last = Step("run-1", 1, 0)
+        assert heard[-1] == m.Rejected("its list differs")
+        last = m.Step("run-1", 1, 0)
         for name in "bc":
             await actors.send(name, last)
         await actors.close()  # delivers what is queued
@@ -206,7 +197,7 @@ def an_actor_that_always_dies_is_given_up(cluster):
 
 
 class Mortal(Echo):
-    def handle(self, message: ToSite) -> list[FromSite]:
+    def handle(self, message: m.ToSite) -> list[m.FromSite]:
         os._exit(1)
 
 

@@ -33,10 +33,7 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Membership
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from coreg_wire.transport.codec import (
-    PIECE_BYTES,
-    Assembler,
-)
+from coreg_wire.transport.codec import PIECE_BYTES, Assembler
 from coreg_wire.transport.fields import MAX_TEXT, ProtocolError, fill, read, snake
 from coreg_wire.transport.service import MAX_FRAME_BYTES
 from coreg_wire.v1 import federation_pb2 as pb

@@ -14,10 +14,7 @@ from coreg_wire.identity.names import certificate_name, load_certificates
 
 
 class RenewableServer:
-    """The coordinator's side of mutual TLS, with certificates that `renew` replaces. Open sessions are not affected.
-
-    A peer without a certificate of an authority in ``ca_pem`` gets no connection.
-    """
+    """Mutual TLS with certificates that `renew` replaces; open sessions go on. Peers need a certificate of ``ca_pem``."""
 
     def __init__(self, key_pem: bytes, certificate_pem: bytes, ca_pem: bytes):
         self._following: grpc.ServerCertificateConfiguration | None = None
@@ -47,10 +44,7 @@ def client_credentials(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) ->
 
 
 def peer_certificate(context: "grpc.aio.ServicerContext[Any, Any]") -> tuple[str, bytes]:
-    """Name and certificate (PEM) of the peer, whose possession of the key TLS has verified.
-
-    The caller must check both values against the allow-list before it trusts the name.
-    """
+    """Name and certificate (PEM) of the peer, which TLS has verified; the caller checks both against the allow-list."""
     pems = list(context.auth_context().get("x509_pem_cert", ()))
     if len(pems) != 1:
         raise Refused(

@@ -46,10 +46,7 @@ def site_uri(name: str) -> x509.UniformResourceIdentifier:
 
 
 def certificate_name(certificate: x509.Certificate, where: str = "The certificate") -> str:
-    """The site's name in a certificate: its common name, which its only URI must repeat.
-
-    The caller must establish trust (signature, validity, allow-list). `where` begins the messages.
-    """
+    """The common name, which the only URI must repeat. The caller establishes trust; ``where`` begins messages."""
     name, identities = _names(certificate, where)
     if identities != [site_uri(name)]:
         raise Refused(
@@ -91,10 +88,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
-    """SHA-256 of the public key (SubjectPublicKeyInfo, DER) in hexadecimal. It stays while the key stays.
-
-    The eight words stand for the fingerprints of all sites of a study (`coreg_wire.identity.invitation`).
-    """
+    """SHA-256 (hexadecimal) of the public key (SubjectPublicKeyInfo, DER): the eight words stand for it."""
     digest = Hash(SHA256())
     digest.update(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
     return digest.finalize().hex()

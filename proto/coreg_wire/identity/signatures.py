@@ -41,10 +41,7 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def check_private(path: Path, if_read: str = "") -> None:
-    """Refuse a key that other users can read; ``if_read``: what to do if one has. The file's own group can read it (0640).
-
-    Windows is left out: there the folder's access list protects files.
-    """
+    """Refuse a key that others can read (the own group can: 0640). On Windows the folder's access list protects."""
     if not hasattr(os, "geteuid"):
         return
     found = path.stat()

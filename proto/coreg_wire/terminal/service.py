@@ -63,10 +63,7 @@ def make_log(*, as_json: bool) -> Log:
 
 
 def on_signals(stop: Callable[[], None], reload: Callable[[], None] | None = None) -> None:
-    """Call ``stop`` at SIGINT and SIGTERM, and ``reload`` at SIGHUP, in the running event loop.
-
-    Windows has no SIGHUP and its loops take no signals: there Ctrl-C and Ctrl-Break stop, and a new start reloads.
-    """
+    """Call ``stop`` at SIGINT and SIGTERM, ``reload`` at SIGHUP; on Windows Ctrl-C and Ctrl-Break stop."""
     if threading.current_thread() is not threading.main_thread():
         return  # a run within a program, which has signals of its own
     loop = asyncio.get_running_loop()
