@@ -1,3 +1,1 @@
 """The coordinator: serves the federation, steps the schedule, remembers the run; never sees a label or a feature."""
-
-DISTRIBUTION = "coreg-federation"

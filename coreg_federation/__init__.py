@@ -35,7 +35,6 @@ _PLACES = {
     "plan_for": "coreg_sim.simulate",
     "simulate": "coreg_sim.simulate",
 }
-DISTRIBUTION = "coreg-federation"
 __version__: str
 
 

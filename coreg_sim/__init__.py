@@ -1,3 +1,1 @@
 """Many sites on one machine, through the same state machines as the service. Only this package imports both ends."""
-
-DISTRIBUTION = "coreg-federation"

@@ -207,10 +207,7 @@ def random_site(rng: np.random.Generator, n: int, m: int, *, kernel: str = "gaus
     d = int(rng.integers(2, 5))
     X, Z = rng.normal(size=(n, d)), rng.normal(size=(m, d))
     bandwidth = float(d * rng.uniform(0.3, 1.0))
-    kernels: dict[str, Kernel] = {
-        "gaussian": Gaussian(bandwidth),
-        "linear": Linear(),
-    }
+    kernels: dict[str, Kernel] = {"gaussian": Gaussian(bandwidth), "linear": Linear()}
     spans: dict[str, Span] = {
         "exact": EveryPoint(),
         "semi-parametric": LabelledPoints(),

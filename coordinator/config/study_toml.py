@@ -65,7 +65,7 @@ class Study(Computed):
                 f"({', '.join(federation.sites)}). Add them to federation.toml, or leave them out."
             )
         least = study.min_sites or min(federation.min_sites or len(sites), len(sites))
-        dropout, data = study.on_dropout or federation.on_dropout, study.data
+        dropout = study.on_dropout or federation.on_dropout
         if isinstance(objective, Scoring):
             if trained is None:
                 raise UsageError(f"study {study.name}: scoring needs the run store, for the models of an earlier run.")
@@ -73,12 +73,6 @@ class Study(Computed):
             objective = replace(objective, of_run=found.run, trained=found.objective)
             sites, dropout = found.sites, "wait"
             least = study.min_sites or min(3, len(sites))  # with two, each could compute the other's part
-            if self.align is not None and len(objective.batches) > 1:
-                raise UsageError(
-                    f"study {study.name}: the ids of one table are aligned, and batches names {len(objective.batches)}. Submit "
-                    "them one by one; or write align = false in [alignment], where the tables list the same ids by agreement."
-                )
-            data = data or next(iter(objective.batches), "")
         membership = FederationSection(
             name=federation.name,
             sites=sites,
@@ -91,7 +85,7 @@ class Study(Computed):
             membership=membership,
             **self.terms() | {"objective": objective},
             study=study.name,
-            data=data,
+            data=study.data,
             target=study.target or federation.target,
             id=study.id or federation.id,
         )

@@ -14,14 +14,12 @@ class Scoring(Statement):
     ``of_run`` is the run that trained the models, ``trained`` its objective: additive parts add up (each site knows the
     intercept), agreeing models are averaged. An individual is scored by the sites that have a record of it, if they are
     ``min_sites`` or more. ``receivers`` get the scores; if empty, all sites do.
-    ``batches`` are the data sets to score, in order; if empty, the plan's ``data``.
     ``contributions``: a receiver reads each site's part of a score, and not their sum alone.
     """
 
     of_run: str
     trained: Literal["additive", "agreement"] = "additive"
     receivers: tuple[str, ...] = ()
-    batches: tuple[str, ...] = ()
     contributions: bool = False
 
     name: ClassVar[str] = "scoring"

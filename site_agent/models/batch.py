@@ -2,7 +2,6 @@
 scores and of predictions that come of it.
 """
 
-import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from jaxtyping import Bool
 
 from coreg_core.additive.check import Correction
 from coreg_core.additive.site_model import SiteModel
@@ -31,31 +29,28 @@ from site_agent.models.file import ModelFile
 
 @dataclass(frozen=True)
 class Scored:
-    """Ids of the scored by data set; ``correction`` of an additive score, with ``local`` predictions (NaN: missing)."""
+    """What the operator learns of a scoring; ``correction`` of an additive score, with ``local`` predictions (NaN: missing)."""
 
-    ids: Mapping[str, tuple[str, ...]]
-    id_columns: Mapping[str, str]
+    ids: tuple[str, ...]
+    id_column: str
     notes: tuple[str, ...]
     probability: Probability | None = None
     correction: Correction | None = None
     local: Arr | None = None
 
     def write(self, result: SiteResult, folder: Path) -> tuple[Path, ...]:
-        """Write ids, scores, the sites in each, the deviation that absent ones leave, and known parts: one file per data set."""
+        """Write ids, scores, the sites in each, the deviation that absent ones leave, and known parts."""
         assert result.scores is not None
-        start, written, scores = 0, list[Path](), self._corrected(result.scores)
-        sites, missing = np.array([" ".join(names) for names in result.present]), result.missing
-        for name, ids in self.ids.items():
-            rows, start = slice(start, start + len(ids)), start + len(ids)
-            own = scores[rows]
-            beside = {} if self.probability is None else {"probability": self.probability.of(own)}
-            beside["sites"] = sites[rows]
-            if missing is not None and not np.isnan(missing).all():
-                beside["missing_deviation"] = missing[rows]
-            beside |= {f"part_{site}": part[rows] for site, part in result.contributions.items()}
-            written.append(folder / f"{name or 'scores'}.csv")
-            write_predictions(written[-1], own, ids=ids, id_column=self.id_columns[name], column="score", beside=beside)
-        return tuple(written)
+        scores, missing, beside = self._corrected(result.scores), result.missing, dict[str, Arr]()
+        if self.probability is not None:
+            beside["probability"] = self.probability.of(scores)
+        beside["sites"] = np.array([" ".join(names) for names in result.present])
+        if missing is not None and not np.isnan(missing).all():
+            beside["missing_deviation"] = missing
+        beside |= {f"part_{site}": part for site, part in result.contributions.items()}
+        path = folder / "scores.csv"
+        write_predictions(path, scores, ids=self.ids, id_column=self.id_column, column="score", beside=beside)
+        return (path,)
 
     def _corrected(self, scores: Arr) -> Arr:
         if self.correction is None:
@@ -64,54 +59,8 @@ class Scored:
         return out if self.local is None else np.where(np.isnan(self.local), out, self.correction(scores, self.local))
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """One table: features of the score, local predictions (NaN without), which are missing, ids as written, their digest."""
-
-    features: Arr
-    local: Arr
-    missing: Bool[np.ndarray, " m"]
-    ids: tuple[str, ...]
-    digest: str
-    notes: list[str]
-
-
-def batch_of(
-    model: ModelFile, tables: Mapping[str, Inputs], salt: bytes, aligned: SharedIds | None = None
-) -> tuple[Batch, Scored]:
-    """What this site's parts of the scores are made of. An instance whose features are all empty is missing."""
-    found = {name: _rows_of(model, inputs, aligned) for name, inputs in tables.items()}
-    read, joined = list(found.values()), model.function if isinstance(model.function, SiteModel) else None
-    # The digest of one table, or that of several tables' digests in their order.
-    together = hashlib.sha256("\n".join(each.digest for each in read).encode()).hexdigest()
-    digest = read[0].digest if len(read) == 1 else together
-    batch = Batch(
-        features=np.concatenate([each.features for each in read]),
-        missing=np.concatenate([each.missing for each in read]),
-        model=joined,
-        intercept=model.intercept,
-        of_run=model.run,
-        trained=model.objective,
-        name=model.name,
-        sites=model.sites,
-        ids_digest=digest,
-        salt=salt,
-        instances=own_name(digest, salt),
-        ids=tuple(text for each in read for text in each.ids),
-    )
-    scored = Scored(
-        {name: each.ids for name, each in found.items()},
-        {name: inputs.id or "" for name, inputs in tables.items()},
-        tuple(note for each in read for note in each.notes),
-        model.score_probability,
-        None if joined is None else joined.correct_score,
-        None if model.local is None else np.concatenate([each.local for each in read]),
-    )
-    return batch, scored
-
-
-def _rows_of(model: ModelFile, inputs: Inputs, aligned: SharedIds | None) -> _Rows:
-    """The rows sorted by the ids as the sites compare them."""
+def batch_of(model: ModelFile, inputs: Inputs, salt: bytes, aligned: SharedIds | None = None) -> tuple[Batch, Scored]:
+    """This site's parts of the scores, by ids as the sites compare them. An instance is missing if its features are empty."""
     preprocessing, column, faults = model.preprocessing, inputs.id or "", Faults()
     table = read_table(inputs.table, na_values=preprocessing.na_values, notation=inputs.notation).with_id(column)
     table.require([column], "the id column")
@@ -121,7 +70,7 @@ def _rows_of(model: ModelFile, inputs: Inputs, aligned: SharedIds | None) -> _Ro
     faults.raise_any()
     table.require(preprocessing.sources, "a feature of this model")
     order = order_of(keys)
-    table = table.rows(order)
+    table, digest = table.rows(order), ids_digest([keys[i] for i in order])
     ids, absent = tuple(table.ids(column)), np.all([table.missing(name) for name in preprocessing.sources], axis=0)
     known = np.flatnonzero(~absent)
     own = table.rows(known)
@@ -136,7 +85,24 @@ def _rows_of(model: ModelFile, inputs: Inputs, aligned: SharedIds | None) -> _Ro
     if absent.any():
         lacking = some([ids[i] for i in np.flatnonzero(absent)])
         notes.append(f"{inputs.table}: no record of {int(absent.sum())} instances ({lacking}): all features are empty")
-    return _Rows(phi, local, absent, ids, ids_digest([keys[i] for i in order]), notes)
+    joined = model.function if isinstance(model.function, SiteModel) else None
+    batch = Batch(
+        features=phi,
+        missing=absent,
+        model=joined,
+        intercept=model.intercept,
+        of_run=model.run,
+        trained=model.objective,
+        name=model.name,
+        sites=model.sites,
+        ids_digest=digest,
+        salt=salt,
+        instances=own_name(digest, salt),
+        ids=ids,
+    )
+    correction = None if joined is None else joined.correct_score
+    local_or_none = None if model.local is None else local
+    return batch, Scored(ids, column, tuple(notes), model.score_probability, correction, local_or_none)
 
 
 # --- tables of scores and predictions ---------------------------------------------------------------------------------

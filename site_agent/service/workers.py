@@ -186,11 +186,10 @@ class RunTables:
         model = results.model_of(terms.of_run)
         if model.site != self._name:
             raise UsageError(f"the model of run {terms.of_run} belongs to another site.")
-        names = [self.data_sets.choose(name) for name in terms.batches or (plan.data,)]
-        with self._reading(", ".join(names)):
-            tables = {name: self._named(plan, name) for name in names}
-            aligned = self.aligned(plan, names[0], tables[names[0]])
-            batch, scored = batch_of(model, tables, self.data_sets.salt, aligned)
+        name = self.data_sets.choose(plan.data)
+        with self._reading(name):
+            inputs = self._named(plan, name)
+            batch, scored = batch_of(model, inputs, self.data_sets.salt, self.aligned(plan, name, inputs))
         for note in scored.notes:
             self._notify(notices.finding(note))
         if policy.ids_secret is not None:

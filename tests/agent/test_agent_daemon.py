@@ -25,15 +25,7 @@ from site_agent.ledger import HeadSigner
 from site_agent.ledger.audit import SignedHead, audit
 from site_agent.service import daemon as daemons
 from site_agent.service.state_dir import Decision
-from site_agent.session.stream import (
-    PAUSE_WHEN_REFUSED,
-    Dial,
-    GrpcDialler,
-    LostSession,
-    NoAnswer,
-    SessionRefused,
-    keep_dialling,
-)
+from site_agent.session import stream
 
 
 def plan(run):
@@ -360,11 +352,9 @@ def another_service():
 def test_the_timeout_holds_whatever_answers(other):
     notes, since = [], time.monotonic()
     with other() as port:
-        dial = Dial(GrpcDialler(f"127.0.0.1:{port}", None), 1.0)
-        with pytest.raises(
-            Unreachable, match=rf"127\.0\.0\.1:{port}.*Start the agent again when the coordinator is up"
-        ):
-            asyncio.run(asyncio.wait_for(keep_dialling(greet, dial, notes.append), timeout=400))
+        dial = stream.Dial(stream.GrpcDialler(f"127.0.0.1:{port}", None), 1.0)
+        with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port}.*Start the agent again"):
+            asyncio.run(asyncio.wait_for(stream.keep_dialling(greet, dial, notes.append), timeout=400))
     assert 0.9 <= time.monotonic() - since < 300, notes
 
 
@@ -378,7 +368,7 @@ class Script:
 
     @asynccontextmanager
     async def connect(self, timeout):
-        if self.failures and isinstance(self.failures[0], NoAnswer):
+        if self.failures and isinstance(self.failures[0], stream.NoAnswer):
             raise self.failures.pop(0)
         yield None
 
@@ -394,15 +384,14 @@ class Script:
 
     def dial(self):
         notes = []
-        dial = Dial(self, float("inf"), jitter=self.jitter)
-        assert asyncio.run(keep_dialling(self.converse, dial, notes.append)) == "over"
+        dial = stream.Dial(self, float("inf"), jitter=self.jitter)
+        assert asyncio.run(stream.keep_dialling(self.converse, dial, notes.append)) == "over"
         return notes
 
 
 def test_pauses_double_up_to_ten_seconds_and_begin_again_after_a_session():
-    script = Script(
-        *(NoAnswer("the port is closed") for _ in range(8)), LostSession("cut"), NoAnswer("the port is closed")
-    )
+    closed = stream.NoAnswer("the port is closed")
+    script = Script(*(8 * [closed]), stream.LostSession("cut"), closed)
     notes = script.dial()
     assert script.pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 0.2, 0.4])
     assert notes[0].startswith("not connected to c:1: the port is closed; trying again (no timeout)")
@@ -410,6 +399,6 @@ def test_pauses_double_up_to_ten_seconds_and_begin_again_after_a_session():
 
 
 def test_a_refused_session_is_dialled_again_after_a_longer_pause():
-    script = Script(SessionRefused("not listed"))
+    script = Script(stream.SessionRefused("not listed"))
     [note] = script.dial()
-    assert (script.pauses, "not listed" in note) == ([PAUSE_WHEN_REFUSED], True)
+    assert (script.pauses, "not listed" in note) == ([stream.PAUSE_WHEN_REFUSED], True)

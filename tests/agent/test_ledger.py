@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -34,7 +35,7 @@ from site_agent.ledger.ledger import remember
 from tests.issued import issued
 
 PLAN = Plan("r", "clinics", Membership(("a", "b", "c"), 3))
-PROOF = dataclasses.replace(answer(step=1, words=None), report=m.Report(3, verified=True, gap=(1e-5,)))
+PROOF = replace(answer(step=1, words=None), report=m.Report(3, verified=True, gap=(1e-5,)))
 EVERYTHING = (
     m.Hello("north", 3, "0.2.0"),
     m.PlanRefused("r", "too many rounds"),
@@ -122,14 +123,7 @@ def test_one_byte_changed_anywhere_before_the_last_line_is_found_when_the_agent_
             read(path)
 
 
-NO_ENTRIES = (
-    b"\n",
-    b"\xff\xfe\n",
-    b"[]\n",
-    b"{}\n",
-    b"[" * 100_000 + b"\n",
-    json.dumps({"previous": GENESIS}).encode() + b"\n",
-)
+NO_ENTRIES = (b"", b"\xff\xfe", b"[]", b"{}", b"[" * 100_000, json.dumps({"previous": GENESIS}).encode())
 
 
 @pytest.mark.parametrize(
@@ -138,12 +132,10 @@ NO_ENTRIES = (
         pytest.param(lambda lines: [*lines[:2], *lines[3:]], 3, id="a line removed"),
         pytest.param(lambda lines: lines[1:], 1, id="the first line removed"),
         pytest.param(lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], 2, id="two lines swapped"),
-        *((lambda lines, no=no: [no, *lines[1:]], 1) for no in NO_ENTRIES),
+        *((lambda lines, no=no: [no + b"\n", *lines[1:]], 1) for no in NO_ENTRIES),
     ],
 )
-def test_an_agent_refuses_to_start_with_a_changed_ledger_and_names_the_first_line_that_does_not_fit(
-    tmp_path, change, line
-):
+def test_an_agent_refuses_to_start_with_a_changed_ledger_and_names_the_line(tmp_path, change, line):
     write(tmp_path / "l")
     (tmp_path / "l").write_bytes(b"".join(change((tmp_path / "l").read_bytes().splitlines(keepends=True))))
     for read in (Ledger, lambda path: list(read_ledger(path))):
@@ -245,11 +237,11 @@ def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_he
     head = m.LedgerHead(2, hashlib.sha256(whole[1].rstrip(b"\n")).hexdigest(), "2026-01-01T00:00:00.000+00:00")
     ledger = Ledger(path)
     ledger.compare(head)
-    ledger.compare(dataclasses.replace(head, lines=0, last=""))
+    ledger.compare(replace(head, lines=0, last=""))
     with pytest.raises(StorageError, match=r"it has 3 lines, and the coordinator countersigned 4"):
-        ledger.compare(dataclasses.replace(head, lines=4))
+        ledger.compare(replace(head, lines=4))
     with pytest.raises(StorageError, match=r"its line 2 is not the one that the coordinator countersigned"):
-        ledger.compare(dataclasses.replace(head, last="0" * 64))
+        ledger.compare(replace(head, last="0" * 64))
     ledger.close()
     path.write_bytes(whole[0])  # restored, and grown again
     write(path, [m.Leaving("other"), m.Leaving("3")])
@@ -286,9 +278,7 @@ def test_a_cut_end_is_missed_by_the_coordinators_record(home):
         home.audit()
     home.rewrite(whole[:8])
     assert home.audit().both.run == "one", "the file alone does not show it"
-    with pytest.raises(
-        StorageError, match=r"at the end of run two, .* but this ledger has 8: its last lines were removed"
-    ):
+    with pytest.raises(StorageError, match=r"at the end of run two, .* but this ledger has 8: its last lines"):
         home.audit(home.record(kept))
     assert home.audit(home.record(kept[:1])).compared == 1
     home.rewrite([{k: v for k, v in e.items() if k != "signature"} for e in home.lines if e["kind"] == "Fetched"])
@@ -341,9 +331,7 @@ def test_only_the_coordinator_countersigns(home, who):
         "countersigned": receipt.at, "signature": signature, "certificate": certificate,
     }  # fmt: skip
     home.rewrite([*home.lines, entry])
-    with pytest.raises(
-        StorageError, match=r"countersignature for run one is not the coordinator's: .* not (a|of this)"
-    ):
+    with pytest.raises(StorageError, match=r"for run one is not the coordinator's: .* not (a|of this)"):
         home.audit()
 
 
@@ -352,14 +340,14 @@ def test_a_countersignature_of_something_else_is_not_kept(home):
     ledger = Ledger(home.path, HeadSigner(identity))
     signed = home.one(ledger, identity, "one", countersign=False).receipt
     for wrong, why in (
-        (dataclasses.replace(signed, run="two"), "without a signed head"),
-        (dataclasses.replace(signed, head=m.LedgerHead(1, signed.head.last, signed.head.at)), "it is for another head"),
+        (replace(signed, run="two"), "without a signed head"),
+        (replace(signed, head=m.LedgerHead(1, signed.head.last, signed.head.at)), "it is for another head"),
     ):
         assert why in ledger.countersigned(wrong)
     home.one(ledger, identity, "two", countersign=False)
     later = ledger._signed["two"]
     receipt = home.notary.countersign("north", identity.certificate_pem, later).receipt
-    assert "does not match that certificate's key" in ledger.countersigned(dataclasses.replace(receipt, at="2020"))
+    assert "does not match that certificate's key" in ledger.countersigned(replace(receipt, at="2020"))
     other = home.identity("south").certificate_pem
     refused = home.notary.countersign("north", other, ledger.record(m.Fetched("three"))).receipt
     assert (refused.signature, "not signed by the key" in refused.reason) == ("", True)
@@ -422,10 +410,10 @@ def test_a_record_without_a_head_of_the_site_is_no_evidence(home):
         with pytest.raises(BadData):
             read_record(path, "north")
     with pytest.raises(BadData, match="north did not sign"):
-        home.audit(home.record([dataclasses.replace(kept, signature="00")]))
-    receipt = dataclasses.replace(kept.receipt, at="2020-01-01T00:00:00.000+00:00")
+        home.audit(home.record([replace(kept, signature="00")]))
+    receipt = replace(kept.receipt, at="2020-01-01T00:00:00.000+00:00")
     with pytest.raises(BadData, match="the coordinator did not sign"):
-        home.audit(home.record([dataclasses.replace(kept, receipt=receipt)]))
+        home.audit(home.record([replace(kept, receipt=receipt)]))
 
 
 def test_the_coordinator_shows_a_runs_checkpoints_as_a_site_reads_them(home, tmp_path):

@@ -88,9 +88,7 @@ def test_every_question_says_what_it_discloses():
     bearing = {"respond affine", "scores", "sums", "private", "parts"}
     assert {name for name, kind in KINDS.items() if kind.labels == "in the vectors"} == bearing
     assert {name for name, kind in KINDS.items() if kind.labels == "in the scalars"} == {"sizes", "summary"}
-    assert len(KINDS) == sum(len(objective.questions) for objective in OBJECTIVES.values()), (
-        "a kind is of one objective"
-    )
+    assert len(KINDS) == sum(len(objective.questions) for objective in OBJECTIVES.values())
 
 
 def test_a_line_counts_the_words_of_a_stage_without_a_sum(tmp_path):

@@ -168,10 +168,7 @@ def test_a_change_of_any_byte_is_refused_or_changes_no_prediction(tmp_path, fede
     ("key", "value"),
     [
         ("kind", "builtins.eval"),
-        ("kind", "local"),
-        ("function", {}),
         ("function.features", None),
-        ("function.local", 1),
         ("function.weights", "function.weights.coef"),
         ("function.weights.coef", "function.features.components"),  # two axes, where one is needed
         ("function.block", "function.weights.coef"),  # no whole numbers
@@ -232,8 +229,6 @@ def test_predictions_keep_bits_and_ids_and_are_for_their_owner_alone(tmp_path, s
     assert path.stat().st_mode & 0o777 == 0o640
     assert read_table(path).numbers("prediction").tolist() == [1.0, 1.0, 1.0]
 
-
-# --- ids that a spreadsheet would run ---------------------------------------------------------------------------------
 
 PLAIN = ["p1", "-3", "+1.5e3", "007", "", "a=b", "'quoted'"]
 IDS = st.text(st.sampled_from(list("=+-@'\t\r 1e.ab,\"é")), max_size=8)

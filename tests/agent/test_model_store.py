@@ -140,14 +140,14 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
     aligned, batches = SharedIds("folded", ("n1", "n3"), "a1"), {}
     for site, rows in (("here", "N3,0,1\nn2,5,5\nN1,1,2\n"), ("there", "n1,1,2\nn3,0,1\n")):
         table = inputs(write(tmp_path, f"id,a,b\n{rows}", f"{site}.csv"), None)
-        batches[site] = batch_of(load_model(path), {"new": table}, b"salt", aligned)
+        batches[site] = batch_of(load_model(path), table, b"salt", aligned)
     (here, scored), (there, _) = batches.values()
     assert here.ids_digest == there.ids_digest
     np.testing.assert_array_equal(here.features, there.features)
-    assert scored.ids == {"new": ("N1", "N3")}
+    assert scored.ids == ("N1", "N3")
     write(tmp_path, "id,a,b\nn1,1,2\n", "there.csv")
     with pytest.raises(BadData, match="1 of the 2 ids that the sites share are not in 'id'"):
-        batch_of(load_model(path), {"new": table}, b"salt", aligned)
+        batch_of(load_model(path), table, b"salt", aligned)
 
 
 # --- the files of an agreement ----------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_h
     order = {site: np.argsort(rows[site].ids("id")) for site in SITES}
     features = {s: run.prepared[s].preprocessing.transform(rows[s])[order[s]] for s in SITES}
     models = {site: load_model(run.write(site)[0][0]) for site in SITES}
-    batches = {s: batch_of(models[s], {"": inputs(tmp_path / f"{s}-judged.csv", None)}, b"salt")[0] for s in SITES}
+    batches = {s: batch_of(models[s], inputs(tmp_path / f"{s}-judged.csv", None), b"salt")[0] for s in SITES}
     assert {(each.name, each.sites, each.trained) for each in batches.values()} == {("these sums", SITES, "additive")}
     known = [at.prepared(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
     errors, y = {}, rows["a"].numbers("y")[order["a"]]

@@ -258,9 +258,6 @@ def test_the_share_beyond_training(drifting, values):
     assert all(f"{outside} of {len(values)} cells" in note for note in moved)
 
 
-# --- the public model -------------------------------------------------------------------------------------------------
-
-
 def test_the_public_model_warns_as_the_command_does(drifting):
     model = coreg.load_model(drifting / "m")
     inside = pl.DataFrame({"a": [1.0, 2.0], "c": ["x", "z"]})

@@ -182,9 +182,6 @@ def test_a_mistake_in_the_file_is_named(tmp_path, text, named):
     assert read_policy(None) == read_policy(write(tmp_path, "", "policy.toml")) == Policy()
 
 
-# --- in the site's own units --------------------------------------------------------------------------------------
-
-
 def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows():
     plan = make_plan(ridge=1e-9, bandwidth=0.1, max_rounds=20_000)
     reasons = [each.reason for each in objections(plan, plain(), DATA, Memory(), "ids")]

@@ -85,9 +85,7 @@ def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt
         read_settings(None, {"target": "y", "id": "", "data": None}, ("data", "target", "coordinator"))
     assert "missing: --data, --coordinator." in str(error.value)
     assert "COREG_DATA, COREG_COORDINATOR" in str(error.value)
-    with pytest.raises(
-        UsageError, match=r"missing: --target, --id, --coordinator\. .* COREG_TARGET, COREG_ID, COREG_COORDINATOR"
-    ):
+    with pytest.raises(UsageError, match=r"missing: --target, --id, --coordinator\. .* COREG_TARGET, COREG_ID"):
         read_settings(None, {"data": "t.csv"}, ("data", "target", "id", "coordinator"))
     with pytest.raises(UsageError, match="dta: unknown key; did you mean data"):
         read_settings(write(tmp_path, 'dta = "x.csv"', "a.toml"), {}, ("data",))
@@ -250,9 +248,6 @@ def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     assert ("is below 0.5 times" in wrong[0], "is below 0.01 times" in wrong[1]) == (True, True)
     assert re.search(r"\(here it is \S+e-07 times that distance\)", wrong[0])
     assert "(here it is 1e-06 times that mean)" in wrong[1]
-
-
-# --- a plan that the ledger forbids -------------------------------------------------------------------------------
 
 
 @pytest.fixture

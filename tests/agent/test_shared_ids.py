@@ -14,23 +14,11 @@ from coreg_core.errors import BadData, StorageError
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Membership
 from coreg_core.plan import Plan
+from site_agent import id_points
 from site_agent.consent.objections import Policy
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import AlignedIds, SharedIds, guessable, normalised, prepare, read_ids
 from site_agent.data.sources import BadTable
-from site_agent.id_points import (
-    ORDER,
-    A,
-    P,
-    Pairs,
-    exponents,
-    multiplied,
-    packed,
-    point_of,
-    points_of,
-    public_key,
-    unpacked,
-)
 
 VECTOR = "4fe60a9c1b7adbafbbdaedaf9377841e3f55503aa3ca3fb33e07a8474430086f"
 
@@ -42,65 +30,68 @@ def points(*texts: str) -> np.ndarray:
 def test_multiplication_is_x25519_of_rfc_7748() -> None:
     scalar = bytes.fromhex("a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4")
     u = points("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c")
-    assert multiplied(u, scalar).tobytes().hex() == "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
+    assert (
+        id_points.multiplied(u, scalar).tobytes().hex()
+        == "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
+    )
 
 
 def test_points_of_small_order_are_refused() -> None:
     for u in ("00" * 32, "01" + "00" * 31):
         with pytest.raises(BadData, match="a point that no id has"):
-            multiplied(points(u), bytes(range(32)))
+            id_points.multiplied(points(u), bytes(range(32)))
 
 
 def test_points_are_the_same_in_every_release() -> None:
     """Sites of two releases have to find the same point. Another text, or another alignment, is another point."""
-    assert point_of("ann", "x").hex() == VECTOR
-    assert len({point_of(text, name) for text in ("ann", "bob") for name in ("x", "y")}) == 4
+    assert id_points.point_of("ann", "x").hex() == VECTOR
+    assert len({id_points.point_of(text, name) for text in ("ann", "bob") for name in ("x", "y")}) == 4
 
 
 @given(st.text(max_size=20))
 def test_every_point_is_on_the_curve_and_not_on_its_twist(text: str) -> None:
     """Multiplication keeps which of the two: a hash that is taken as it is discloses one bit of every id."""
-    u = int.from_bytes(point_of(text, "x"), "little")
-    assert gmpy2.jacobi(u * (u * (u + A) + 1) % P, P) == 1
+    u = int.from_bytes(id_points.point_of(text, "x"), "little")
+    assert gmpy2.jacobi(u * (u * (u + id_points.A) + 1) % id_points.P, id_points.P) == 1
 
 
 @given(st.lists(st.binary(min_size=1, max_size=8), min_size=2, max_size=5, unique=True))
 def test_every_list_ends_as_the_same_points(seeds: list[bytes]) -> None:
-    secrets, ids = [exponents(seed) for seed in seeds], points_of(["ann", "bob"], "x")
+    secrets, ids = [id_points.exponents(seed) for seed in seeds], id_points.points_of(["ann", "bob"], "x")
     ends = []
     for v, own in enumerate(secrets):
-        passed = multiplied(ids, own.start)
+        passed = id_points.multiplied(ids, own.start)
         for u, other in enumerate(secrets):
-            passed = passed if u == v else multiplied(passed, other.passing)
-        ends.append(multiplied(passed, own.end).tobytes())
+            passed = passed if u == v else id_points.multiplied(passed, other.passing)
+        ends.append(id_points.multiplied(passed, own.end).tobytes())
     assert len(set(ends)) == 1
     for own in secrets:
         start, passing, end = (int.from_bytes(x, "little") for x in (own.start, own.passing, own.end))
-        assert (start * end - passing) % ORDER == 0
+        assert (start * end - passing) % id_points.ORDER == 0
         assert end % 8 == 0
         assert 2**254 <= end < 2**255
 
 
 @given(st.binary(max_size=100))
 def test_words_carry_every_byte(data: bytes) -> None:
-    words = packed(data)
-    assert unpacked(words, len(data)) == data
+    words = id_points.packed(data)
+    assert id_points.unpacked(words, len(data)) == data
     assert not len(words) or words.max() < 2**48
     if len(words):
         for wrong in (words + 0.5, words - 2.0**49, words + 2.0**48):
             with pytest.raises(BadData, match="no part of a list"):
-                unpacked(wrong, len(data))
+                id_points.unpacked(wrong, len(data))
 
 
 def test_a_hop_is_for_one_place_and_one_site() -> None:
     secrets = [bytes([i]) * 32 for i in range(1, 4)]
-    publics = [public_key(secret) for secret in secrets]
-    a, b, c = (Pairs(secret, publics, b"run 1") for secret in secrets)
-    block = points_of(["ann", "bob"], "x")
+    publics = [id_points.public_key(secret) for secret in secrets]
+    a, b, c = (id_points.Pairs(secret, publics, b"run 1") for secret in secrets)
+    block = id_points.points_of(["ann", "bob"], "x")
     sealed = a.seal(block, (0, 0, 1), 0, 1)
     assert b.open(sealed, 2, (0, 0, 1), 0, 1).tobytes() == block.tobytes()
-    other = a.seal(points_of(["ann", "eve"], "x"), (0, 0, 1), 0, 1)
-    changed = unpacked(sealed, 64), unpacked(other, 64)
+    other = a.seal(id_points.points_of(["ann", "eve"], "x"), (0, 0, 1), 0, 1)
+    changed = id_points.unpacked(sealed, 64), id_points.unpacked(other, 64)
     same = sum(x == y for x, y in zip(*changed, strict=True))
     assert same < 10, "another text of the same place shares no keystream: half of the points are equal"
     assert a.seal(block, (0, 0, 1), 0, 1).tobytes() == sealed.tobytes(), "a repeated question has the same answer"
@@ -111,13 +102,13 @@ def test_a_hop_is_for_one_place_and_one_site() -> None:
         lambda: b.open(sealed[::-1], 2, (0, 0, 1), 0, 1),  # reordered
         lambda: b.open(sealed, 2, (0, 0, 1), 2, 1),  # said to be of another site
         lambda: c.open(sealed, 2, (0, 0, 1), 0, 2),  # read by another member
-        lambda: Pairs(secrets[1], publics, b"run 2").open(sealed, 2, (0, 0, 1), 0, 1),  # in another run
+        lambda: id_points.Pairs(secrets[1], publics, b"run 2").open(sealed, 2, (0, 0, 1), 0, 1),  # in another run
     ]
     for attempt in attempts:
         with pytest.raises(BadData, match="changed on its way"):
             attempt()
     with pytest.raises(BadData, match="a key that is none"):
-        Pairs(secrets[0], [bytes(32)] * 3, b"run 1").seal(block, (0, 0, 1), 0, 1)
+        id_points.Pairs(secrets[0], [bytes(32)] * 3, b"run 1").seal(block, (0, 0, 1), 0, 1)
 
 
 # --- ids and files ------------------------------------------------------------------------------------------------

@@ -68,7 +68,6 @@ def test_ids_stay_text(tmp_path):
 REFUSED = {
     "empty": (b"", "empty"),
     "ragged, short": (b"id,a,y\n1,2,3\n4,5\n", "line 3: 2 cells, the header has 3"),
-    "ragged, long": (b"id,a,y\n1,2,3\n4,5,6,7\n", "line 3: 4 cells"),
     "not UTF-8": (b"id,a,y\n1,\xff,3\n", "line 2: not UTF-8"),
     "no target column": (b"id,a,z\n1,2,3\n", "no column 'y'"),
     "no id column": (b"key,a,y\n1,2,3\n", "no column 'id'"),
@@ -296,7 +295,6 @@ def test_check_prints_fields_without_a_cell(messy):
 # the header; what the site says; the study's target and id; the target and the id that are taken
 RULES = {
     "the usual names": ("id,x,y", {}, ("", ""), ("y", "id")),
-    "and the third one": ("id,x,label", {}, ("", ""), ("label", "id")),
     "one column that ends in _id": ("patient_id,x,y", {}, ("", ""), ("y", "patient_id")),
     "id before one that ends in _id": ("ward_id,id,y", {}, ("", ""), ("y", "id")),
     "the study before the usual names": ("id,nhs,y,z", {}, ("z", "nhs"), ("z", "nhs")),
@@ -309,7 +307,6 @@ OPEN = {
     "no usual target": ("id,x,z", "which is the column to predict?", "--target"),
     "two that end in _id": ("a_id,b_id,y", "which is the id column?", "--id"),
     "no id": ("x,y", "which is the id column?", "--id"),
-    "another case": ("ID,y", "which is the id column?", "--id"),
 }
 
 
@@ -475,18 +472,16 @@ def test_columns_that_a_model_does_not_use_cannot_break_it(tmp_path):
     plain = pd.DataFrame({"grade": [1, 2], "land": ["SE", "NA"], "x": [1.5, 2.0]})
     expected = model.predict(plain).tobytes()
     odd = plain.assign(lists=[[1], [2, 3]], when=pd.period_range("2024-01", periods=2), sets=[{1}, None])
-    odd = pd.concat(
-        [odd, plain[["x"]].rename(columns={"x": "twice"}), plain[["x"]].rename(columns={"x": "twice"})], axis=1
-    )
+    twice = plain[["x"]].rename(columns={"x": "twice"})
+    odd = pd.concat([odd, twice, twice], axis=1)
     assert model.predict(odd).tobytes() == expected
     frame = pl.DataFrame({**plain.to_dict("list"), "l": [[1], [2]], "s": [{"a": 1}, {"a": 2}], "b": [b"x", b"y"]})
     assert model.predict(frame).tobytes() == expected
     frame.write_parquet(tmp_path / "n.parquet")
     write(tmp_path, "grade,land,x,twice,twice,\n1,SE,1.5,a,b,c\n2,NA,2.0,a,b,c\n", "n.csv")
     for name in ("n.parquet", "n.csv"):
-        assert (
-            agent("predict", "--model", path, "--data", tmp_path / name, "--output", tmp_path / "p.csv").exit_code == 0
-        )
+        done = agent("predict", "--model", path, "--data", tmp_path / name, "--output", tmp_path / "p.csv")
+        assert done.exit_code == 0
         assert read_table(tmp_path / "p.csv").numbers("prediction").tobytes() == expected
     for name, values in (("x", [[1], [2]]), ("land", [{1}, {2}])):
         with pytest.raises(BadData, match=f"column '{name}': holds"):
@@ -498,9 +493,9 @@ def test_columns_that_a_model_does_not_use_cannot_break_it(tmp_path):
 
 
 def test_values_of_every_kind_are_the_texts_of_a_csv_file():
-    values = [True, np.bool_(False), 3, np.int64(-4), 2.0, np.float32(0.5), 1e300, Decimal("1.20"), "x", None]
-    expected = ["true", "false", "3", "-4", "2", "0.5", "1e+300", "1.20", "x", None, "2024-02-03"]
-    values.append(date(2024, 2, 3))
+    numbers = [3, np.int64(-4), 2.0, np.float32(0.5), 1e300, Decimal("1.20")]
+    values = [True, np.bool_(False), *numbers, date(2024, 2, 3), "x", None]
+    expected = ["true", "false", "3", "-4", "2", "0.5", "1e+300", "1.20", "2024-02-03", "x", None]
     assert read_table(pd.DataFrame({"a": pd.Series(values, dtype=object)})).texts("a") == expected
     with pytest.raises(BadData, match="DataFrame with named columns is needed, not a ndarray"):
         read_table(np.zeros((2, 2)))

@@ -1,6 +1,6 @@
 """The work on a run's messages: which data set is read, what the coordinator hears of it, and where results go."""
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +26,8 @@ from site_agent.ledger import read_ledger
 from site_agent.machine.alignment import IdList
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
+
+SITES = ("north", "south", "west")
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def refusal(agent, message):
 
 def first_step(offer):
     """Where another site lists the same instances."""
-    return m.Step(offer.run, offer.attempt, 0, roster=(offer, dataclasses.replace(offer, site="south")))
+    return m.Step(offer.run, offer.attempt, 0, roster=(offer, replace(offer, site="south")))
 
 
 def twice(answer):
@@ -122,7 +124,7 @@ def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(tmp_path):
 )
 def test_a_plan_that_this_site_cannot_serve_is_refused_before_the_operator_is_asked(tmp_path, changes, words):
     agent = Agent(tmp_path, other=inputs(tmp_path / "local.csv"))
-    asked = dataclasses.replace(plan("r1"), **changes)
+    asked = replace(plan("r1"), **changes)
     for reason in (agent.workers.judge(asked).reason, refusal(agent, asked)):
         assert words in reason
     agent.ledger.close()
@@ -132,9 +134,7 @@ def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(
     """With sealed sums, on instances that were summed with other sites."""
     agent = Agent(tmp_path, policy=Policy())
     try:
-        sealed = dataclasses.replace(
-            plan("r2"), privacy=Privacy(), membership=Membership(("north", "south", "west"), 3)
-        )
+        sealed = replace(plan("r2"), privacy=Privacy(), membership=Membership(SITES, 3))
         assert agent.workers.judge(sealed).reason is None
         about = agent.workers.judge(sealed).about
         assert "encrypted: the members of the run read the sums over 3 or more sites" in about["leaves this machine"]
@@ -143,7 +143,7 @@ def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(
         agent.ledger.record(offer(ids=data.ids_digest))
         agent.ledger.record(answer(), told(("east", "north", "south")))
         assert "this site was summed with east, north, south" in (agent.workers.judge(sealed).reason or "")
-        fewer = dataclasses.replace(sealed, membership=Membership(("north", "south", "west"), 2))
+        fewer = replace(sealed, membership=Membership(SITES, 2))
         assert agent.workers.judge(fewer).reason is None, "its roster decides"
     finally:
         agent.ledger.close()
@@ -238,28 +238,23 @@ class AsSite:
         return answers(self.agent, message)
 
 
-def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(tmp_path):
+def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(tmp_path):
     policy = Policy(scores_of_two=True)
-    days = {day: inputs(tmp_path / f"{day}.csv", None) for day in ("monday", "tuesday")}
-    agent = Agent(tmp_path, policy=policy, keys=simulated_keys("north"), **days)
+    table = inputs(write(tmp_path, "id,a,b\nn2,1,2\nn1,0,1\nn4,2,2\nn3,,\n", "monday.csv"), None)
+    agent = Agent(tmp_path, policy=policy, keys=simulated_keys("north"), monday=table)
     [path] = Stored("north", tmp_path / "models").put("t1")
-    for name, rows in (("monday", "n2,1,2\nn1,0,1\n"), ("tuesday", "n1,2,2\nn3,,\n")):
-        write(tmp_path, f"id,a,b\n{rows}", f"{name}.csv")
     model = load_model(path)
-    south, _ = batch_of(model, days, b"another salt")
-    south = dataclasses.replace(south, features=np.array([[1.0], [2.0], [3.0], [4.0]]), missing=np.zeros(4, dtype=bool))
+    south, _ = batch_of(model, table, b"another salt")
+    south = replace(south, features=np.array([[1.0], [2.0], [3.0], [4.0]]), missing=np.zeros(4, dtype=bool))
 
-    scoring = plan("s1", objective=Scoring("t1", "agreement", batches=("monday", "tuesday")))
-    pump = Pump(
-        dataclasses.replace(scoring, privacy=Privacy()), {"north": AsSite(agent), "south": site_with("south", south)}
-    )
-    pump.join().run()
+    scoring = replace(plan("s1", objective=Scoring("t1", "agreement")), data="monday", privacy=Privacy())
+    pump = Pump(scoring, {"north": AsSite(agent), "south": site_with("south", south)}).join().run()
     assert (pump.outcome, pump.breaches) == (Outcome.CONVERGED, {})
     files = agent.workers.written
-    assert [p.relative_to(tmp_path).as_posix() for p in files] == [f"models/waits/s1/{day}.csv" for day in days]
-    monday, tuesday = (model.predict(read_table(tmp_path / f"{day}.csv")) for day in days)
-    *scores, alone = [line.split(",") for p in files for line in p.read_text().splitlines()[1:]]
-    means = np.mean([[monday[1], monday[0], tuesday[0]], [1.0, 2.0, 3.0]], axis=0)
+    assert [p.relative_to(tmp_path).as_posix() for p in files] == ["models/waits/s1/scores.csv"]
+    own = model.predict(read_table(tmp_path / "monday.csv"))
+    n1, n2, alone, n4 = [line.split(",") for p in files for line in p.read_text().splitlines()[1:]]
+    scores, means = (n1, n2, n4), np.mean([[own[1], own[0], own[2]], [1.0, 2.0, 4.0]], axis=0)
     np.testing.assert_allclose([float(score) for _, score, _ in scores], means, rtol=1e-9)
     assert [sites for *_, sites in scores] == ["north south"] * 3
     assert alone == ["n3", "", "south"], "one site alone: the score would be its part"
@@ -275,16 +270,13 @@ def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(tm
 
 def test_a_model_of_another_site_scores_nothing(agent, tmp_path):
     [path] = Stored("north", tmp_path / "models").put("t1")
-    save_model(path, dataclasses.replace(load_model(path), site="south"))
+    save_model(path, replace(load_model(path), site="south"))
     assert "belongs to another site" in refusal(agent, plan("s1", objective=Scoring("t1", "agreement")))
 
 
 # --- alignments of ids --------------------------------------------------------------------------------------------
 
-SITES = ("north", "south", "west")
-ALIGNS = dataclasses.replace(
-    plan("r1"), privacy=Privacy(), membership=Membership(SITES, 3), align=Alignment(max_ids=50)
-)
+ALIGNS = replace(plan("r1"), privacy=Privacy(), membership=Membership(SITES, 3), align=Alignment(max_ids=50))
 
 
 def aligned(agent, above, *others):
@@ -292,7 +284,7 @@ def aligned(agent, above, *others):
     asked = alignment_of(above, 0)
     ids = {name: IdList(others, "no instance yet", name.encode()) for name in SITES[1:]}
     digest = agent.workers.tables.read(asked, agent.workers.policy, agent.workers.results)[1].ids_digest
-    sites = {name: site_with(name, dataclasses.replace(own, ids_digest=digest)) for name, own in ids.items()}
+    sites = {name: site_with(name, replace(own, ids_digest=digest)) for name, own in ids.items()}
     pump = Pump(asked, {"north": AsSite(agent), **sites}).join().run()
     assert (pump.outcome, pump.breaches) == (Outcome.CONVERGED, {})
 
@@ -311,10 +303,10 @@ def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept(aligner):
     assert (said, report.accepted) == ([m.Unaligned("r1")], True)
     aligned(aligner, ALIGNS, "p1", "p3", "q2")
     for run in ("r1", "r2"):
-        [offer] = answers(aligner, dataclasses.replace(ALIGNS, run=run))
+        [offer] = answers(aligner, replace(ALIGNS, run=run))
         assert offer.n_unlabelled == 3
     write(aligner.ledger.path.parent, TABLE + "q3,1,1,\n", "local.csv")
-    assert answers(aligner, dataclasses.replace(ALIGNS, run="r3")) == [m.Unaligned("r3")]
+    assert answers(aligner, replace(ALIGNS, run="r3")) == [m.Unaligned("r3")]
 
 
 def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
@@ -324,14 +316,14 @@ def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
     assert "each site learns which of its own ids all sites have" in about["ids, unless aligned"]
     assert "A member can align a list of all of them" in about["ids, unless aligned"], "these ids can be guessed"
     assert "ids leave only as points" in about["stays on this machine"]
-    assert "ids, unless aligned" not in aligner.workers.judge(dataclasses.replace(ALIGNS, align=None)).about
+    assert "ids, unless aligned" not in aligner.workers.judge(replace(ALIGNS, align=None)).about
 
 
 def test_the_ledger_knows_the_same_ids_by_whatever_name_the_coordinator_aligns_them(aligner):
     read = aligner.workers.tables.read
     names = set()
     for changes in ({}, {"federation": "another"}, {"align": Alignment(max_ids=50, ids="exact")}):
-        asked = alignment_of(dataclasses.replace(ALIGNS, **changes), 0)
+        asked = alignment_of(replace(ALIGNS, **changes), 0)
         names.add(read(asked, aligner.workers.policy, aligner.workers.results)[1].instances)
     assert len(names) == 1
 

@@ -80,14 +80,6 @@ def trained(
         model = SiteModel.of(fitted.fit, at.own, at.features, at.local, at.verdict, at.private_noise)
         left = [at.verdict.left_out.get(key, np.zeros(0)) for key in ("joined", "score", "local")]
         told = tuple(fit_probability(own.y[: len(r)] - r, own.y[: len(r)]) for r in left) if values else ()
-        results[site] = SiteResult(
-            Outcome.CONVERGED,
-            "",
-            PLAN,
-            additive=model,
-            judged=Judged(at.verdict, own.y),
-            probabilities=told,
-            name="these sums",
-            sites=SITES,
-        )
+        known = {"judged": Judged(at.verdict, own.y), "probabilities": told, "name": "these sums", "sites": SITES}
+        results[site] = SiteResult(Outcome.CONVERGED, "", PLAN, additive=model, **known)
     return Trained(folder, made, results, fitted)

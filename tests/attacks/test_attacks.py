@@ -106,9 +106,7 @@ def test_a_plan_chosen_against_a_site_is_refused_by_its_number() -> None:
     assert "make up more than 0.95" in found["secure"]["strongest, policy"]["refused"]
     assert found["secure"]["border"]["off"] > 0.2
     assert found["secure"]["honest"]["off"] > 0.9 > found["plaintext"]["honest"]["off"]
-    assert (
-        found["plaintext"]["border"]["off"] < 0.01
-    )  # in the clear a label among the shared rows is told, whatever a policy says
+    assert found["plaintext"]["border"]["off"] < 0.01, "a label among the shared rows is told in the clear"
 
 
 def test_a_keyed_digest_confirms_no_guess_of_the_ids() -> None:

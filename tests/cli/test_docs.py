@@ -207,9 +207,6 @@ def test_commands_options_and_variables_in_the_text_exist():
             assert not re.fullmatch("COREG_[A-Z_]+", span) or span in variables, f"{page.name}: `{span}`"
 
 
-# --- examples and claims ------------------------------------------------------------------------------------------
-
-
 def test_the_page_of_drills_lists_every_drill():
     """`make faults` writes it; a new drill needs a new run."""
     module = runpy.run_path(str(ROOT / "tools" / "faults.py"))

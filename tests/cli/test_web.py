@@ -176,13 +176,6 @@ def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, sta
     assert "disconnected since 2026-01-02T03:04:04" in command("status", "--store", store)
 
 
-def test_the_latest_notices_are_in_it(store, status):
-    noticed(status, LAST, n.access_denied("z", "it was <revoked>"), n.stalled("live", ("b",), 60.0))
-    first, second = overview(store)["notices"][:2]
-    assert (first["run"], first["level"]) == ("live", "warning")
-    assert "it was <revoked>" in second["text"]
-
-
 # --- the server ---------------------------------------------------------------------------------------------------
 
 
@@ -254,9 +247,7 @@ def heard(store, at_look, looks=6):
     return asyncio.run(listen())
 
 
-def test_a_browser_gets_the_state_at_once_and_after_a_change_and_a_comment_keeps_the_connection(
-    store, status, monkeypatch
-):
+def test_a_browser_gets_the_state_at_once_and_after_a_change_and_comments_between(store, status, monkeypatch):
     monkeypatch.setattr(server, "LOOK", 0.01)
     monkeypatch.setattr(server, "HEARTBEAT", 0.015)
     told = heard(store, lambda look: look == 3 and noticed(status, NOW, n.session_rejected("c", "<script>")), looks=9)

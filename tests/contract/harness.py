@@ -108,9 +108,9 @@ class Events:
 class Client:
     """One session with a coordinator, frame by frame."""
 
-    def __init__(self, connection: Connection, *runs: str):
+    def __init__(self, connection: Connection):
         self.connection, self.assembler = connection, Assembler()
-        for run in runs or (RUN, "run-2"):
+        for run in (RUN, "run-2"):
             self.assembler.expect(run, 1 << 24)
 
     async def write(self, *frames: pb.SiteFrame | bytes) -> None:
@@ -184,13 +184,14 @@ class _End:
 class Pipe(_End):
     """A stream in memory. It is the coordinator's end (`sessions.FrameStream`); ``site`` is the other (`dial.Connection`)."""
 
-    def __init__(self, peer: tuple[str, bytes] | None = None, address: str = "127.0.0.1"):
-        up, down = asyncio.Queue[Any](), asyncio.Queue[Any]()
-        flows = asyncio.Event()
+    address = "127.0.0.1"
+
+    def __init__(self, peer: tuple[str, bytes] | None = None):
+        up, down, flows = asyncio.Queue[Any](), asyncio.Queue[Any](), asyncio.Event()
         flows.set()
         super().__init__(up, down, flows, [False])
         self.site = _End(down, up, flows, self.broken)
-        self.address, self._peer = address, peer
+        self._peer = peer
 
     async def frames(self) -> AsyncIterator[bytes]:
         while (frame := await self.read()) is not None:
@@ -199,9 +200,9 @@ class Pipe(_End):
     def peer(self) -> tuple[str, bytes] | None:
         return self._peer
 
-    def cut(self, *ends: "_End") -> None:
+    def cut(self) -> None:
         self.broken[0] = True
-        for end in ends or (self, self.site):
+        for end in (self, self.site):
             end.incoming.put_nowait(ConnectionError("the link is cut"))
 
 
@@ -214,9 +215,9 @@ class Frames(Sessions):
         super().__init__(authorise, idle=idle)
         self._tasks = list[asyncio.Task[None]]()
 
-    def pipe(self, peer: tuple[str, bytes] | None = None, address: str = "127.0.0.1") -> Pipe:
+    def pipe(self, peer: tuple[str, bytes] | None = None) -> Pipe:
         """A stream that is being served."""
-        made = Pipe(peer, address)
+        made = Pipe(peer)
 
         async def serve() -> None:
             await self.serve(made)
@@ -225,8 +226,8 @@ class Frames(Sessions):
         self._tasks.append(asyncio.create_task(serve()))
         return made
 
-    def dial(self, *given: Any, **more: Any) -> Client:
-        return Client(self.pipe(*given, **more).site)
+    def dial(self, peer: tuple[str, bytes] | None = None) -> Client:
+        return Client(self.pipe(peer).site)
 
     async def start(self, emit: Emit) -> None:
         self.emit = emit

@@ -94,9 +94,7 @@ async def test_a_greeting_comes_first_and_delays_no_end(monkeypatch: pytest.Monk
 
 
 @within(30)
-async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_at_every_join_and_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "valid_until", lambda pem: "2027-01-01")
     listed = {"a"}
 
@@ -135,16 +133,11 @@ async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_at_every
         ([head(4, bytes(32))], "at most 3 fit"),
         ([b"\x0a\xff"], "not a protobuf message"),
         ([head(3, bytes(24), "run-9")], "run 'run-9', whose plan was not accepted here"),
-        (
-            list(frames_of(offer_of("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))),
-            f"at most {MAX_UNLABELLED} fit",
-        ),
+        (list(frames_of(offer_of("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))), f"at most {MAX_UNLABELLED} fit"),
     ],
 )
 @within(30)
-async def test_a_site_that_breaks_the_protocol_receives_the_reason_and_may_come_back(
-    frames: list[Any], words: str
-) -> None:
+async def test_a_site_that_breaks_the_protocol_hears_why_and_may_come_back(frames: list[Any], words: str) -> None:
     async with serving() as (sessions, events):
         client = await joined(sessions, events)
         await client.send(echo(step()))
@@ -157,9 +150,6 @@ async def test_a_site_that_breaks_the_protocol_receives_the_reason_and_may_come_
         await sessions.dial().send(hello())
         while not isinstance(await events.next(), SiteJoined):
             pass
-
-
-# --- how a session ends -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["the link is cut", "the site ends it", "it says that it leaves"])
@@ -178,9 +168,6 @@ async def test_a_stream_that_ends_without_a_word_is_a_lost_site(how: str) -> Non
         assert said == (Received("a", LEAVING) if "leaves" in how else SiteLost("a", "its stream ended"))
         await sessions.send("a", step())  # nobody is there, and nothing happens
         assert len(events.seen) == 2
-
-
-# --- a session that is replaced -----------------------------------------------------------------------------------
 
 
 @within(30)
@@ -246,9 +233,7 @@ async def test_no_more_of_a_session_is_read_than_the_coordinator_handles() -> No
 
 
 @within(30)
-async def test_a_site_that_does_not_read_is_disconnected_before_its_outbox_grows_without_a_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_site_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MAX_UNSENT", 5)
     async with serving() as (sessions, events):
         pipe = sessions.pipe()
@@ -264,9 +249,6 @@ async def test_a_site_that_does_not_read_is_disconnected_before_its_outbox_grows
         assert len(events.seen) == 2
         pipe.open.set()
         await joined(sessions, events)
-
-
-# --- peers of another protocol ------------------------------------------------------------------------------------
 
 
 def test_a_peer_of_protocol_1_reads_what_opens_and_ends_a_session() -> None:

@@ -51,17 +51,6 @@ class Kept:
         self.records.append(record)
 
 
-@pytest.mark.parametrize("count", [1, PIECE, PIECE + 1])
-@within(30)
-async def test_what_is_sent_arrives_and_comes_back_to_the_bit(wire: Wire, count: int) -> None:
-    async with started(wire, "a", room=count) as (transport, events, [site]):
-        await transport.send("a", sent := step(count))
-        assert await events.next() == Received("a", echo(sent))
-        assert site.heard == [sent]
-        assert transport.traffic.sent >= 8 * count
-        assert transport.traffic.received >= 8 * count
-
-
 @within(30)
 async def test_words_of_two_runs_share_a_session_and_each_sites_messages_come_in_their_order(wire: Wire) -> None:
     async with started(wire, "c", "a", "b") as (transport, events, sites):
@@ -76,6 +65,7 @@ async def test_words_of_two_runs_share_a_session_and_each_sites_messages_come_in
         for site in sites:
             assert [e for e in received if e.site == site.name] == [Received(site.name, echo(each)) for each in steps]
             assert site.heard == steps
+        assert min(transport.traffic.sent, transport.traffic.received) >= 3 * 3 * 8 * sum(rooms.values())
 
 
 @within(30)
@@ -116,9 +106,7 @@ def driven(transport: Transport, plan: Plan, sink: RecordSink | None = None) -> 
 
 @pytest.mark.parametrize("aggregation", ["plaintext", "secure"])
 @pytest.mark.parametrize(("schedule", "order"), [*zip(SCHEDULES, ("bca", "abc"), strict=True)])
-def test_a_whole_run_ends_on_the_same_bits_on_every_transport_sealed_or_not(
-    wire: Wire, schedule: str, order: str, aggregation: str
-) -> None:
+def test_a_whole_run_ends_on_the_same_bits(wire: Wire, schedule: str, order: str, aggregation: str) -> None:
     plain = make_plan(schedule=schedule, tolerance=1e-6, prediction_tolerance=1e-1)
     plan = replace(plain, privacy=replace(plain.privacy, aggregation=aggregation))
     expected, sites, kept = undisturbed(plain), make_sites(order), Kept()
@@ -188,9 +176,7 @@ async def test_without_a_certificate_of_this_authority_there_is_no_connection(ho
 
 
 @within(30)
-async def test_an_address_that_is_taken_is_a_usage_error_and_grpc_says_nothing(
-    home: Home, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_an_address_that_is_taken_is_a_usage_error(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
     async with serving(home) as (server, _):
         other = GrpcServer(f"127.0.0.1:{server.port}", None, lambda name, pem: None)
         with pytest.raises(UsageError, match=r"cannot listen.*another program listens"):

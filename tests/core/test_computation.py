@@ -138,9 +138,6 @@ def test_a_sum_of_no_honest_sites_ends_an_agreement_and_names_nobody(stage, chan
         carried_out(computation, answer, spoil)
 
 
-# --- what is said of it -------------------------------------------------------------------------------------------
-
-
 def test_a_report_has_powers_of_ten_alone():
     computation, _, answer = agreement(small(), coupling=(0.01, 1.0))
     states = carried_out(computation, answer)

@@ -179,6 +179,4 @@ def test_the_dimension_gives_what_it_claims_by_an_estimate_that_knows_published_
     assert core_svp(640, 15, 2.8) == pytest.approx(145, abs=6), "FrodoKEM-640"
     assert core_svp(cross.SECRET_ROWS, 64, cross.DEVIATION) > 250, "an outsider"
     known = round(32 / log2(cross.DEVIATION * sqrt(2 * np.pi * np.e)) * cross.MOST_PROJECTED)
-    assert core_svp(cross.SECRET_ROWS - known, 64, cross.DEVIATION) > 150, (
-        "with every coordinate that hostile columns tell"
-    )
+    assert core_svp(cross.SECRET_ROWS - known, 64, cross.DEVIATION) > 150, "with all that hostile columns tell"

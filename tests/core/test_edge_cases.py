@@ -33,9 +33,6 @@ def fit(data, **parameters):
     return CoRLSR(preset="paper", views=views, **given).fit(**table)
 
 
-# --- nobody to agree with, or nothing to agree on ---------------------------------------------------------------------
-
-
 NOBODY = {
     "no coupling": ({}, 0.0),
     "one view": ({"n": (7,), "d": (3,)}, 100.0),

@@ -24,9 +24,6 @@ def answer(views, query):
     return total
 
 
-# --- states ---------------------------------------------------------------------------------------------------------
-
-
 def arrays_of(state):
     return {name: value for name, value in vars(state).items() if isinstance(value, np.ndarray)}
 

@@ -171,9 +171,6 @@ def test_every_answer_is_a_function_of_m0_and_S(span):
         assert_allclose(linear, t - np.linalg.solve(B, t), rtol=1e-9, atol=1e-9)
 
 
-# --- influence: how much one label makes of an answer -------------------------------------------------------------
-
-
 def label_influence(label, instance, ridge, weight):
     """The bound on |∂ respond_z / ∂y_i| from k(x_i, x_i), k(z, z), ν and μ: docs/research/mathematics.md, "Influence"."""
     return np.sqrt(label / (ridge + label) * instance / (ridge + weight * instance))

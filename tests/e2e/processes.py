@@ -87,7 +87,9 @@ def _become(entry, argv, cwd, env, out, err, first):
             os.dup2(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), number)
         sys.argv = argv
         exec(first, {})
-        getattr(import_module("coreg_federation.commands"), entry)()
+        import_module(
+            {"coordinator": "coordinator", "agent": "site_agent", "sim": "coreg_sim"}[entry] + ".cli.app"
+        ).main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - of the process that this one has become

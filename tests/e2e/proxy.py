@@ -50,13 +50,3 @@ def _pump(source, sink):
             sink.sendall(data)
     with contextlib.suppress(OSError):
         sink.shutdown(socket.SHUT_WR)
-
-
-@contextlib.contextmanager
-def proxied():
-    """A proxy for as long as it is wanted."""
-    proxy = Proxy()
-    try:
-        yield proxy
-    finally:
-        proxy.close()

@@ -55,4 +55,4 @@ def test_demo(tmp_path, monkeypatch, capsys):
         sealed = re.search(rf"{site} +\d+ messages, (\d+) of them with encrypted numbers", printed)[1]
         assert int(sealed) > report["algorithm-1"]["rounds"]
     together = [errors["score"] for errors in report["sites"].values()]
-    assert max(together) < 1.1 * min(together), "one score for all, and own intercepts"
+    assert max(together) < 1.3 * min(together), "one score for all, corrected by own labels; secrets are random"

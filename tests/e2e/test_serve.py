@@ -6,11 +6,12 @@ import signal
 import socket
 import stat
 import urllib.request
+from contextlib import closing
 
 import numpy as np
 import pytest
 from federation import ENDLESS, SITES, as_json, enrol, federation, run, until, well
-from proxy import proxied
+from proxy import Proxy
 
 from site_agent.identity.identity import check_identity
 
@@ -82,7 +83,7 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
 
 def test_what_operators_say_to_a_federation_that_stands(tmp_path):
     """Consent by hand, cancelling, revoking, two agents under one name, a proxy; and nothing of the tables in any log."""
-    with proxied() as proxy, federation(tmp_path) as fed:
+    with closing(Proxy()) as proxy, federation(tmp_path) as fed:
         pages, numbers = free_port(), free_port()
         coordinator = fed.serve("--web", f"127.0.0.1:{pages}", "--metrics", f"127.0.0.1:{numbers}")
         agents = {

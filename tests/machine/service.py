@@ -8,7 +8,7 @@ from machine.tiny import TIMEOUTS, begun_by, bits, hello, make_site, site_with
 
 from coordinator.machine import events as e
 from coordinator.machine.federation import Federation, Scheduler, handle
-from coordinator.machine.records import Ended, HeadSigned, Record
+from coordinator.machine.records import HeadSigned, Record
 from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.plan import Plan, next_alignment
@@ -128,9 +128,6 @@ class Service:
 
     def bits(self, run: str) -> dict[str, Any]:
         return {name: agent.has[run] for name, agent in self.agents.items() if run in agent.has}
-
-    def is_over(self, run: str) -> bool:
-        return isinstance(self.records[run][-1], Ended)
 
     def states(self) -> Mapping[str, Any]:
         return {name: run.phase for name, run in self.federation.runs.items()}

@@ -84,7 +84,7 @@ def test_every_attempt_and_every_set_of_sites_has_other_secrets() -> None:
     assert len({repr(each) for each in seen}) == 3
 
 
-# --- liars --------------------------------------------------------------------------------------------------------
+# --- liars and listeners --------------------------------------------------------------------------------------------------------
 
 
 def copied(points: Any) -> Any:
@@ -183,9 +183,6 @@ def test_a_site_that_lies_ends_the_run_before_a_count_is_known(what: str, monkey
     assert all(found is None for found in aligned(pump).values())
     tallied = [r for r in pump.records if getattr(r, "phase", "") == "tally"]
     assert len(tallied) <= 1
-
-
-# --- listeners ----------------------------------------------------------------------------------------------------
 
 
 def heard_by(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], dict[str, AlignmentJob]]:

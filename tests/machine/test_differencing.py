@@ -67,9 +67,7 @@ def test_no_site_is_summed_with_two_sets(earlier: list[str], now: str) -> None:
 
 @pytest.mark.parametrize("consents", [False, True])
 @pytest.mark.parametrize("may_change", [False, True])
-def test_a_sealed_run_goes_on_without_a_site_only_where_plan_and_policies_say_so(
-    consents: bool, may_change: bool
-) -> None:
+def test_a_sealed_run_goes_on_without_a_site_only_where_all_allow_it(consents: bool, may_change: bool) -> None:
     plan = sealed(make_plan(on_dropout="continue", membership_changes=may_change))
     before, policy = summed_before(IDS, "abc", may_change=may_change), allowing(membership_changes=consents)
     pump = Pump(plan, {n: site_with(n, private_data(n), policy, copy(before)) for n in "abc"}).join()

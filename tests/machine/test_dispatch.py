@@ -266,9 +266,7 @@ def test_no_state_is_a_trap_when_every_site_behaves_from_now_on(on_dropout: str,
 
 
 @worlds
-def test_steps_go_to_members_that_offered_in_this_session_and_are_answered_by_all_of_them(
-    on_dropout: str, beginning: str
-) -> None:
+def test_steps_go_to_members_that_offered_and_are_answered_by_all(on_dropout: str, beginning: str) -> None:
     for state, federation, actions in steps(on_dropout, beginning):
         run = run_of(federation)
         for action in actions:

@@ -229,9 +229,6 @@ def begins(actions: list[e.Action]) -> list[e.BeginRun]:
     return [action for action in actions if isinstance(action, e.BeginRun)]
 
 
-# --- event by event -----------------------------------------------------------------------------------------------
-
-
 def test_the_plan_of_an_alignment_is_the_runs_own_for_all_of_its_sites() -> None:
     plan = alignment_of(replace(OF_TWO, study="waits", data="patients", id="nhs"), 4)
     assert (plan.run, aligns_for(plan.run), aligns_for(RUN)) == (f"{RUN}-ids-4", RUN, "")
@@ -291,9 +288,6 @@ def test_ids_are_aligned_by_all_sites_or_not_at_all_and_without_a_result_the_run
     assert machine.aligning
     machine.handle(e.Aligned(RUN, Outcome.NOTHING_SHARED, "b left"))
     assert machine.ending == (Outcome.NOTHING_SHARED, "the ids could not be aligned: b left")
-
-
-# --- both runs ----------------------------------------------------------------------------------------------------
 
 
 def aligning() -> Service:
@@ -369,12 +363,7 @@ def test_the_queue_is_read_without_runs_that_have_started_and_idle_is_nothing_le
     assert not any(s.idle for s in (starting, Scheduler(1, unfinished=(ONE,)), Scheduler(1, waiting=(ONE,))))
 
 
-# --- what holds for every queue -----------------------------------------------------------------------------------
-
-EVENTS = st.lists(
-    st.tuples(st.sampled_from(["submit", "load", "end"]), st.integers(0, 9)),
-    max_size=60,
-)
+EVENTS = st.lists(st.tuples(st.sampled_from(["submit", "load", "end"]), st.integers(0, 9)), max_size=60)
 
 
 @given(EVENTS, st.lists(st.integers(1, 2), min_size=1, max_size=10), st.integers(1, 3), st.integers(0, 3))
@@ -407,6 +396,4 @@ def test_whatever_comes_the_limit_the_threads_and_the_order_hold_and_no_run_is_l
             others = {p.iteration.threads for p in active} - {first.iteration.threads}
             assert others or len(active) == limit, "it starts as soon as it can"
         waiting = [*state.unfinished, *state.waiting, *to_come]
-        assert sorted([*names(active), *names(waiting), *over]) == sorted(names(plans)), (
-            "no run is lost, or there twice"
-        )
+        assert sorted([*names(active), *names(waiting), *over]) == sorted(names(plans))

@@ -55,9 +55,6 @@ def test_too_few_sites_join_or_offer_in_time() -> None:
     assert machine.ending == (Outcome.TOO_FEW_SITES, "b, c did not accept the plan in time")
 
 
-# --- approvals ----------------------------------------------------------------------------------------------------
-
-
 def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> None:
     machine = planned()
     assert told(machine.handle(approval("c"))) == [n.approval_awaited(RUN, ("c",), 0, 3, 500.0)]
@@ -127,9 +124,7 @@ def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_rema
     ],
 )
 @pytest.mark.parametrize("wrong", ["a", "b", "c"])
-def test_the_site_that_differs_from_the_others_is_named_whoever_came_first(
-    wrong: str, changes: Any, said: list[str]
-) -> None:
+def test_the_site_that_differs_is_named_whoever_came_first(wrong: str, changes: Any, said: list[str]) -> None:
     machine, others = planned(), ", ".join(s for s in "abc" if s != wrong)
     *before, last = [offers(machine, s, **(changes if s == wrong else {})) for s in "abc"]
     assert sends(all_of(machine, before)) == []
@@ -165,9 +160,6 @@ def test_a_dismissed_site_is_no_member_and_no_measure_for_members() -> None:
     all_of(machine, [offers(machine, "a", n_unlabelled=5), offers(machine, "b"), machine.deadline])
     told_at_the_end = "did not accept the plan in time; the sites list different numbers of shared instances"
     assert told_at_the_end in machine.ending[1]
-
-
-# --- lost, waited for, changed ------------------------------------------------------------------------------------
 
 
 def test_a_site_that_comes_back_changed_is_refused_and_may_come_back_as_it_was() -> None:
@@ -231,9 +223,7 @@ def test_a_missing_site_that_is_back_has_its_time_to_answer(answers_too: bool) -
 
 
 @pytest.mark.parametrize(("may_change", "phase"), [(False, Phase.STALLED), (True, Phase.PLANNING)])
-def test_under_sealed_sums_nobody_is_dropped_unless_the_plan_lets_memberships_change(
-    may_change: bool, phase: Phase
-) -> None:
+def test_under_sealed_sums_nobody_is_dropped_unless_the_plan_allows_it(may_change: bool, phase: Phase) -> None:
     plan = sealed(make_plan(on_dropout="continue", membership_changes=may_change))
     machine, faulty = begun(plan), begun(plan)
     all_of(machine, [answers("a"), answers("b"), machine.deadline])
@@ -243,9 +233,7 @@ def test_under_sealed_sums_nobody_is_dropped_unless_the_plan_lets_memberships_ch
 
 
 @pytest.mark.parametrize(("on_dropout", "goes_on"), [("wait", False), ("continue", True)])
-def test_a_site_that_does_not_offer_for_the_next_attempt_is_dropped_where_the_plan_continues(
-    on_dropout: str, goes_on: bool
-) -> None:
+def test_a_site_that_does_not_offer_again_is_dropped_where_the_plan_continues(on_dropout: str, goes_on: bool) -> None:
     machine = begun(make_plan(on_dropout=on_dropout))
     all_of(machine, [joins("a"), offers(machine, "a", key="new")])
     assert (machine.phase, machine.attempt) == (Phase.PLANNING, 1)
@@ -306,9 +294,7 @@ def test_a_run_that_begins_again_waits_for_its_own_sites_and_begins_from_its_beg
 
 
 @pytest.mark.parametrize(("on_dropout", "goes_on"), [("wait", False), ("continue", True)])
-def test_a_run_that_begins_again_goes_on_without_a_site_only_where_the_plan_says_so(
-    on_dropout: str, goes_on: bool
-) -> None:
+def test_a_run_that_begins_again_goes_on_without_a_site_where_the_plan_does(on_dropout: str, goes_on: bool) -> None:
     machine = started(replace(FOUR, membership=replace(FOUR.membership, on_dropout=on_dropout)), AGAIN)
     actions = all_of(machine, [joins("a"), joins("c"), machine.deadline])
     if not goes_on:

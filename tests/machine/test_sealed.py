@@ -32,9 +32,8 @@ FIRST = 2  # the first step that carries a sum
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_keys_change_no_bit_and_the_sums_lead_to_the_closed_form(schedule: str) -> None:
-    clear, secret = (
-        undisturbed(replace(p, iteration=replace(p.iteration, name=schedule))) for p in (make_plan(min_sites=3), PLAN)
-    )
+    plan = make_plan(min_sites=3, schedule=schedule)
+    clear, secret = undisturbed(plan), undisturbed(sealed(plan))
     assert secret.outcome is clear.outcome is Outcome.CONVERGED
     assert secret.bits == clear.bits
     sites = [secret.sites[name] for name in "abc"]

@@ -89,9 +89,6 @@ def test_a_plan_may_not_change_in_the_middle_of_its_run() -> None:
     assert site.view is view, "nothing is factored again"
 
 
-# --- the digest of the data ---------------------------------------------------------------------------------------
-
-
 def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_the_site_and_by_the_run() -> None:
     data, seen = private_data("a"), {proposed(make_site("a")).data_digest}
     assert {proposed(make_site("a")).data_digest} == seen
@@ -107,9 +104,7 @@ def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_the_site
 # --- how much is answered -----------------------------------------------------------------------------------------
 
 
-def test_no_more_questions_are_answered_than_an_agents_limit_over_restarts_and_runs_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_more_questions_are_answered_than_an_agents_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = sealed(make_plan(min_sites=3, max_rounds=7))
     assert plan.objective.most_answers(plan) == 90, "ten attempts: seven rounds and two before"
     monkeypatch.setattr(Agreement, "most_answers", lambda self, plan: 6)

@@ -124,9 +124,7 @@ def test_parts_reach_the_one_they_are_for_with_their_senders_name_and_nobody_els
         ({"report": m.Report(outcome="WON")}, "abc", "'WON'"),
     ],
 )
-def test_answers_that_do_not_fit_together_end_the_run_and_the_minority_is_named(
-    odd: Any, sites: str, reason: str
-) -> None:
+def test_answers_that_do_not_fit_together_end_the_run_and_name_the_minority(odd: Any, sites: str, reason: str) -> None:
     plain = {"said": words(1)}
     actions = all_of(begun(), [answers(s, **{**plain, **(odd if s in sites else {})}) for s in "abc"])
     [ended] = [r for r in written(actions) if isinstance(r, Ended)]
@@ -185,9 +183,6 @@ def test_a_site_in_another_process_begins_another_attempt_of_everybody() -> None
     actions = all_of(machine, [offers(machine, s) for s in "abc"])
     assert steps_sent(actions)["a"].roster == tuple(offer_of(s, machine.plan, 1) for s in "abc")
     assert written(actions)[0].attempt == machine.attempt == 1
-
-
-# --- attempts that are interrupted --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dropout", ["wait", "continue"])
@@ -292,9 +287,6 @@ def test_a_plan_that_waits_ends_stalled_and_names_the_site() -> None:
     ]
     assert machine.handle(fetches("a")) == []
     assert machine.handle(machine.deadline) == [e.Finish(RUN, Outcome.STALLED, reason)]
-
-
-# --- who hears of the end -----------------------------------------------------------------------------------------
 
 
 def ending(*sites: str) -> Machine:

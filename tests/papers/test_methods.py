@@ -58,9 +58,6 @@ def one_table(X, y, U):
     return np.concatenate([X, U]), np.concatenate([y, np.full(len(U), np.nan)])
 
 
-# --- SNF, its linear relative, LS-SVM -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", [1, 3])
 def test_the_value_and_the_gradient_of_a_reconstruction(degree):
     rng = np.random.default_rng(degree)
@@ -76,9 +73,6 @@ def test_the_value_and_the_gradient_of_a_reconstruction(degree):
         step[i] = h
         numeric[i] = (_best(Z + step, targets, degree, ridge)[0] - _best(Z - step, targets, degree, ridge)[0]) / (2 * h)
     assert_allclose(gradient, numeric, atol=1e-6 * max(1.0, np.abs(numeric).max()))
-
-
-# --- the Laplacian, the Hessian and parallel fields ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [LaplacianRLS, HessianRLS, ParallelFieldRLS])

@@ -77,9 +77,7 @@ def test_a_missing_file_names_itself_and_the_command(home: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o660, 0o700, 0o644, 0o620])
-def test_a_key_open_to_others_is_refused_with_the_command_that_mends_it(
-    home: Path, mode: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_open_to_others_is_refused(home: Path, mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
     key = home / "a" / "site.key"
     key.chmod(mode)
     for use in (lambda: check_identity(home / "a"), lambda: enrol(home / "a", "a")):
@@ -195,9 +193,7 @@ def test_an_answer_must_be_whole(home: Path) -> None:
         install(home / "a", home / "a" / "site.csr")
 
 
-def test_a_failed_signature_leaves_the_listed_certificate_in_its_file(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_signature_leaves_the_listed_certificate(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After one enrolment as root the lock belongs to root: the next one must not write a certificate that is not listed."""
     path = issued(home / "ca", home / "a" / "site.csr")
     before = path.read_bytes()

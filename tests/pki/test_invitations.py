@@ -99,9 +99,7 @@ def raw(invitation: Invitation, question: dict[str, str] | bytes) -> dict[str, s
 # --- the right use
 
 
-def test_an_invitation_is_worth_one_certificate_and_the_same_key_can_ask_again(
-    coordinator: Coordinator, tmp_path: Path
-) -> None:
+def test_an_invitation_is_worth_one_certificate_for_one_key(coordinator: Coordinator, tmp_path: Path) -> None:
     invitation = coordinator.invite()
     identity = join(invitation, tmp_path / "site")
     assert identity.name == "clinic"
@@ -117,9 +115,7 @@ def test_an_invitation_is_worth_one_certificate_and_the_same_key_can_ask_again(
     assert coordinator.told() == ["enrolled"], "told once"
     with pytest.raises(Refused, match="was used by another key"):
         join(invitation, tmp_path / "thief")
-    assert f"`coreg-coordinator revoke {coordinator.folder} clinic`" in coordinator.notices[-1].text, (
-        "its operator's advice"
-    )
+    assert f"`coreg-coordinator revoke {coordinator.folder} clinic`" in coordinator.notices[-1].text
     assert not (tmp_path / "thief" / "site.pem").exists()
 
 
@@ -148,9 +144,7 @@ def test_the_command_writes_the_settings_of_a_new_site_and_leaves_those_that_are
         } == places
 
 
-def test_a_new_invitation_replaces_an_expired_certificate_and_the_key_stays(
-    coordinator: Coordinator, tmp_path: Path
-) -> None:
+def test_a_new_invitation_replaces_an_expired_certificate(coordinator: Coordinator, tmp_path: Path) -> None:
     request, long_ago = enrol(tmp_path / "site", "clinic"), utc_now() - timedelta(days=100)
     ca, folder = coordinator.folder, tmp_path / "site"
     key = (folder / "site.key").read_bytes()
@@ -192,9 +186,7 @@ def test_expired_replaced_revoked_and_invented_invitations_are_refused(
     assert Authorised(coordinator.folder).sites() == {}
 
 
-def test_a_proof_serves_for_its_request_and_its_site_alone_and_no_refusal_uses_the_invitation(
-    coordinator: Coordinator, tmp_path: Path
-) -> None:
+def test_a_proof_serves_for_its_request_and_its_site_alone(coordinator: Coordinator, tmp_path: Path) -> None:
     invitation, other = coordinator.invite(), coordinator.invite("lab-1")
     mine, thief = (enrol(tmp_path / name, "clinic") for name in ("mine", "thief"))
     seen = proof(invitation.secret, "clinic", mine.read_text())
@@ -259,7 +251,7 @@ def test_nothing_of_the_secret_is_sent_to_another_authority(
 # --- too many, too long, too slow
 
 
-def test_refusals_are_delayed_after_ten_in_a_minute(
+def test_refusals_are_delayed_after_ten(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(enrolment, "DELAY_SECONDS", 0.5)
@@ -386,11 +378,9 @@ GOOD = str(Invitation("h", 7600, "clinic", "a" * 64, "5ec2e7" + "0" * 26))
     [
         (GOOD[1:], "does not begin with coreg://"),
         (GOOD[:-1], "The end of the invitation is missing or damaged"),
-        (GOOD + "0", "The end of the invitation is missing or damaged"),
         (GOOD.replace("a" * 64, "a" * 63), "fingerprint is not 64"),
         (GOOD.replace(":7600", ""), "no HOST:PORT"),
         (GOOD.replace("7600", "65535"), "no HOST:PORT"),
-        (GOOD.replace("h:", "h h:"), "no HOST:PORT"),
         (GOOD.replace("/clinic", ""), "names no site"),
         (GOOD.replace("clinic", "../ca"), "not a valid site name"),
     ],

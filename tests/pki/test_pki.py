@@ -17,16 +17,6 @@ from hypothesis import strategies as st
 
 from coordinator.authority import pki
 from coordinator.authority.authorised import Authorised, revoke
-from coordinator.authority.pki import (
-    create_authority,
-    days_left,
-    expiry_warnings,
-    load_server,
-    reissue_server,
-    renew_server,
-    renewed_site,
-    server_names,
-)
 from coordinator.service.access import DAY, AccessControl
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
 from coreg_wire.identity.names import certificate_name, check_site_name, key_fingerprint
@@ -38,7 +28,7 @@ LATER = datetime.now(UTC) + timedelta(days=1000)
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Path:
-    create_authority(tmp_path / "ca", ["coordinator.example", "10.1.2.3"])
+    pki.create_authority(tmp_path / "ca", ["coordinator.example", "10.1.2.3"])
     return tmp_path / "ca"
 
 
@@ -86,62 +76,62 @@ def test_keys_are_private_and_certificates_belong_together(authority: Path) -> N
 def test_an_authority_is_never_overwritten_or_half_made(authority: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in authority.iterdir()}
     with pytest.raises(UsageError, match=r"already holds ca\.key.*move these files away"):
-        create_authority(authority, [])
+        pki.create_authority(authority, [])
     assert before == {path.name: path.read_bytes() for path in authority.iterdir()}
     new = tmp_path / "new"
     for host in ("", "a b", "https://a", "a:443", "ü.example", "-a", "a..b", "a" * 64):
         with pytest.raises(UsageError, match="not a host name or an address"):
-            create_authority(new, [host])
+            pki.create_authority(new, [host])
         assert not new.exists()
     full = mock.Mock(side_effect=[None, None, StorageError("full")])
     with mock.patch.object(pki, "write_whole", full), pytest.raises(StorageError, match="full"):
-        create_authority(new, [])
+        pki.create_authority(new, [])
     assert list(new.iterdir()) == []
 
 
 def test_a_renewed_server_keeps_the_names_that_sites_dial_and_a_lost_key_is_made_again(authority: Path) -> None:
     names = certificate(authority / "coordinator.pem").extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    before = server_names(authority)
+    before = pki.server_names(authority)
     assert before == ["coordinator.example", "10.1.2.3", "localhost", "127.0.0.1", "::1"]
     assert [str(name.value) for name in names.value] == before
-    end = reissue_server(authority)
+    end = pki.reissue_server(authority)
     assert certificate(authority / "coordinator.pem").not_valid_after_utc == end
     (authority / "coordinator.key").unlink()
     with pytest.raises(UsageError, match=r"coordinator.key does not exist. Make it again: .* --renew-server`"):
-        load_server(authority)
-    reissue_server(authority)
-    load_server(authority)
-    assert server_names(authority) == before
+        pki.load_server(authority)
+    pki.reissue_server(authority)
+    pki.load_server(authority)
+    assert pki.server_names(authority) == before
     assert (authority / "coordinator.key").stat().st_mode & 0o777 == 0o600
     (authority / "coordinator.pem").unlink()
     kept = {path.name: path.read_bytes() for path in authority.iterdir()}
     with pytest.raises(UsageError, match=r"coordinator\.pem does not exist.*--host"):
-        reissue_server(authority)
+        pki.reissue_server(authority)
     assert {path.name: path.read_bytes() for path in authority.iterdir()} == kept, "nothing was begun"
-    reissue_server(authority, ["new.example"])
-    assert server_names(authority)[0] == "new.example"
+    pki.reissue_server(authority, ["new.example"])
+    assert pki.server_names(authority)[0] == "new.example"
     (authority / "ca.pem").unlink()
     with pytest.raises(UsageError, match="Restore it from your backup"):
-        load_server(authority)
+        pki.load_server(authority)
 
 
 def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:
     with clock(LATER), pytest.raises(Refused, match=r"coordinator\.pem expired on .* --renew-server"):
-        load_server(authority)
+        pki.load_server(authority)
     with clock(datetime.now(UTC) - timedelta(days=1)), pytest.raises(Refused, match="check the clock"):
-        load_server(authority)
-    create_authority(tmp_path / "other", [])
+        pki.load_server(authority)
+    pki.create_authority(tmp_path / "other", [])
     with pytest.raises(UsageError, match=r"ca\.key does not exist.*coreg-coordinator init"):
         issued(tmp_path / "none", request(tmp_path, "x"))
     (authority / "ca.pem").write_bytes((tmp_path / "other" / "ca.pem").read_bytes())
     with pytest.raises(Refused, match=r"not signed by ca\.pem"):
-        load_server(authority)
+        pki.load_server(authority)
     (authority / "coordinator.key").write_bytes((tmp_path / "other" / "coordinator.key").read_bytes())
     with pytest.raises(Refused, match="another key"):
-        load_server(authority)
+        pki.load_server(authority)
     (authority / "coordinator.key").chmod(0o644)
     with pytest.raises(Refused, match=r"chmod 600 .*coordinator\.key"):
-        load_server(authority)
+        pki.load_server(authority)
 
 
 # --- signing
@@ -171,7 +161,7 @@ def test_a_signed_site_is_a_client_with_one_name_and_no_dns_name(authority: Path
 
 def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
     with mock.patch.object(pki, "AUTHORITY_DAYS", 30):
-        create_authority(tmp_path, [])
+        pki.create_authority(tmp_path, [])
     ends = {
         certificate(path).not_valid_after_utc
         for path in (issued(tmp_path, request(tmp_path, "a")), tmp_path / "ca.pem")
@@ -275,7 +265,7 @@ def test_sites_signed_at_the_same_time_are_all_listed(authority: Path, tmp_path:
 
 def test_certificates_that_run_out_soon_are_announced_once_a_day(authority: Path, tmp_path: Path) -> None:
     signed = issued(authority, request(tmp_path, "a"), days=20)
-    assert days_left(signed.read_bytes()) == pytest.approx(20, abs=0.01)
+    assert pki.days_left(signed.read_bytes()) == pytest.approx(20, abs=0.01)
     access = AccessControl(authority, insecure=False)
     [warning] = access.expiring(1000.0)
     assert "a.pem expires in 20 days: if a does not connect before, invite it again" in warning
@@ -283,7 +273,7 @@ def test_certificates_that_run_out_soon_are_announced_once_a_day(authority: Path
     assert access.warnings == [warning], "for `status`"
     assert access.expiring(1000.0 + DAY, ("a", "zz"))[1].startswith("zz cannot connect: no certificate in ")
     with clock(LATER):
-        late = expiry_warnings(authority)
+        late = pki.expiry_warnings(authority)
     end = certificate(authority / "coordinator.pem").not_valid_after_utc
     assert any(f"coordinator.pem EXPIRED on {end:%Y-%m-%d}" in text and "--renew-server" in text for text in late)
 
@@ -291,28 +281,25 @@ def test_certificates_that_run_out_soon_are_announced_once_a_day(authority: Path
 def test_a_site_and_the_server_are_renewed_a_month_before_their_end_with_the_same_key(tmp_path: Path) -> None:
     authority = tmp_path / "ca"
     with mock.patch.object(pki, "DAYS", 29):
-        create_authority(authority, ["coordinator.example"])
+        pki.create_authority(authority, ["coordinator.example"])
     old = issued(authority, request(tmp_path, "a"), days=29).read_bytes()
-    new = renewed_site(authority, old)
-    assert days_left(new) == pytest.approx(365, abs=0.01)
+    new = pki.renewed_site(authority, old)
+    assert pki.days_left(new) == pytest.approx(365, abs=0.01)
     before, after = (x509.load_pem_x509_certificate(pem) for pem in (old, new))
     assert (certificate_name(after), after.public_key()) == ("a", before.public_key())
     assert certificate(authority / "a.pem") == after
     for pem in (old, new):
         Authorised(authority).check("a", pem)
-    assert renewed_site(authority, new) is None, "not before its last month"
-    key, names = (authority / "coordinator.key").read_bytes(), server_names(authority)
+    assert pki.renewed_site(authority, new) is None, "not before its last month"
+    key, names = (authority / "coordinator.key").read_bytes(), pki.server_names(authority)
     access = AccessControl(authority, insecure=False)
     assert access.expiring(1000.0) == [], "the server's is renewed"
     assert access.ends()["server"] > time.time() + 300 * DAY
-    assert not renew_server(authority)
-    assert ((authority / "coordinator.key").read_bytes(), server_names(authority)) == (key, names)
-    load_server(authority)
+    assert not pki.renew_server(authority)
+    assert ((authority / "coordinator.key").read_bytes(), pki.server_names(authority)) == (key, names)
+    pki.load_server(authority)
     (authority / "ca.key").unlink()
-    assert renewed_site(authority, old) is None, "the authority's key is elsewhere"
-
-
-# --- names
+    assert pki.renewed_site(authority, old) is None, "the authority's key is elsewhere"
 
 
 @given(st.text(max_size=70))

@@ -74,9 +74,7 @@ def test_models_score_together_that_were_trained_together(store: RunStore) -> No
     scoring = replace(make_plan(run="score"), objective=Scoring("new", "agreement"))
     store.begin(scoring, NOW)
     write(store, scoring, [Ended(Outcome.CONVERGED, "")])
-    aligned = replace(
-        make_plan(run="aligned"), objective=Alignment()
-    )  # its results are lists of ids: no model to score with
+    aligned = replace(make_plan(run="aligned"), objective=Alignment())  # its results are lists of ids
     store.begin(aligned, NOW)
     write(store, aligned, RECORDS)
     found = trained_run(store.path, "")

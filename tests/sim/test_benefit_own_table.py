@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, UsageError
@@ -133,9 +132,7 @@ def test_the_columns_of_a_division_are_those_of_the_file(divided):
     table = OwnTable.divided(divided / "views.toml").read()[0]
     drawn = partition(table, REGIMES["n20"].with_sites(2), (0,))
     assert [len(rows) for rows in drawn.labelled] == [20, 20]
-    assert [X.shape[1] for X in drawn.columns] == [3 + 1 + 2, 1], (
-        "levels, days, a number and its gaps; a constant is none"
-    )
+    assert [X.shape[1] for X in drawn.columns] == [3 + 1 + 2, 1], "levels, days, a number and its gaps"
     c = [float(line.split(",")[0]) for line in (divided / "mine.csv").read_text().splitlines()[1:] if line[-1] != ","]
     np.testing.assert_allclose(drawn.columns[1][:, 0], c)
 
@@ -158,17 +155,9 @@ def test_what_a_division_refuses(divided):
         assert why in str(result.exception)
 
 
-def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
-    """Sixty rows as a spreadsheet of many countries writes them: semicolons, decimal commas, empty cells, dates, names."""
+def test_an_own_table_is_read_as_an_agent_reads_it_and_a_column_of_whole_numbers_is_doubted(tmp_path):
     lines = [f"p{i};2024-01-{i % 28 + 1:02};{i % 7},5;{'' if i == 3 else i % 5};{i},25;{i + 7}" for i in range(60)]
     (tmp_path / "own.csv").write_text("\n".join(["who;when;x;z;y;number", *lines]) + "\n")
-    table, warnings, leaks = OwnTable(str(tmp_path / "own.csv"), "y", ("who",), ("when=%Y-%m-%d",)).read()
-    by_width = sorted(block.shape[1] for block in table.attributes)
-    assert by_width == [1, 1, 1, 2], "x, number, the day; z and whether it is empty"
-    assert_allclose(np.corrcoef(table.y, np.arange(60))[0, 1], 1.0, atol=1e-3)
-    assert warnings[0] == (
-        "60 rows with a target; features from the columns when, x, z, number; with an indicator of missing values: z"
-    )
-    told = "column 'number' has a different whole number in every row. Add --drop number if it is an id."
-    assert told in warnings[1:]
-    assert any(leak.startswith("column 'number' has nearly the order of the target") for leak in leaks)
+    table, warnings, _ = OwnTable(str(tmp_path / "own.csv"), "y", ("who",), ("when=%Y-%m-%d",)).read()
+    assert sorted(block.shape[1] for block in table.attributes) == [1, 1, 1, 2], "of z also whether it is empty"
+    assert "column 'number' has a different whole number in every row. Add --drop number if it is an id." in warnings

@@ -28,7 +28,7 @@ def test_every_seed_ends_with_the_models_of_a_calm_run_and_whole_ledgers():
 def test_a_seed_gives_the_same_trace_in_every_process():
     traces = set()
     for hashing in ("1", "2"):
-        command = [sys.executable, "-m", "tests.storm.seeds", "9", "2"]
+        command = [sys.executable, "-m", "tests.storm.batches", "9", "2"]
         env = {**os.environ, "PYTHONHASHSEED": hashing}
         done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT)
         traces.add(done.stdout)

@@ -119,9 +119,7 @@ def test_a_run_is_cancelled_by_a_beginning_of_its_name_until_it_has_ended(store:
             store.cancel(name, "", NOW)
 
 
-def test_an_alignment_has_a_new_name_once_the_last_one_is_over_and_is_no_run_of_its_own_in_commands(
-    store: RunStore,
-) -> None:
+def test_an_alignment_has_a_new_name_once_the_last_one_is_over(store: RunStore) -> None:
     """A site keeps the end of the last one: under the same name it would take the new one for over."""
     above = replace(ONE, align=Alignment())
     plan = alignment_of(above, 0)
@@ -236,12 +234,7 @@ def test_signed_heads_are_read_by_run_and_the_last_one_by_site(store: RunStore) 
     assert store.last_checkpoint("c") is None
 
 
-# --- notices ------------------------------------------------------------------------------------------------------
-
-
-def test_notices_come_back_as_json_the_last_first_and_the_oldest_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notices_come_back_the_last_first_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status = Status(tmp_path / "runs.sqlite")
     stalled, joined = n.stalled(RUN, ("b",), 600.0), n.joined("run-2", "a", 1, 3)
     for at, notice in ((1, stalled), (2, joined), (3, n.step_answered(RUN, 0, 0, 3, Report()))):

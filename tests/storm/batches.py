@@ -1,12 +1,18 @@
-"""Many storms, in batches of seeds, each in a process of its own."""
+"""Many storms, in batches of seeds, each in a process of its own: python -m tests.storm.batches FIRST COUNT."""
 
 import json
+import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from tests.storm.simulation import calm_models, live_through
+from tests.storm.story import story_of
 
 ROOT = Path(__file__).parents[2]
 BATCH = 50  # seeds of a process, which keeps the tasks of the dead, and first trains each study without a fault
@@ -26,7 +32,7 @@ def storms(first: int, seeds: int, jobs: int) -> Iterator[dict[str, Any]]:
 
 
 def asked(*arguments: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.storm.seeds", *arguments]
+    command = [sys.executable, "-m", "tests.storm.batches", *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False, cwd=ROOT)
     except subprocess.TimeoutExpired:
@@ -34,3 +40,19 @@ def asked(*arguments: str) -> list[dict[str, Any]]:
     if done.returncode:
         raise StormFailed(f"seeds {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+if (
+    __name__ == "__main__"
+):  # a JSON object for each seed; no clean-up, since tasks of killed processes must never run again
+    code, (first, count) = 0, map(int, sys.argv[1:])
+    try:
+        for story in map(story_of, range(first, first + count)):
+            told = asdict(live_through(story, calm_models(story)))
+            print(json.dumps({"seed": story.seed, "story": str(story), **told}), flush=True)
+    except Exception:  # noqa: BLE001 - every defect of the simulator
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
