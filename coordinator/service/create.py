@@ -9,6 +9,7 @@ from coordinator.authority.pki import create_authority
 from coordinator.config.federation_toml import read_configuration
 from coreg_core.errors import CoregError, UsageError
 from coreg_wire.files.disk import write_whole
+from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.identity.invitation import Invitation
 
 PORT = 7600
@@ -67,7 +68,7 @@ def create(
                     f"{file} does not exist. Name the sites of the new federation: --site NAME, once for each."
                 )
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(file, file_of(name or "federation", sites, port, remote=bool(hosts)).encode(), mode=0o600)
+            write_whole(file, file_of(name or "federation", sites, port, remote=not all(map(is_loopback, hosts))).encode(), mode=0o600)
         configuration = read_configuration(file)
         listed = sites if written else configuration.federation.sites
         if strangers := [each for each in sites if each not in listed]:

@@ -74,7 +74,6 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     stored = {study: _stored(work, study) for study in SOLVERS}
     pin_threads(1)
     off = {study: distance_from_closed_form(work, data, study) for study in SOLVERS}
-    _show_convergence(stored, off)
     say("\nThe additive method on the same patients, then the held-out patients scored together …")
     spent["additive"] = _train(work, data, "additive")
     score = ["score", "--id", ID, "--data"]
@@ -82,6 +81,7 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     spent["scoring"] = together(work, "scoring", scoring, {s: [*score, data.held_out[s]] for s in sites})
     errors, pooled = judged(work, data), _pooled(data)
     _show_errors(errors, pooled)
+    _show_convergence(stored, off)
     say("\nwhat left each site, by its ledger (docs/concepts/privacy.md)")
     for site in sites:
         sent = [e for e in read_ledger(work / site / "identity" / "ledger.jsonl") if e["kind"] != "Countersigned"]
@@ -200,7 +200,7 @@ def _gaps(found: dict[str, Any]) -> dict[int, float]:
 
 def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, float]) -> None:
     gaps = {study: _gaps(found) for study, found in stored.items()}
-    print(f"\ncoRLSR (Brefeld et al., ICML 2006), λ = {', '.join(f'{c:g}' for c in COUPLINGS)}: upper bound of Q − Q*")
+    print(f"\ncoRLSR (Brefeld et al., ICML 2006), λ = {', '.join(f'{c:g}' for c in COUPLINGS)}: Q − Q* is at most")
     print(f"{'sweep or round':<16}" + "".join(f"{name:>22}" for name in SOLVERS.values()))
     for at in sorted({round_ for each in gaps.values() for round_ in each}):
         cells = (f"{gaps[study][at]:.0e}" if at in gaps[study] else "" for study in SOLVERS)
@@ -215,6 +215,7 @@ def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, fl
 
 def _show_errors(errors: Mapping[str, Mapping[str, float]], pooled: float) -> None:
     print("\nroot mean square error on 80 held-out patients (change against the same learner alone)")
+    print("One draw of the labels: README.md has the means of 100, and docs/research/benefit.md ten more tables.")
     print(f"{'':<14}" + "".join(f"{name:>16}" for name in COLUMNS.values()))
     for site, found in errors.items():
         print(f"{site:<14}" + "".join(f"{_cell(found, key):>16}" for key in COLUMNS))

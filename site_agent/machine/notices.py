@@ -72,7 +72,11 @@ def data_read(data: str, labelled: int, shared: int, features: int) -> Notice:
 
 
 def data_unusable(data: str) -> Notice:
-    text = f"data set {data} cannot be used; `coreg-agent status` has the reason"
+    text = (
+        f"data set {data!r} cannot be used; `coreg-agent status` has the reason"
+        if data
+        else "the table cannot be used:"
+    )
     return Notice("data_unusable", text, "warning", fields={"data": data})
 
 

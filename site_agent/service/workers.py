@@ -203,9 +203,10 @@ class RunTables:
         try:
             yield
         except CoregError as error:
-            found = f"found {timestamp()}; it is read again at the next run"
-            self.troubles[name] = f"{error}{owner_hint(error)} ({found})"
+            reason = f"{error}{owner_hint(error)}"
+            self.troubles[name] = f"{reason} (found {timestamp()}; it is read again at the next run)"
             self._notify(notices.data_unusable(name))
+            self._notify(notices.finding(reason))
             raise Unusable(_unusable(name)) from None
 
     def fault_behind(self, reason: str) -> str | None:
@@ -215,7 +216,7 @@ class RunTables:
 
 def _unusable(name: str) -> str:
     named = f" {name!r}" if name else ""
-    return f"its data set{named} cannot be used; its operator has the reason (`coreg-agent status`, or `runs`)."
+    return f"its data set{named} cannot be used; its operator can read the reason."
 
 
 # --- runs ---------------------------------------------------------------------------------------------------------------

@@ -222,9 +222,7 @@ def countersigned(home, folder, answer):
         line.says(answer(home.notary.countersign("north", identity.certificate_pem, await line.hears())))
         await asyncio.sleep(10_000)
 
-    assert agent.against(conversation).outcome is Outcome.CANCELLED, (
-        "the run is over for it, whatever was countersigned"
-    )
+    assert agent.against(conversation).outcome is Outcome.CANCELLED, "the run is over, whatever was countersigned"
     return agent
 
 

@@ -285,9 +285,8 @@ def test_a_target_of_another_task_is_refused(task: str, positive: str, words: st
     rows = np.ones((3, 1))
     data = PrivateData(rows, np.array([0.0, 1.0, 2.0]), rows, "ids", positive=positive)
     assert words in (task_fault(Additive(task=task), data) or "")  # type: ignore[arg-type]
-    assert (
-        task_fault(Additive(task="classification"), replace(data, y=np.array([0.0, 1.0, 1.0]), positive="yes")) is None
-    )
+    good = replace(data, y=np.array([0.0, 1.0, 1.0]), positive="yes")
+    assert task_fault(Additive(task="classification"), good) is None
 
 
 def test_a_positive_value_that_never_occurs_or_means_missing_is_told(tmp_path: Path) -> None:

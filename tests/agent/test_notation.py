@@ -79,11 +79,7 @@ def test_a_file_that_no_separator_or_two_fit_is_refused_unless_it_is_given(tmp_p
 
 REFUSED = {  # the text, the words, and the first line of the fault
     "a slip, or a decimal comma": ('id,a\n1,"1,5"\n2,2\n', "commas separate this table's columns too", 2),
-    "decimal commas beside commas": (
-        "id,a\n" + '1,"1,5"\n' * 5,
-        "can be a decimal comma, a thousand or a mistake",
-        None,
-    ),
+    "decimal commas beside commas": ("id,a\n" + '1,"1,5"\n' * 5, "can be a decimal comma, a thousand or a", None),
     "a thousand, or one": ("id;a\n1;1,234\n2;5,678\n", "separate decimals or thousands", None),
     "both in one table": ("id;a;b\n1;1,5;2\n2;2,5;2.5\n", "decimal commas ('1,5' in 'a') and decimal points", None),
     "points alone": ("id;a\n1;80.157\n2;643\n", "--decimal ,; or a point", None),

@@ -206,6 +206,7 @@ IDLE = {
     "site": "north", "pid": 7, "connected_since": "2026-01-01", "waiting": "for runs", "certificate_until": None,
     "ended": None, "runs": {}, "troubles": {}, "unresolved": [],
 }  # fmt: skip
+ENDED = {"at": "t", "exit_code": 4, "reason": "no"}
 RUN = {"study": "waits", "data": "p", "doing": "answering"}
 REFUSED = {"run": "a1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"}
 
@@ -215,12 +216,7 @@ REFUSED = {"run": "a1", "stop": "REFUSED", "models": [], "reason": "wrong pin", 
     [
         (False, {}, [], "north: not running\n"),
         (False, {"runs": {"r1": RUN}}, [], "run r1 of waits: answering, when the agent stopped. Start it again"),
-        (
-            False,
-            {"ended": {"at": "t", "exit_code": 4, "reason": "no"}},
-            [],
-            "not running; ended t with exit code 4: no\n",
-        ),
+        (False, {"ended": ENDED}, [], "not running; ended t with exit code 4: no\n"),
         (True, {}, [], "connected since 2026-01-01; waiting for runs (process 7)\n"),
         (True, {"runs": {"r1": RUN}, "troubles": {"p": "a fault"}}, [], "data set p cannot be used: a fault"),
         (True, {"runs": {"r1": {**RUN, "doing": "waiting for approval"}}}, [], "see `coreg-agent pending`"),

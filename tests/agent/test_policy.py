@@ -42,6 +42,7 @@ ELSEWHERE = {
     *("openings", "models_per_individual"),  # test_memory.py
     *("alignment", "max_alignment_ids"),  # test_shared_ids.py
 }
+LINEAR = {"form": "linear"}
 # What no operator chooses: the plan that just fits, the plan that does not, the refusal.
 LIMITS = {
     "coupling": ({"coupling": (0.0, 100.0)}, {"coupling": (0.0, 100.1)}, "coupling = [0.0, 100.1] is above 100"),
@@ -49,13 +50,13 @@ LIMITS = {
     "narrow": ({"bandwidth": 1.0}, {"bandwidth": 0.999}, "bandwidth = 0.999 is below 0.5 times the median distance"),
     "wide": ({"bandwidth": 20.0}, {"bandwidth": 20.1}, "bandwidth = 20.1 is above 10 times the median distance"),
     "small ridge": (
-        {"form": "linear", "ridge": 0.02},
-        {"form": "linear", "ridge": 0.0199},
-        "ridge = 0.0199 is below 0.01 times the kernel's mean",
+        LINEAR | {"ridge": 0.02},
+        LINEAR | {"ridge": 0.0199},
+        "ridge = 0.0199 is below 0.01 times the kernel's",
     ),
     "large ridge": (
-        {"form": "linear", "ridge": 6.0},
-        {"form": "linear", "ridge": 6.01},
+        LINEAR | {"ridge": 6.0},
+        LINEAR | {"ridge": 6.01},
         "ridge = 6.01 is above 1 times the kernel's sum",
     ),
 }

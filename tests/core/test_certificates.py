@@ -45,10 +45,8 @@ def check_certificates(problem, best, Q_best, name, **changes):
         # times the constant: each solution is a chain of some products and triangular solves.
         mu_b = 2 * problem.coupling * len(views) * max(schedule.terms.bounds)
         size = 1.0 + np.linalg.norm(predictions) + np.linalg.norm(best)
-        assert (
-            errors.max()
-            <= progress.prediction_bound[0] + 4 * ROUNDING * (1.0 + mu_b + condition) * amplification(problem) * size
-        )
+        rounding = 4 * ROUNDING * (1.0 + mu_b + condition) * amplification(problem) * size
+        assert errors.max() <= progress.prediction_bound[0] + rounding
     return seen
 
 
@@ -107,9 +105,8 @@ def test_at_a_common_target_the_bounds_are_attained_and_no_looser_than_the_gener
     delta = M / stays
     gap = weight * (delta**2 * stays - M)
     assert found.gap == pytest.approx(gap, rel=1e-7, abs=1e-9 * weight * delta**2 * stays)
-    assert found.prediction_bound == pytest.approx(
-        delta * (1 - 1 / (1 + weight * bounds.max())), rel=1e-7, abs=1e-9 * delta
-    )
+    bound = delta * (1 - 1 / (1 + weight * bounds.max()))
+    assert found.prediction_bound == pytest.approx(bound, rel=1e-7, abs=1e-9 * delta)
     assert found.gap <= weight**2 * bounds.sum() * (1 + 1e-12)
     # A federation knows the sum over the sites in place of each b_v: the same gap, and the rounding of that sum.
     of_sum = consensus_certificate(1.0, 0.0, weight, np.array([bounds.max(), *[0.0] * (M - 1)]), float(stays))

@@ -7,22 +7,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from problems import EPS, gram
 
-from coreg_core import arrays
+from coreg_core import arrays, kernels
 from coreg_core.errors import UsageError
-from coreg_core.kernels import (
-    Gaussian,
-    Linear,
-    expand,
-    make_kernel,
-    median_bandwidth,
-    paper_bandwidth,
-    paper_ridge,
-    resolve_bandwidth,
-    resolve_ridge,
-    widths,
-)
 
-ALL = [Gaussian(1.7), Linear()]
+ALL = [kernels.Gaussian(1.7), kernels.Linear()]
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -45,9 +33,8 @@ def test_scikit_learn_agrees(kernel, seed, a, b, d):
 def test_a_gaussian_far_from_the_origin_keeps_its_digits(seed, offset):
     A, B = rows(seed, 6, 3), rows(seed + 1, 5, 3)
     # The shift itself rounds the rows by eps · |offset|, and distances of order 10 by 20 times that; no eps · offset².
-    assert_allclose(
-        Gaussian(2.0)(A + offset, B + offset), Gaussian(2.0)(A, B), rtol=0, atol=1e-13 + 40 * EPS * abs(offset)
-    )
+    kernel, atol = kernels.Gaussian(2.0), 1e-13 + 40 * EPS * abs(offset)
+    assert_allclose(kernel(A + offset, B + offset), kernel(A, B), rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("kernel", ALL, ids=repr)
@@ -57,7 +44,7 @@ def test_expand_in_blocks(kernel, block_bytes, monkeypatch):
     whole = gram(kernel, A, B) @ coef
     monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)
     assert arrays.block_rows(7) == max(1, block_bytes // 56)
-    assert_allclose(expand(kernel, A, B, coef), whole, rtol=1e-11, atol=1e-11)
+    assert_allclose(kernels.expand(kernel, A, B, coef), whole, rtol=1e-11, atol=1e-11)
 
 
 @given(seeds, st.integers(2, 12), st.integers(1, 4), st.floats(-100, 100))
@@ -67,38 +54,38 @@ def test_the_rules_are_sums_over_all_pairs(seed, n, d, offset):
     squared = (differences**2).sum(axis=2)
     upper = np.triu_indices(n, 1)
     # 1e-9: rows at up to 100 with differences of order 1 or (rarely) 1e-3.
-    assert paper_bandwidth(X) == pytest.approx(squared.sum() / n**2, rel=1e-9)
-    assert median_bandwidth(X) == pytest.approx(np.median(squared[upper]), rel=1e-9)
-    assert paper_ridge(X) == pytest.approx(n / np.linalg.norm(X, axis=1).sum(), rel=1e-12)
+    assert kernels.paper_bandwidth(X) == pytest.approx(squared.sum() / n**2, rel=1e-9)
+    assert kernels.median_bandwidth(X) == pytest.approx(np.median(squared[upper]), rel=1e-9)
+    assert kernels.paper_ridge(X) == pytest.approx(n / np.linalg.norm(X, axis=1).sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("rule", ["paper", "median"])
 @pytest.mark.parametrize("X", [np.ones((1, 3)), np.ones((4, 3)), np.full((5, 2), 0.1), np.zeros((3, 1))])
 def test_no_bandwidth_for_one_row_or_identical_rows(rule, X):
     with pytest.raises(UsageError, match="bandwidth="):
-        resolve_bandwidth(rule, X, "gaussian")
+        kernels.resolve_bandwidth(rule, X, "gaussian")
     # Rounded means must not make a bandwidth out of nothing: 0.1 has no exact mean.
     with pytest.raises(UsageError, match="bandwidth="):
-        resolve_bandwidth(rule, X * 1e5 / 3, "gaussian")
-    assert resolve_bandwidth(0.7, X, "gaussian") == 0.7
-    assert resolve_bandwidth(rule, X, "linear") == 1.0, "it has none"
+        kernels.resolve_bandwidth(rule, X * 1e5 / 3, "gaussian")
+    assert kernels.resolve_bandwidth(0.7, X, "gaussian") == 0.7
+    assert kernels.resolve_bandwidth(rule, X, "linear") == 1.0, "it has none"
 
 
 @pytest.mark.parametrize("value", ["other", 0.0, np.nan, np.inf])
 def test_rules_that_are_none(value):
     with pytest.raises(UsageError, match="bandwidth="):
-        resolve_bandwidth(value, rows(0, 4, 2), "gaussian")
+        kernels.resolve_bandwidth(value, rows(0, 4, 2), "gaussian")
     with pytest.raises(UsageError, match="ridge="):
-        resolve_ridge(value, rows(0, 4, 2))
+        kernels.resolve_ridge(value, rows(0, 4, 2))
 
 
 def test_kernels_by_name():
-    assert make_kernel("gaussian", bandwidth=2.0) == Gaussian(2.0)
-    assert make_kernel("linear", bandwidth=2.0) == Linear()
+    assert kernels.make_kernel("gaussian", bandwidth=2.0) == kernels.Gaussian(2.0)
+    assert kernels.make_kernel("linear", bandwidth=2.0) == kernels.Linear()
     with pytest.raises(UsageError, match=r"'sigmoid'.*'gaussian'"):
-        make_kernel("sigmoid")
+        kernels.make_kernel("sigmoid")
     with pytest.raises(UsageError):
-        make_kernel("gaussian", bandwidth=0.0)
+        kernels.make_kernel("gaussian", bandwidth=0.0)
 
 
 @pytest.mark.parametrize("power", [-60, -20, 0, 40])
@@ -107,4 +94,5 @@ def test_the_widths_to_try_follow_the_scale_of_the_columns(power):
     points = np.random.default_rng(0).normal(size=(12, 3))
     points[6:] = points[:6]  # repeated rows have no part in the median
     scale = 2.0 ** (2 * power)
-    assert widths(points * 2.0**power, "gaussian") == tuple(width * scale for width in widths(points, "gaussian"))
+    plain, scaled = (kernels.widths(points * unit, "gaussian") for unit in (1.0, 2.0**power))
+    assert scaled == tuple(width * scale for width in plain)

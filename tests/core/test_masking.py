@@ -56,9 +56,8 @@ def test_masks_change_no_bit_and_the_sum_is_that_of_the_rounded_numbers(n_sites,
     assert values.tobytes() == again.tobytes()
     assert sums == clear == tuple(fsum(s[j] for s in scalars) for j in range(2))
     error = np.linalg.norm((values - np.sum(numbers, axis=0)) / n_sites, axis=0)
-    assert (
-        error <= np.sqrt(m) * 2.0 ** -(fp.exponent_for(bound, n_sites) + 1) + 4e-16 * bound * n_sites * np.sqrt(m)
-    ).all()
+    step = 2.0 ** -(fp.exponent_for(bound, n_sites) + 1)
+    assert (error <= np.sqrt(m) * (step + 4e-16 * bound * n_sites)).all()
     if n_sites > 1:
         assert not any(np.array_equal(a, b) for a, b in zip(sealed, plain, strict=True))
 

@@ -64,16 +64,11 @@ def test_answers_of_fifty_digits(case):
         Sums(*(np.array(q[x], dtype=float) for x in "Pobr"), q["s"], np.array(q["n"]), q["count"], q["mode"])
         for q in case["in"]["parts"]
     )
-    m = Moments(
-        tuple(case["in"]["d"]), read("C"), case["in"]["rows"], read("n"), read("levels"), case["in"]["within"], parts
-    )
+    d, rows, within = tuple(case["in"]["d"]), case["in"]["rows"], case["in"]["within"]
+    m = Moments(d, read("C"), rows, read("n"), read("levels"), within, parts)
     f = fit(m)
-    found = {
-        "tau": f.prior,
-        "sigma": f.noise,
-        "beta": f.beta,
-        "without_last": ScoreWeights.of(f).of_sites(range(len(m.d) - 1)),
-    }
+    without = ScoreWeights.of(f).of_sites(range(len(m.d) - 1))
+    found = {"tau": f.prior, "sigma": f.noise, "beta": f.beta, "without_last": without}
     for name, values in found.items():
         expected = np.array([float(x) for x in case["out"][name]])
         assert_allclose(values, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
@@ -321,9 +316,8 @@ def test_rows_that_a_view_does_not_have():
     model = AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(gaps, y, label_mask=mask)
     assert model.predict_views(gaps).shape == (2, 300)
     assert np.isnan(model.predict_views(gaps)[1, :60]).all()
-    assert rmse(model.predict(X[120:]), truth[120:]) < rmse(
-        model.predict(np.c_[X[120:, :2], np.full((180, 2), np.nan)]), truth[120:]
-    )
+    one = np.c_[X[120:, :2], np.full((180, 2), np.nan)]
+    assert rmse(model.predict(X[120:]), truth[120:]) < rmse(model.predict(one), truth[120:])
     with pytest.raises(BadData, match=r"view 1, row 1 \(counted from 1\): a part of its cells is NaN"):
         AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(np.where(np.arange(4) == 3, np.nan, X), y, label_mask=mask)
     with pytest.raises(BadData, match="Give label_mask"):

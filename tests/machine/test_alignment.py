@@ -230,6 +230,5 @@ def test_plans_that_cannot_be_aligned() -> None:
     clear = replace(plan_of(), privacy=Privacy(aggregation="plaintext"))
     assert "an alignment needs sealed sums" in str(plan_fault(clear))
     assert "at most 4166666 fit an alignment" in str(plan_fault(plan_of(max_ids=5_000_000)))
-    assert "an alignment needs every site" in str(
-        plan_fault(replace(plan_of(), membership=Membership(tuple("abc"), 2)))
-    )
+    of_two = replace(plan_of(), membership=Membership(tuple("abc"), 2))
+    assert "an alignment needs every site" in str(plan_fault(of_two))

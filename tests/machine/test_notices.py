@@ -13,15 +13,8 @@ from coreg_core.messages import Report
 from coreg_core.outcomes import Notice, Outcome
 
 FUNCTIONS = {name: f for name, f in getmembers(n, isfunction) if f.__module__ == n.__name__ and name[0] != "_"}
-VALUES = {
-    str: "b",
-    int: 3,
-    float: math.inf,
-    bool: True,
-    tuple[str, ...]: ("a", "b"),
-    Outcome: Outcome.STALLED,
-    Report: Report(),
-}
+VALUES: dict[Any, Any] = {str: "b", int: 3, float: math.inf, bool: True, tuple[str, ...]: ("a", "b")}
+VALUES |= {Outcome: Outcome.STALLED, Report: Report()}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -117,10 +117,7 @@ def altered_certificate(home: Path) -> None:
     ("spoil", "words"),
     [
         (copied(("site.key", "stranger/site.key")), r"site\.pem was issued for another key than site\.key"),
-        (
-            copied(("ca.pem", "other-ca/ca.pem")),
-            r"site\.pem was signed by 'coreg authority \w+', but .*ca\.pem is 'coreg authority \w+'",
-        ),
+        (copied(("ca.pem", "other-ca/ca.pem")), r"site\.pem was signed by 'coreg authority \w+', but .*ca\.pem is 'c"),
         (copied(("ca.pem", "a/site.pem")), r"ca\.pem is not a certificate authority"),
         (
             copied(("site.pem", "ca/coordinator.pem"), ("site.key", "ca/coordinator.key")),

@@ -1,5 +1,6 @@
 """coordinator/service/daemon.py: `run`, which is the service with one study."""
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,8 @@ UNTIL = {"no attempt": [], "an attempt": RECORDS[:1], "a step": RECORDS[:2]}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    opened = RunStore(tmp_path / "runs.sqlite")
-    yield opened
-    opened.close()
+    with closing(RunStore(tmp_path / "runs.sqlite")) as opened:
+        yield opened
 
 
 # --- which run ----------------------------------------------------------------------------------------------------

@@ -125,13 +125,7 @@ def verdict(*made):
         (-0.10, -0.2, 0.3, -0.01, "do not join. Ridge regression on the own columns is better"),
         (-0.02, 0.05, 0.3, -0.2, "join for scores only, with every agent connected."),
         (-0.02, 0.05, 0.3, -0.01, "do not join. The gain is below 5 %."),
-        (
-            -0.10,
-            0.05,
-            -0.1,
-            -0.1,
-            "do not join with this number of labels. Neither joined models nor scores are better than",
-        ),
+        (-0.10, 0.05, -0.1, -0.1, "do not join with this number of labels. Neither joined models nor scores are"),
     ],
 )
 def test_the_verdict_follows_the_tutorial(joined, ridge, mean, score, said):

@@ -4,6 +4,7 @@ import json
 import sqlite3
 import stat
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -25,6 +26,12 @@ from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, 
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import alignment_of
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with closing(RunStore(tmp_path / "runs.sqlite")) as opened:
+        yield opened
 
 
 def test_a_site_that_waits_for_the_end_of_a_run_receives_it(store: RunStore) -> None:
