@@ -95,7 +95,8 @@ def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 def approve(run: RunArgument, config: ConfigOption = None) -> None:
     """Approve a pending run. The policy still applies."""
-    typer.echo(f"run {_decided(config, run, approved=True, reason='')}: approved")
+    run, words = _decided(config, run, approved=True, reason="")
+    typer.echo(f"run {run}: approved" + f"; you confirm the eight words {words}" * bool(words))
 
 
 def refuse(
@@ -104,10 +105,10 @@ def refuse(
     config: ConfigOption = None,
 ) -> None:
     """Refuse a pending run."""
-    typer.echo(f"run {_decided(config, run, approved=False, reason=reason)}: refused")
+    typer.echo(f"run {_decided(config, run, approved=False, reason=reason)[0]}: refused")
 
 
-def _decided(config: Path | None, run: str, *, approved: bool, reason: str) -> str:
+def _decided(config: Path | None, run: str, *, approved: bool, reason: str) -> tuple[str, str]:
     from site_agent.service.state_dir import Decision
 
     state, _ = _state(config)

@@ -6,6 +6,7 @@ An agent of one run ends with its run. Threads (`workers.py`) work on messages; 
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, assert_never, cast
@@ -88,6 +89,7 @@ class AgentDaemon:
         self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
         self.unresolved: dict[str, str] = {}  # for the operator: runs without this site
         self._ledger, self._state, self._observer = ledger, state, notify
+        self._turn = ThreadPoolExecutor(1, "requests")
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._questions: dict[str, asyncio.Task[None]] = {}
@@ -312,7 +314,7 @@ class AgentDaemon:
                         self._session.assembler.forget(run)
                     if self._state is not None:
                         forget = self._state.close_request if keep_consent else self._state.clear
-                        self._spawn(asyncio.to_thread(forget, run))
+                        self._spawn(self._in_turn(forget, run))
                 case Notify(notice):
                     self.notify(notice)
                 case EndSession() | Exit():
@@ -386,11 +388,15 @@ class AgentDaemon:
         if known is None or known.digest != plan.digest:
             about = {**question.about, **({"eight words": f"{words} ({news}). {COMPARE}"} if words else {})}
             request = plan.run, plan.to_dict(), about, question.seconds, words, plan.digest
-            if not await asyncio.to_thread(self._state.request_approval, *request):
+            if not await self._in_turn(self._state.request_approval, *request):
                 await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
                 return
             self.notify(notices.waiting_for_approval(plan.run, plan.study))
         await self._decision(plan)
+
+    async def _in_turn(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """One at a time, so that a request that is being written cannot outlive the end of its run."""
+        return await asyncio.get_running_loop().run_in_executor(self._turn, work, *arguments)
 
     def _keys_of(self, run: str) -> dict[str, str]:
         """The members' keys in the latest proposal of a run."""
@@ -412,7 +418,7 @@ class AgentDaemon:
             return
         decision = await asyncio.to_thread(self._state.decision, plan.run)
         if decision is not None and decision.digest == plan.digest:
-            await asyncio.to_thread(self._state.close_request, plan.run)
+            await self._in_turn(self._state.close_request, plan.run)
             await self._decided(plan, decision)
 
     async def _look_for_decisions(self) -> None:

@@ -38,9 +38,12 @@ class StateDir:
     disk: Disk = field(default_factory=Disk)
 
     def open(self) -> None:
+        """Make the folders. Requests of an earlier process go: the coordinator proposes the plans of open runs again."""
         try:
             for name in ("pending", "decisions", "asked"):
                 self.disk.make_folder(self.folder / name)
+            for path in (self.folder / "pending").glob("*.json"):
+                self.disk.remove(path)
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be created ({error.strerror}).") from None
 
@@ -105,8 +108,8 @@ class StateDir:
         found = [_read(path) for path in (self.folder / "pending").glob("*.json")]
         return sorted((entry for entry in found if entry is not None), key=lambda entry: str(entry["asked"]))
 
-    def record_decision(self, prefix: str, decision: Decision) -> str:
-        """Approve or refuse a pending run. Returns the run's name."""
+    def record_decision(self, prefix: str, decision: Decision) -> tuple[str, str]:
+        """Approve or refuse a pending run. Returns the run's name, and the eight words that this confirms or refuses."""
         pending = {str(entry["plan"]["run"]): entry for entry in self.pending()}
         found = [run for run in pending if run.startswith(prefix)]
         if len(found) != 1:
@@ -118,7 +121,7 @@ class StateDir:
         entry = {"approved": decision.approved, "reason": decision.reason, "at": timestamp()}
         entry |= {key: pending[run][key] for key in ("words", "digest")}
         self._write(self._file("decisions", run), entry)
-        return run
+        return run, str(entry["words"])
 
     def history(self) -> Iterator[dict[str, Any]]:
         try:

@@ -24,7 +24,7 @@ from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.ledger import HeadSigner
 from site_agent.ledger.audit import SignedHead, audit
 from site_agent.service import daemon as daemons
-from site_agent.service.state_dir import Decision
+from site_agent.service.state_dir import Decision, StateDir
 from site_agent.session import stream
 
 
@@ -75,6 +75,34 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
     agent.against(again)
     assert [entry["stop"] for entry in agent.state.history()] == ["REFUSED"]
     assert "waiting_for_approval" not in agent.noticed, "nobody is asked again"
+
+
+def test_a_request_does_not_outlive_its_run(tmp_path, monkeypatch):
+    """The run ends while its request is being written, or while the agent is away."""
+    begun, write = threading.Event(), StateDir.request_approval
+
+    def slowly(state, *request):
+        begun.set()
+        time.sleep(0.3)
+        return write(state, *request)
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        await asyncio.to_thread(begun.wait)
+        line.says(m.Finished("r1", Outcome.REFUSED, "south refused"))
+        assert isinstance(await hears(line), m.Fetched)
+        await asyncio.sleep(0.5)
+        assert agent.state.pending() == []
+        line.says(plan("r2"))
+        await until(agent.state.pending)
+
+    monkeypatch.setattr(StateDir, "request_approval", slowly)
+    agent = Agent(tmp_path, ask_first=True)
+    agent.against(conversation)
+    assert [entry["plan"]["run"] for entry in agent.state.pending()] == ["r2"]
+    agent.state.open()
+    assert agent.state.pending() == [], "the coordinator proposes it again, if it is not over"
 
 
 def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
