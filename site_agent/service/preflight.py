@@ -18,12 +18,23 @@ from site_agent.config.settings import AgentSettings
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, Objection, not_listed, objections, read_policy
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import UNSHARED, DataSets, Prepared, guessable, named, prepare, read_ids, site_salt
+from site_agent.data.prepare import (
+    UNSHARED,
+    AlignedIds,
+    DataSets,
+    Prepared,
+    guessable,
+    named,
+    prepare,
+    read_ids,
+    site_salt,
+)
 from site_agent.data.sources import BadTable, some
 from site_agent.ledger.ledger import read_lines, remember
 from site_agent.machine.site import Site
 from site_agent.models.store import ModelStore
 from site_agent.service.app import check_address, who_am_i
+from site_agent.service.workers import NotAligned, RunTables, Unusable
 from site_agent.session.stream import check_connection
 
 
@@ -158,9 +169,20 @@ def check(
             raise BadData("not checked, because its table could not be read.")
         else:
             allows, terms = "this site would take part in it", planned.objective
-            data, both = prepared.data, len(prepared.labelled_and_shared)
+            data, both, before = prepared.data, len(prepared.labelled_and_shared), ""
+            shared, aligned = len(data.Z), AlignedIds(settings.identity / "aligned")
+            tables = RunTables(name, DataSets(settings.data, salt), aligned, lambda _: None)
+            if planned.align is not None:
+                try:
+                    prepared, data = tables.trained(planned, allowed)
+                    shared, both = len(data.Z), len(prepared.labelled_and_shared)
+                except NotAligned as error:
+                    shared, both = len(error.ids), tables.labelled(planned)
+                    before = "before the alignment, which finds the shared ids, at most: "
+                except Unusable:
+                    raise BadData("; ".join(tables.troubles.values())) from None
             can = terms.computable(planned, both)
-            note(f"plan: leaves this machine: {terms.leaves(len(data.Z))}; members can compute: {can}", True, fields)
+            note(f"plan: {before}leaves this machine: {terms.leaves(shared)}; members can compute: {can}", True, fields)
             memory.know_as(data.ids_digest, data.instances)
             given = memory.recall(planned, data.ids_digest).answered
             so_far = f"; {given} of at most {terms.most_answers(planned)} answers are given"

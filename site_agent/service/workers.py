@@ -95,14 +95,16 @@ class RunTables:
             )
         if isinstance(plan.objective, Scoring):
             return self._batch(plan, plan.objective, policy, results)
-        name = self.data_sets.choose(plan.data)
         if isinstance(plan.objective, Alignment):
-            return None, self._ids(plan, name, plan.objective), None
-        prepared = self._prepared(name, plan)
-        data = prepared.data
-        if policy.ids_secret is not None:
-            data = replace(data, ids_digest=keyed(data.ids_digest, policy.ids_secret))
-        return prepared, data, None
+            return None, self._ids(plan, self.data_sets.choose(plan.data), plan.objective), None
+        return *self.trained(plan, policy), None
+
+    def trained(self, plan: Plan, policy: Policy) -> tuple[Prepared, PrivateData]:
+        """The rows of a training; `NotAligned` if it needs an alignment of its ids first."""
+        prepared = self._prepared(self.data_sets.choose(plan.data), plan)
+        if policy.ids_secret is None:
+            return prepared, prepared.data
+        return prepared, replace(prepared.data, ids_digest=keyed(prepared.data.ids_digest, policy.ids_secret))
 
     def aligned(self, plan: Plan, name: str, inputs: Inputs) -> SharedIds | None:
         """The ids that this data set shares with the sites of the plan; None if they are equal by agreement."""

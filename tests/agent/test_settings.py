@@ -18,8 +18,9 @@ from coreg_wire.terminal.command_line import owner_hint
 from site_agent.config.options import OWN, TABLE
 from site_agent.config.settings import ONLY, AgentSettings, read_settings
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import prepare, site_salt
+from site_agent.data.prepare import AlignedIds, SharedIds, prepare, read_ids, site_salt
 from site_agent.data.sources import NA_VALUES, Query
+from site_agent.data.tables import read_table
 from site_agent.ledger import Ledger
 
 FLAT = 'coordinator = "c:1"\ndata = "sqlite:clinic.db?SELECT 1"\ntarget = "y"\nid = "id"\nunlabelled = "s.csv"\n'
@@ -248,6 +249,24 @@ def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     assert ("is below 0.5 times" in wrong[0], "is below 0.01 times" in wrong[1]) == (True, True)
     assert re.search(r"\(here it is \S+e-07 times that distance\)", wrong[0])
     assert "(here it is 1e-06 times that mean)" in wrong[1]
+
+
+def test_of_a_plan_that_aligns_ids_the_most_that_can_leave_is_stated_then_what_leaves(folder):
+    """As `pending` has it: a table alone does not show which of its ids are shared."""
+    plan = planned(folder, '"paper"', '"paper"')
+    plan["align"] = {"max_ids": 1000, "ids": "exact"}
+    plan["privacy"]["aggregation"] = "secure"
+    rows = inputs(folder / "north.csv")
+    ids, table = read_ids(rows, "exact"), read_table(folder / "north.csv")
+    labelled = int((~table.missing("y")).sum())
+    _, (before, *_), _ = judged(folder, plan)
+    assert f"at most: leaves this machine: this site's predictions for the {len(ids)} shared" in before
+    assert f"the labels of {labelled} labelled individuals" in before
+    shared = tuple(sorted(ids)[:2])
+    AlignedIds(folder / "identity" / "aligned").put(plan_from_dict(plan), ids, SharedIds("exact", shared, "r1"))
+    _, (after, *_), _ = judged(folder, plan)
+    assert "this site's predictions for the 2 shared" in after
+    assert "at most" not in after
 
 
 @pytest.fixture

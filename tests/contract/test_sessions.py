@@ -124,7 +124,7 @@ async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_again(mo
         assert events.seen[4:] == [Revoked("b", "b is not listed")]
 
 
-# --- a session that breaks the protocol ---------------------------------------------------------------------------
+# --- how a session breaks the protocol, ends, and is replaced ------------------------------------------------------
 
 
 @pytest.mark.parametrize(
