@@ -79,7 +79,9 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
             f"{config}: {', '.join(wrong)}: keys of a table have no effect above its section. Move them below."
         )
     if sections is not None and (wrong := sorted(options.keys() & TABLE.keys())):
-        raise UsageError(f"--{', --'.join(wrong)}: {config} has sections [data.NAME], which say it.")
+        raise UsageError(
+            f"--{', --'.join(wrong)}: {config} has sections [data.NAME], which say it. Leave these options out."
+        )
     table = {TABLE[key]: value for key, value in {**file, **options}.items() if key in TABLE and sections is None}
     plain = {key: value for key, value in {**file, **options}.items() if key not in TABLE}
     missing = [name for name in needed if name not in {**file, **options} and not (sections and name in TABLE)]

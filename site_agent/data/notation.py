@@ -208,6 +208,17 @@ def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
     return Decimals()
 
 
+def grouped_note(columns: Sequence[Column], mark: Mark) -> str:
+    """With the operator's decimal mark: a cell whose other mark then separates thousands, and its number; "" without one."""
+    other = "." if mark == "," else ","
+    for column in columns:
+        texts = column.texts().drop_nulls()
+        if len(found := texts.filter(texts.str.contains(GROUPED[other]))):
+            number = found[0].replace(other, "")
+            return f"numbers with {flag('decimal', mark)}: {found[0]!r} in {column.name!r} is read as {number}"
+    return ""
+
+
 def read_numbers(cells: pl.DataFrame, decimals: Decimals) -> pl.DataFrame:
     """The texts as float64; null: missing, or not a number in this notation."""
     text, mark = pl.all(), decimals.mark

@@ -413,7 +413,8 @@ class DataSets:
         if not name:
             raise UsageError("the plan names no data set, and this site has several.")
         raise UsageError(
-            f"this site has no data set {name!r}. Correct `data` of the study, or rename the section [data.NAME] in agent.toml."
+            f"this site has no data set {name!r}. Add [data.{name}] to its agent.toml and start the agent again, or correct "
+            "`data` of the study."
         )
 
     @property

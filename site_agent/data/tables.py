@@ -37,6 +37,7 @@ from site_agent.data.notation import (
     advice,
     find_decimals,
     flag,
+    grouped_note,
     kind_of,
     looks_numeric,
     numbers_under,
@@ -372,7 +373,10 @@ def read_table(
     try:
         table = _read(source, name, na_values, notation, here)
     except FileNotFoundError:
-        raise BadTable(Fault(name, f"no such file in {Path(name).resolve().parent}.", kind="file")) from None
+        folder = Path(name).resolve().parent
+        like = get_close_matches(Path(name).name, [each.name for each in folder.glob("*")], n=1)
+        todo = f"Did you mean {like[0]}?" if like else ""
+        raise BadTable(Fault(name, f"no such file in {folder}.", todo, kind="file")) from None
     except (PolarsError, PanicException, OSError, UnicodeDecodeError) as error:  # polars panics at some damage
         what = f"cannot be read as a table: {str(error).splitlines()[0]}"
         raise BadTable(Fault(name, what, kind="file")) from None
@@ -441,6 +445,8 @@ def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults
     if notation.decimal is None:
         decimals = find_decimals(columns, separator)
     told = [f"columns separated by {SEPARATORS[separator]}"] * (separator != "," and notation.separator is None)
+    if notation.decimal is not None:
+        decimals = replace(decimals, note=grouped_note(columns, notation.decimal))
     told += [decimals.note] * bool(decimals.note)
     held = tuple(
         Cells(each.name, each.texts, source, na_values, decimals, each.floats if each.mark == decimals.mark else None)

@@ -287,7 +287,11 @@ def _ask(invitation: Invitation, context: ssl.SSLContext, question: dict[str, st
             f"{host}:{port}: its certificate is not valid for the invitation ({error.verify_message}). The operator "
             f"can renew it: `coreg-coordinator init FOLDER --renew-server --host {host}`."
         ) from None
-    except (OSError, UnicodeError) as error:
+    except (socket.gaierror, UnicodeError) as error:
+        raise Unreachable(
+            f"{host}: no such name here ({error}). Ask the coordinator's operator for the right one."
+        ) from None
+    except OSError as error:
         raise Unreachable(
             f"{host}:{port} does not answer ({error}). The coordinator must run (`coreg-coordinator run` or `serve`), and the "
             f"firewall must let port {port} through, beside port {invitation.port}."

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coreg_core.errors import BadData, UsageError
 from site_agent.data.notation import Notation
-from site_agent.data.sources import BadTable
+from site_agent.data.sources import BadTable, Faults
 from site_agent.data.tables import read_table
 
 
@@ -237,3 +237,8 @@ def test_a_format_without_a_day_is_refused(tmp_path, layout):
         dated(tmp_path, ["2024-01-01", "2024-01-02"], e="%Y-%m-%d")
     with pytest.raises(ValueError, match="needs COLUMN=FORMAT"):
         inputs(tmp_path / "t.csv", dates=["d"])
+
+
+def test_the_operators_decimal_mark_shows_what_it_makes_of_the_other_one(tmp_path):
+    table = read_table(write(tmp_path, "id;a\n1;42.355\n2;1.5\n"), notation=Notation(decimal=","), found=Faults())
+    assert any("'42.355' in 'a' is read as 42355" in note for note in table.notes)
