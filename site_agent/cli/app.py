@@ -138,7 +138,7 @@ def join(
             err=True,
         )
     where = "" if folder == Path() else f"cd {shlex.quote(str(folder))}; "
-    typer.echo(f"next: {where}coreg-agent --data local.csv")
+    typer.echo(f"next: {where}coreg-agent check --data local.csv; coreg-agent --data local.csv")
 
 
 def _line(given: str | None) -> str:

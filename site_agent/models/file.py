@@ -81,6 +81,17 @@ class ModelFile:
         except BadTable as error:
             raise error.advised(lambda todo: AS_TRAINED if "--" in todo else todo) from None
 
+    def rows_seen(self, table: Table) -> int:
+        """How many rows are among those of the training that the function holds, which are not all of them."""
+        X, function = self.features(table), self.function
+        if isinstance(function, KernelExpansion):
+            points = function.points
+        else:
+            basis = function.basis if isinstance(function, LocalModel) else function.features.basis
+            X, points = basis.standardised(X), basis.landmarks
+        held = {row.tobytes() for row in points}
+        return sum(row.tobytes() in held for row in X)
+
     def predict(self, table: Table) -> Arr:
         """f(x) · divisor + shift, in the target's units, or the probability of a yes/no target, (n,)."""
         scores: Arr = self.function.predict(self.features(table)) * self.divisor + self.shift

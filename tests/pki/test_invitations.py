@@ -127,7 +127,7 @@ def test_the_command_writes_the_settings_of_a_new_site_and_leaves_those_that_are
     Path("line.txt").write_text(f"Type this at the site:\n  {invitation}\n")
     told = run.invoke(agent_app, ["join", "line.txt"], catch_exceptions=False).output
     assert "clinic: joined, certificate valid until" in told
-    assert told.splitlines()[-1] == "next: coreg-agent --data local.csv"
+    assert told.splitlines()[-1] == "next: coreg-agent check --data local.csv; coreg-agent --data local.csv"
     assert f'coordinator = "127.0.0.1:{coordinator.port}"' in Path("agent.toml").read_text()
     Path("agent.toml").write_text('coordinator = "elsewhere:1"\n')
     told = run.invoke(agent_app, ["join", str(invitation)], catch_exceptions=False).output
