@@ -13,6 +13,7 @@ COLUMNS = (
     "private score", "private joined", "pooled",
 )  # fmt: skip
 RIVALS = ("six", "cooperative", "assisted", "one holder", "pooled", "pooled trees", "pooled boosting")
+_STATED = ("score", "joined", "default score", "default joined", "six")
 Records = Mapping[str, Sequence[Mapping[str, Any]]]  # of one regime: data set → sites
 
 
@@ -32,12 +33,29 @@ def cell(of: Records, column: str) -> str:
 
 def figure(of: Records, value: Any) -> float | None:
     """The mean over sets of the mean over honest sites with labels."""
+    means = by_set(of, value)
+    return float(np.mean(means)) if means else None
+
+
+def by_set(of: Records, value: Any) -> list[float]:
+    """Of each set the mean over honest sites with labels."""
     means = []
     for sites in of.values():
         found = [x for site in sites if site["honest"] and site["labels"] and (x := value(site)) is not None]
         if found:
             means.append(float(np.mean(found)))
-    return float(np.mean(means)) if means else None
+    return means
+
+
+def errors_over_sets(results: Mapping[str, Records], columns: Sequence[str]) -> list[list[str]]:
+    """The standard error of each mean over sets, in points: how much other tables would change it."""
+    rows = []
+    for name, of in results.items():
+        means = [by_set(of, lambda site, c=column: site["change"].get(c)) for column in columns]
+        rows.append([
+            name, *(f"{100 * float(np.std(m, ddof=1)) / len(m) ** 0.5:.1f}" if len(m) > 1 else "" for m in means)
+        ])  # fmt: skip
+    return rows
 
 
 def verdicts(results: Mapping[str, Records]) -> list[list[str]]:
@@ -85,6 +103,7 @@ def tables(
     both = ("score", "joined", *RIVALS)
     return {
         "changes": (("regime", "sets", *COLUMNS), table(results)),
+        "errors": (("standard errors over sets", *_STATED), errors_over_sets(results, _STATED)),
         "rivals": (("strong baselines", "sets", *both), table(results, both)),
         "parts": (("columns that belong together", "sets", *both), table(parts, both)),
         "chosen": (("sets that defaults were chosen on", "sets", *COLUMNS, *RIVALS), table(chosen, COLUMNS + RIVALS)),
