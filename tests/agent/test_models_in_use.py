@@ -5,7 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from agent_files import fitted, table
+from agent_files import agent, fitted, table
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -24,8 +24,6 @@ from site_agent.models.explain import contributions, own_columns
 from site_agent.models.file import ModelFile, contains_records, load_model, save_model
 from site_agent.models.onnx_export import export
 from site_agent.service import prediction_server as server
-
-# --- columns and pictures ---------------------------------------------------------------------------------------------
 
 
 def joined(federation, site="a"):
@@ -170,9 +168,8 @@ def test_joined_and_local_models_of_an_additive_training(federations, tmp_path, 
         mine, its = both(tmp_path / "m.onnx", load_model(path), rows)
         # The forest adds its leaves in float32.
         scale = np.abs(its).max()
-        np.testing.assert_allclose(
-            mine, its, rtol=0.0, atol=(1e-5 if site == "a" and name != "linear" else 1e-10) * scale
-        )
+        share = 1e-5 if site == "a" and name != "linear" else 1e-10
+        np.testing.assert_allclose(mine, its, rtol=0.0, atol=share * scale)
 
 
 # --- over HTTP --------------------------------------------------------------------------------------------------------
@@ -223,6 +220,11 @@ def test_health_and_the_interface_describe_the_model(served):
     described = client.get("/openapi.json").json()
     row = described["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
     assert set(row["rows"]["items"]["properties"]) == set(model.preprocessing.sources)
+
+
+def test_options_of_a_table_are_refused_with_listen():
+    with pytest.raises(UsageError, match="--listen takes --model, --interval and --config"):
+        agent("predict", "--listen", "127.0.0.1:1", "--contributions")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:80", "example.org:80", "127.0.0.1", "127.0.0.1:99999", ":8080"])
