@@ -115,7 +115,9 @@ def plan_fault(plan: Plan) -> str | None:
     if least > len(sites):
         return f"min_sites={least}, but {len(sites)} sites are listed."
     if plan.masked and least < FEWEST_SEALED:
-        return f"min_sites={least}: sealed sums need {FEWEST_SEALED} sites at least. Name more sites, or raise min_sites."
+        return (
+            f"min_sites={least}: sealed sums need {FEWEST_SEALED} sites at least. Name more sites, or raise min_sites."
+        )
     if plan.masked and len(sites) > MOST_SEALED:
         return (
             f"{len(sites)} sites: keys are exchanged in pairs, and sealed sums have at most {MOST_SEALED} sites. Say [privacy] "

@@ -27,14 +27,13 @@ from coordinator.transports import Emit, SiteFunction, Traffic, words_of
 from coreg_core.agreement.closed_form import (
     Information,
     Kind,
-    add_information,
     closed_form_of,
     consensus_closed_form,
     information,
     kind_of,
-    pairwise_sum,
     precision_weighted_mean,
     prediction_alone,
+    summed,
 )
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.views import Solution, View
@@ -354,9 +353,7 @@ def _why(error: Exception) -> str:
 #
 #     exact: z* = [Σ_v N_v]⁻¹ Σ_v N_v m₀_v        finite spans: the reduced stacked system, in this process
 #
-# Factors in parallel, sums of the N_v in a tree, and one node solves. The sums run over the same tree as in one process
-# (`closed_form.pairwise_sum`), so the solution has the same bits. Each actor holds the factored views of an aligned 2ʲ of the
-# sites, and adds up its own node of the tree.
+# Each actor factors the views of its sites and adds up their N_v; this process adds the actors' sums, and solves.
 
 
 class Factors:
@@ -376,8 +373,8 @@ class Factors:
         return [kind_of(view) for view in self._views]
 
     def information(self) -> Information:
-        """The node of the tree for exact views."""
-        return pairwise_sum((information(view, self._weight) for view in self._views), add_information)
+        """The sum over exact views."""
+        return summed(information(view, self._weight) for view in self._views)
 
     def alone(self) -> list[Arr]:
         """The predictions of exact views without coupling."""
@@ -390,24 +387,11 @@ class Factors:
         return [view.solve(z, self._weight) for view in self._views]
 
 
-def aligned(sites: int, cpus: int) -> int:
-    """The number of sites of an actor: a power of two, so that its sum is a node of the tree and every core has work."""
-    return 1 << (max(1, sites // cpus).bit_length() - 1)
-
-
 def _exact(ray: Any, actors: Sequence[Any], weight: float) -> Arr:
     if weight == 0.0:
         mean: Arr = np.mean(_flat(ray, [actor.alone.remote() for actor in actors]), axis=0)
         return mean
-    add = _beside(ray, add_information)
-    total = pairwise_sum([actor.information.remote() for actor in actors], add.remote)
-    z: Arr = ray.get(_beside(ray, precision_weighted_mean).remote(total, weight))
-    return z
-
-
-def _beside(ray: Any, function: Any) -> Any:
-    """A task that requests no core: the actors reserve all cores, but are idle while it runs."""
-    return ray.remote(function).options(num_cpus=0)
+    return precision_weighted_mean(summed(ray.get([actor.information.remote() for actor in actors])), weight)
 
 
 def _flat(ray: Any, lists: list[Any]) -> list[Any]:
@@ -432,7 +416,7 @@ class OverRay:
         started = time.perf_counter()
         names = sorted(problem.sites)
         weight = consensus_weight(plan.couplings[0], len(names))
-        groups = partition(names, cluster.cpus, aligned(len(names), cluster.cpus))
+        groups = partition(names, cluster.cpus, None)
         options = {"num_cpus": share(len(groups), cluster.cpus), "scheduling_strategy": "SPREAD"}
         actors = [
             ray.remote(Factors).options(**options).remote(plan, {name: problem.sites[name] for name in group}, weight)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import Notice
 from coreg_wire.identity.credentials import is_loopback
-from coreg_wire.transport.service import why_not
+from coreg_wire.transport.service import host_port, why_not
 
 _SECONDS = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
@@ -58,13 +58,11 @@ class Metrics:
 
     def listen(self, address: str) -> Callable[[], None]:
         """Serve /metrics in a thread, on loopback only; the returned function ends it."""
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdecimal() or int(port) > 65535:
-            raise UsageError(f"--metrics {address}: expected HOST:PORT, as in 127.0.0.1:7602.")
+        host, port = host_port(address, "--metrics")
         if not is_loopback(address):
             raise UsageError(f"--metrics {address}: on a loopback address only; let a scraper on this machine read it.")
         try:
-            server, thread = start_http_server(int(port), host.strip("[]"), self.registry)
+            server, thread = start_http_server(port, host, self.registry)
         except OSError as error:
             raise UsageError(f"--metrics {address}: cannot listen there: {why_not(error, port, '--metrics')}") from None
 

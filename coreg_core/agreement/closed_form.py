@@ -4,8 +4,8 @@ r"""Centralised solutions: stable closed forms.
 their posteriors, for finite spans a reduced stacked system in the coordinates a_v.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Literal, TypeAlias, TypeVar
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
@@ -15,8 +15,6 @@ from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.views import Solution, SpectralView, View
 from coreg_core.arrays import Arr
 from coreg_core.errors import SingularSystem, UsageError
-
-T = TypeVar("T")
 
 
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
@@ -61,8 +59,7 @@ def _precision_weighted_mean(views: Sequence[View], coupling: float) -> Float64[
     if weight == 0.0 or m == 0:
         mean: Arr = np.mean([prediction_alone(view) for view in views], axis=0)
         return mean
-    total = pairwise_sum((information(view, weight) for view in views), add_information)
-    return precision_weighted_mean(total, weight)
+    return precision_weighted_mean(summed(information(view, weight) for view in views), weight)
 
 
 def prediction_alone(view: View) -> Float64[Arr, " m"]:
@@ -91,10 +88,12 @@ def _precision(view: View, weight: float) -> Float64[Arr, "m m"]:
     return triangle
 
 
-def add_information(left: Information, right: Information) -> Information:
-    """The sum, in the memory of the first one where that is writable."""
-    writeable = left[0].flags.writeable
-    return np.add(left[0], right[0], out=left[0] if writeable else None), left[1] + right[1]
+def summed(parts: Iterable[Information]) -> Information:
+    """The sum, in the order given and in the memory of the first part."""
+    N, n = next(rest := iter(parts))
+    for other, mean in rest:
+        N, n = np.add(N, other, out=N if N.flags.writeable else None), n + mean
+    return N, n
 
 
 def precision_weighted_mean(total: Information, weight: float) -> Float64[Arr, " m"]:
@@ -108,20 +107,6 @@ def precision_weighted_mean(total: Information, weight: float) -> Float64[Arr, "
         ) from None
     z: Arr = cho_solve(factor, total[1], check_finite=False)
     return z
-
-
-def pairwise_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
-    """The sum by a binary tree over the order: sums computed in several places have the bits of one."""
-    nodes: list[tuple[int, T]] = []
-    for part in parts:
-        size, node = 1, part
-        while nodes and nodes[-1][0] == size:
-            node, size = add(nodes.pop()[1], node), 2 * size
-        nodes.append((size, node))
-    _, total = nodes.pop()
-    while nodes:
-        total = add(nodes.pop()[1], total)
-    return total
 
 
 def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:

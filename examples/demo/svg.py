@@ -55,7 +55,9 @@ def axis(
         powers = scale(first, last, start, end)
         step = max(1, (last - first) // most)
         return lambda value: powers(math.log10(value)), [10.0**power for power in range(first, last + 1, step)]
-    span = (high - low) or 1.0
+    span = high - low
+    if span <= 1e-9 * max(abs(low), abs(high), 1e-300):  # one value, up to rounding
+        span = 1.0
     unit = 10.0 ** math.floor(math.log10(span / 4))
     unit *= next(factor for factor in (1, 2, 5, 10) if span / (unit * factor) <= 6)
     first, last = math.floor(low / unit + 1e-9), math.ceil(high / unit - 1e-9)

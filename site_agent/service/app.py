@@ -14,6 +14,7 @@ from coreg_wire.identity.credentials import client_credentials, is_loopback
 from coreg_wire.identity.names import check_site_name
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from coreg_wire.terminal.service import on_signals
+from coreg_wire.transport.service import host_port
 from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings
 from site_agent.consent.objections import read_policy
 from site_agent.data.prepare import AlignedIds, DataSets, site_salt
@@ -44,15 +45,6 @@ class Joined:
     sent: dict[str, Disclosed]
     ledger: Path
     unseen: bool = False  # whether the eight words were not compared
-
-
-def check_address(address: str) -> None:
-    """UsageError unless it is "host:port"."""
-    host, colon, port = address.rpartition(":")
-    if "/" in address or not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise UsageError(
-            f"coordinator {address} (--coordinator, or agent.toml): expected HOST:PORT, as in example.org:7600."
-        )
 
 
 def who_am_i(settings: AgentSettings) -> tuple[str, Identity | None]:
@@ -101,7 +93,7 @@ class _Running:
 
     def __init__(self, settings: AgentSettings, observer: Observer, *, asked: Terminal | None):
         assert settings.coordinator is not None
-        check_address(settings.coordinator)
+        host_port(settings.coordinator, "--coordinator (or agent.toml)")
         name, identity = who_am_i(settings)
         policy = read_policy(settings.policy)
         self._settings, once = settings, asked is not None

@@ -13,7 +13,7 @@ from typing import Any
 from coreg_core.errors import BadData, CoregError, Refused, StorageError
 from coreg_wire.files.toml_file import read_plan, toml
 from coreg_wire.terminal.command_line import human_bytes, owner_hint
-from coreg_wire.transport.service import release
+from coreg_wire.transport.service import host_port, release
 from site_agent.config.settings import AgentSettings
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, Objection, not_listed, objections, read_policy
@@ -33,7 +33,7 @@ from site_agent.data.sources import BadTable, some
 from site_agent.ledger.ledger import read_lines, remember
 from site_agent.machine.site import Site
 from site_agent.models.store import ModelStore
-from site_agent.service.app import check_address, who_am_i
+from site_agent.service.app import who_am_i
 from site_agent.service.workers import NotAligned, RunTables, Unusable
 from site_agent.session.stream import check_connection
 
@@ -144,7 +144,7 @@ def check(
     def network() -> str:
         if settings.coordinator is None:
             raise _Skipped("no --coordinator")
-        check_address(settings.coordinator)
+        host_port(settings.coordinator, "--coordinator (or agent.toml)")
         if not known:  # the identity's fault is reported already
             raise _Skipped(f"{settings.coordinator}: no identity")
         _, checked = who_am_i(settings)

@@ -257,9 +257,8 @@ def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_he
 def test_signed_heads_are_found_with_where_and_when(home):
     [first, second] = home.serve("one", "two")
     found = home.audit()
-    assert [(s.run, s.head, s.receipt) for s in found.heads] == [
-        (k.receipt.run, k.receipt.head, k.receipt) for k in (first, second)
-    ]
+    receipts = [first.receipt, second.receipt]
+    assert [(s.run, s.head, s.receipt) for s in found.heads] == [(each.run, each.head, each) for each in receipts]
     # Hello; then of each run an offer, three answers, what was fetched and its countersignature; Leaving.
     assert (first.receipt.head.lines, second.receipt.head.lines, found.lines) == (5, 11, 14)
     assert found.both == found.own == found.heads[1]

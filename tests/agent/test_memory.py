@@ -70,8 +70,6 @@ def test_no_score_is_given_without_its_line(tmp_path, monkeypatch):
         opened(tmp_path / "l", (7, 0))
 
 
-# --- what a line discloses --------------------------------------------------------------------------------------------
-
 SITES = ("a", "b", "c")
 
 

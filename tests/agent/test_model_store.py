@@ -68,9 +68,8 @@ def test_every_run_has_its_folder_and_the_newest_that_converged_is_used(store):
     study = store.folder / "waits"
     assert sorted(p.name for p in study.iterdir()) == ["r1", "r2", "r3"]
     assert stat.S_IMODE((study / "r1").stat().st_mode) == 0o700
-    assert [(m["run"], m["stop"]) for m in store.manifests()] == [
-        ("r1", "MAX_ROUNDS"), ("r2", "CONVERGED"), ("r3", "STAGNATED")
-    ]  # fmt: skip
+    assert runs(store) == ["r1", "r2", "r3"]
+    assert [m["stop"] for m in store.manifests()] == ["MAX_ROUNDS", "CONVERGED", "STAGNATED"]
     with pytest.raises(BadData, match="no model of run r9"):
         store.model_of("r9")
 
@@ -150,7 +149,7 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
         batch_of(load_model(path), table, b"salt", aligned)
 
 
-# --- the files of an agreement ----------------------------------------------------------------------------------------
+# --- the files of both objectives ----------------------------------------------------------------------------------------
 
 
 def agreement(store, coupling=(0.5,), *, alone=False, **changes):
@@ -188,9 +187,6 @@ def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_w
     assert (list(map(slope, paths)), notes) == ([1.0, 2.0, -1.0], [])
     close, _ = agreement(store, (0.1, 0.1 + 1e-9))
     assert len({path.name for path in close}) == 2, "equal to six digits"
-
-
-# --- the additive objective ---------------------------------------------------------------------------------------
 
 
 def test_an_additive_run_leaves_the_joined_model_and_the_local_one_with_its_findings(federations):

@@ -169,11 +169,8 @@ def test_each_check_has_its_own_verdict(folder):
     done = agent("check", *OPTIONS, *INSECURE[:3], "--coordinator", "localhost")
     assert done.exit_code == 2
     assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == [
-        "WRONG  connection: coordinator localhost (--coordinator, or agent.toml): expected HOST:PORT, as in example.org:7600."
+        "WRONG  connection: --coordinator (or agent.toml) localhost: expected HOST:PORT, as in 127.0.0.1:7600 or [::1]:7600."
     ]
-
-
-# --- before an alignment --------------------------------------------------------------------------------------------
 
 
 def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_find_the_shared_ids(folder):

@@ -372,9 +372,8 @@ def every_form(folder, rows):
     grade, land, x = ([row[i] for row in rows] for i in range(3))
     csv = "\n".join(["grade,land,x", *(",".join("" if c is None else repr(c).strip("'") for c in row) for row in rows)])
     yield "csv", write(folder, csv + "\n", "n.csv")
-    frame = pl.DataFrame(
-        {"grade": grade, "land": land, "x": [None if v is None else float(v) for v in x]}, strict=False
-    )
+    numbers = [None if v is None else float(v) for v in x]
+    frame = pl.DataFrame({"grade": grade, "land": land, "x": numbers}, strict=False)
     frame = frame.cast({"grade": pl.Float64, "land": pl.String, "x": pl.Float64})
     frame.write_parquet(folder / "n.parquet")
     yield "parquet", folder / "n.parquet"
@@ -455,9 +454,8 @@ def test_an_id_that_a_spreadsheet_rounded_is_a_doubt(tmp_path, cell):
 
 @pytest.mark.parametrize("large", [1e15, 1.10105e17, 1e19])
 def test_an_id_that_parquet_holds_as_a_large_float_is_a_doubt(tmp_path, large):
-    pl.DataFrame({"id": [1.0, large, None], "x": [1, 2, 3], "y": [1.0, None, 2.0]}).write_parquet(
-        tmp_path / "t.parquet"
-    )
+    frame = pl.DataFrame({"id": [1.0, large, None], "x": [1, 2, 3], "y": [1.0, None, 2.0]})
+    frame.write_parquet(tmp_path / "t.parquet")
     assert any("is a rounded number" in text for text in read_table(tmp_path / "t.parquet").doubts(["x"], "id"))
     small = pl.DataFrame({"id": [1, 10**17], "x": [1e17, 2.0]})
     assert read_table(small).doubts(["x"], "id") == ()

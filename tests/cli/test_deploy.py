@@ -131,9 +131,8 @@ def test_the_first_start_of_a_pod_makes_the_authority_and_later_ones_keep_it(tmp
     state.mkdir()
     mounted.mkdir()
     (mounted / "host").write_text("fed.example.org")
-    (mounted / "federation.toml").write_text(
-        '[federation]\nname = "k"\nsites = ["a", "b"]\n[model]\nobjective = "additive"\n'
-    )
+    text = '[federation]\nname = "k"\nsites = ["a", "b"]\n[model]\nobjective = "additive"\n'
+    (mounted / "federation.toml").write_text(text)
     script = script.replace("/federation/", f"{mounted}/").replace("/state", f"{state}")
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for _ in range(2):

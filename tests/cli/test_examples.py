@@ -131,9 +131,6 @@ def test_what_runs_an_event_loop_works_in_a_notebook_which_runs_one():
     assert outside(asyncio.run, asyncio.sleep(0, result="done")) == "done"
 
 
-# --- pictures, and the scripts of benchmarks/ -----------------------------------------------------------------------
-
-
 @given(st.floats(1e-12, 1e12), st.floats(1.0, 1e9), st.booleans())
 def test_an_axis_holds_its_values_between_its_first_and_last_tick(low, factor, log):
     high = low * factor

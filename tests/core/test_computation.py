@@ -55,9 +55,8 @@ def answers_of(views, sites):
 def agreement(problem, name="conjugate-gradients", coupling=None, **changes):
     views = problem.views()
     terms = Agreement(coupling=coupling or (problem.coupling,))
-    iteration = Iteration(
-        **({"name": name, "tolerance": 1e-14, "prediction_tolerance": 1e-7, "max_rounds": 20_000} | changes)
-    )
+    limits = {"tolerance": 1e-14, "prediction_tolerance": 1e-7, "max_rounds": 20_000}
+    iteration = Iteration(**({"name": name} | limits | changes))
     computation = AgreementComputation(terms, iteration, len(views), problem.n_unlabelled)
     return computation, views, answers_of(views, problem.sites)
 
@@ -115,9 +114,6 @@ def test_other_targets_of_another_length_are_another_question():
     assert asked.norms == pytest.approx(np.linalg.norm(asked.targets, axis=0))
     other = replace(asked, norms=tuple(1.0 + n for n in asked.norms))
     assert other.words != asked.words
-
-
-# --- sums that are none of honest sites ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,6 @@ def test_the_least_left_out_error_is_chosen_and_the_weakest_coupling_where_they_
     assert choose_on([LabelledFit(few.r[:6], few.G[:6, :6], y[:6])]).nested is None, "too few labels for five folds"
 
 
-# --- the rule "loo": the width and the ridge of a kernel -----------------------------------------------------------
-
-
 def test_rules_that_compare_rows_look_at_some_of_many():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2 * MANY + 1, 2))

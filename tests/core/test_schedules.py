@@ -112,9 +112,8 @@ def test_algorithm_1_is_the_papers():
 def test_max_rounds_is_respected(name, max_rounds):
     problem = problem_of(3, 8, 20, 10.0)
     views = problem.views()
-    schedule = make_schedule(
-        name, terms(problem, views, tolerance=0.0, prediction_tolerance=0.0, max_rounds=max_rounds)
-    )
+    limits = {"tolerance": 0.0, "prediction_tolerance": 0.0, "max_rounds": max_rounds}
+    schedule = make_schedule(name, terms(problem, views, **limits))
     state = schedule.start(20)
     asked, state = queries(schedule, views, state)
     progress = schedule.progress(state)

@@ -30,9 +30,8 @@ def small_disk(folder, size):
     aside = folder.with_name(f"{folder.name}-aside")
     folder.rename(aside)
     folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", folder], capture_output=True
-    )
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", folder]
+    mounted = subprocess.run(mount, capture_output=True)
     if mounted.returncode:
         pytest.skip("mounting a file system needs root")
     try:

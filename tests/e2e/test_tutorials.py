@@ -35,9 +35,8 @@ def typed(blocks, folder):
     env = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")}
     env |= {"PATH": f"{PROGRAMS}{os.pathsep}{env['PATH']}", "OPENBLAS_NUM_THREADS": "1"}
     with (folder / "typed.log").open("w+") as log:
-        shell = subprocess.Popen(
-            ["bash", "-c", script], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
-        )
+        command = ["bash", "-c", script]
+        shell = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
         try:
             code = shell.wait()
         finally:

@@ -321,9 +321,6 @@ def test_every_list_of_actions_ends_a_wait_or_begins_at_most_one(on_dropout: str
             assert deadlines, "a new phase has its own deadline"
 
 
-# --- the tables ---------------------------------------------------------------------------------------------------
-
-
 def test_the_tables_hold_what_can_happen_and_nothing_else() -> None:
     found = [explored(*world) for world in product(POLICIES, BEGINNINGS)]
     taken = {turn for each in found for turn in each.turns}

@@ -199,9 +199,8 @@ def test_every_attempt_has_the_same_sites_and_ten_begin(dropout: str) -> None:
     assert written(actions) == [Ended(Outcome.STALLED, reason)], "for good"
     assert sends(actions)[-3:] == [e.Send(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "abc"]
     # Of an additive training three begin, over all processes.
-    third, fourth = (
-        started(replace(sealed(make_plan()), objective=Additive()), Begun(n, tuple("abc"), 7)) for n in (1, 2)
-    )
+    plan = replace(sealed(make_plan()), objective=Additive())
+    third, fourth = (started(plan, Begun(n, tuple("abc"), 7)) for n in (1, 2))
     all_of(third, [joins(s) for s in "abc"])
     assert (third.phase, third.attempt) == (Phase.PLANNING, 2)
     [ended] = written(all_of(fourth, [joins(s) for s in "abc"]))

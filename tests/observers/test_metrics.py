@@ -55,9 +55,8 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert sum(found["coreg_step_seconds_sum", (phase, "waits")] for phase in {s.report.phase for s in steps}) == (
         pytest.approx(0.25 * len(steps))
     )
-    assert (found["coreg_bytes_total", ("sent",)], found["coreg_bytes_total", ("received",)]) == (
-        100 * len(steps), 200 * len(steps)
-    )  # fmt: skip
+    sent, received = (found["coreg_bytes_total", (way,)] for way in ("sent", "received"))
+    assert (sent, received) == (100 * len(steps), 200 * len(steps))
     assert found["coreg_runs_finished_total", ("CONVERGED", "waits")] == 1
     assert found["coreg_stalls_total", ("waits",)] == 1
     assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)

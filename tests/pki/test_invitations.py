@@ -206,7 +206,7 @@ def test_a_proof_serves_for_its_request_and_its_site_alone(coordinator: Coordina
     assert "certificate" in asked(invitation, mine)
 
 
-# --- a man in the middle
+# --- a man in the middle; too many, too long, too slow
 
 
 def test_nothing_of_the_secret_is_sent_to_another_authority(
@@ -246,9 +246,6 @@ def test_nothing_of_the_secret_is_sent_to_another_authority(
     create_authority(tmp_path / "third", [])
     with pytest.raises(Refused, match="is not the one that this site trusts"):
         join(invite(tmp_path / "third", "clinic", "127.0.0.1:1"), tmp_path / "site")
-
-
-# --- too many, too long, too slow
 
 
 def test_refusals_are_delayed(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from ray_checks import CHECKS
 from typer.testing import CliRunner
 
-from coreg_core.agreement.closed_form import pairwise_sum
 from coreg_core.errors import Unreachable, UsageError
 from coreg_sim.cli.app import app
-from coreg_sim.over_ray import aligned, partition, share
+from coreg_sim.over_ray import partition, share
 
 
 @contextmanager
@@ -75,19 +74,6 @@ def test_sites_are_partitioned_in_order_and_every_core_has_some():
 def test_every_actor_finds_a_place_whatever_the_size_of_the_nodes(nodes, actors):
     each = share(actors, sum(nodes))
     assert sum(int(cpus / each + 1e-9) for cpus in nodes) >= actors
-
-
-@given(st.integers(1, 20), st.integers(1, 8))
-def test_sums_of_aligned_groups_are_nodes_of_one_tree(sites, cpus):
-    """Written out as brackets, so that not only the sum but the tree is the same."""
-    names = [str(i) for i in range(sites)]
-
-    def add(left, right):
-        return f"({left}+{right})"
-
-    groups = partition(names, cpus, aligned(sites, cpus))
-    assert pairwise_sum((pairwise_sum(group, add) for group in groups), add) == pairwise_sum(names, add)
-    assert len(groups) >= min(sites, cpus)
 
 
 def sim(*arguments):

@@ -24,9 +24,8 @@ from coreg_sim.problems import generated, partitioned, read_views
 from coreg_sim.simulate import Hosted, SharedFold, closed_form, plan_for, simulate, simulated_site
 
 PROBLEM = generated(4, 8, 20, 2, seed=1)
-PLANS = {
-    name: (Agreement(form="semi-parametric", coupling=(0.1,)), Iteration(name, 1e-8, 1e-3)) for name in SCHEDULE_NAMES
-}
+TERMS = Agreement(form="semi-parametric", coupling=(0.1,))
+PLANS = {name: (TERMS, Iteration(name, 1e-8, 1e-3)) for name in SCHEDULE_NAMES}
 
 
 def bits(run):
@@ -189,8 +188,6 @@ def test_the_command_takes_a_views_file(tmp_path):
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout.splitlines()[-1])["rounds"]
 
-
-# --- additive trainings -------------------------------------------------------------------------------------------
 
 SMALL = ["--sites", "3", "--labelled", "50", "--unlabelled", "150", "--views", "2"]
 
