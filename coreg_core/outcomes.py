@@ -96,7 +96,7 @@ def exit_code(outcome: Outcome) -> int:
     return _ENDS[outcome][0]
 
 
-def told(outcome: Outcome, reason: str) -> str:
+def end_sentence(outcome: Outcome, reason: str) -> str:
     """The outcome, its reason if any, and the next action, as text."""
     why = f"{reason}{'' if reason.endswith('.') else '.'}" if reason else outcome.value
     return f"{outcome.name.lower()}: {why} {advice(outcome)}".rstrip()

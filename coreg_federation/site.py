@@ -16,7 +16,7 @@ from coreg_wire.identity.invitation import parse_invitation
 from site_agent.config.settings import AgentSettings, read_settings, start
 from site_agent.data.notation import unguarded
 from site_agent.identity.identity import join as redeem
-from site_agent.models.findings import report, told_of
+from site_agent.models.findings import report, summary_of
 from site_agent.service import app
 from site_agent.service.state_dir import Decision
 
@@ -132,7 +132,7 @@ class Trained:
     @property
     def report(self) -> str:
         """Did joining help? The recommendation, and the errors on this site's own left-out labels; errors as of `model`."""
-        return told_of(*next(iter(report([self._file(0)]).items())))
+        return summary_of(*next(iter(report([self._file(0)]).items())))
 
     def _file(self, place: int) -> Path:
         if not self.files:

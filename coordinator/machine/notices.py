@@ -4,7 +4,7 @@ from math import isinf
 from typing import Any
 
 from coreg_core.messages import Report
-from coreg_core.outcomes import Level, Notice, Outcome, told
+from coreg_core.outcomes import Level, Notice, Outcome, end_sentence
 
 # --- a run --------------------------------------------------------------------------------------------------------
 
@@ -104,7 +104,9 @@ def ledger_doubtful(run: str, site: str, reason: str) -> Notice:
 
 
 def run_ended(run: str, outcome: Outcome, reason: str) -> Notice:
-    return Notice("run_ended", told(outcome, reason), run=run, fields={"outcome": outcome.name, "reason": reason})
+    return Notice(
+        "run_ended", end_sentence(outcome, reason), run=run, fields={"outcome": outcome.name, "reason": reason}
+    )
 
 
 # --- the service --------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.machine.events import Finish
-from coreg_core.outcomes import Notice, told
+from coreg_core.outcomes import Notice, end_sentence
 from coreg_core.plan import aligns_for
 from coreg_wire.terminal.command_line import human_bytes, print_json
 
@@ -122,7 +122,7 @@ class Plain:
 
     def finished(self, end: Finish, show: str) -> None:
         """Print the outcome, its meaning and the next command."""
-        self._print(told(end.outcome, end.reason))
+        self._print(end_sentence(end.outcome, end.reason))
         if self._phases.last is not None and (certified := self._certified(self._phases.last)):
             self._print(certified)
         for line in self._phases.lines():

@@ -14,7 +14,7 @@ from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement, Form
 from coreg_core.objectives.setting import Iteration, ScheduleName
-from coreg_core.outcomes import Notice, exit_code, told
+from coreg_core.outcomes import Notice, end_sentence, exit_code
 from coreg_core.plan import plan_fault
 from coreg_sim.problems import Problem, generated, partitioned, read_views
 from coreg_sim.simulate import (
@@ -181,7 +181,7 @@ def run(
     if as_json:
         print_json({"event": "finished", **found})
     else:
-        typer.echo("\n".join([told(result.outcome, result.reason), *lines(found)]))
+        typer.echo("\n".join([end_sentence(result.outcome, result.reason), *lines(found)]))
     raise typer.Exit(exit_code(result.outcome))
 
 

@@ -175,7 +175,7 @@ def report(
         ]
         print_json({"event": "report", "runs": found})
         return
-    typer.echo("\n\n".join(findings.told_of(*each) for each in runs))
+    typer.echo("\n\n".join(findings.summary_of(*each) for each in runs))
 
 
 def models(

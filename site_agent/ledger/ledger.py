@@ -35,7 +35,7 @@ from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import coordinator_fault, private_key, said_by_site, sign, to_hex
 from site_agent.consent.memory import Memory
 from site_agent.identity.identity import Identity
-from site_agent.machine.job import Told
+from site_agent.machine.job import Disclosure
 
 GENESIS = "0" * 64  # the hash before the first line
 
@@ -104,7 +104,7 @@ class Disclosed:
     numbers: int
 
 
-def entry_for(message: FromSite, told: Told | None) -> dict[str, Any]:
+def entry_for(message: FromSite, told: Disclosure | None) -> dict[str, Any]:
     """The line for a message before it leaves; see `Ledger.record`."""
     entry = _describe(message)
     if isinstance(message, Answer) and told is not None and message.words is not None:
@@ -213,7 +213,7 @@ class Ledger:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def record(self, message: FromSite, told: Told | None = None, outcome: Outcome | None = None) -> FromSite:
+    def record(self, message: FromSite, told: Disclosure | None = None, outcome: Outcome | None = None) -> FromSite:
         """Write the line for a message; returns the message to send. If it raises, the message must not leave."""
         with self._lock:
             beside, signer = {}, self.signer  # a new session can replace the signer

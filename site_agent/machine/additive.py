@@ -36,7 +36,7 @@ from coreg_core.secure.sums import WORD, Layout
 from site_agent.consent.memory import RowSet, row_set
 from site_agent.consent.objections import Consent, Counts
 from site_agent.machine.agreement import data_digest
-from site_agent.machine.job import Fold, Heard, Judged, Row, SiteResult, Telling
+from site_agent.machine.job import Delivery, Fold, Judged, Reply, Row, SiteResult
 from site_agent.site_data import PrivateData, keyed, normals
 
 _NUMBERS = struct.Struct("<IIddd")  # width, private rows, norm, level, deviation
@@ -118,16 +118,16 @@ class AdditiveJob:
 
     # --- stages ---------------------------------------------------------------------------------------------------
 
-    def tell(self, asked: Question, chain: bytes) -> Telling:
+    def reply(self, asked: Question, chain: bytes) -> Reply:
         made = self.exchange
         with _as_bad_data(self.n_unlabelled):
             match asked.kind:
                 case "summary":
                     self._since = self._consent.clock()
-                    return Telling(to_all=_packed(made.summary()))
+                    return Reply(to_all=_packed(made.summary()))
                 case "announce":
                     message = made.announce(self._summaries, hashlib.sha256(b"coreg A" + chain).digest())
-                    return Telling(shown=np.concatenate([message.encrypted.ravel(), message.projected.ravel()]))
+                    return Reply(shown=np.concatenate([message.encrypted.ravel(), message.projected.ravel()]))
                 case "sums":
                     if self._consent.clock() - self._since > HOUR:
                         raise Refused(
@@ -136,13 +136,13 @@ class AdditiveJob:
                     self._consent.open_moments(self.plan, self.ids_digest, self._counts)
                     words, shares = made.add(self._messages)
                     low = {u: bytes(share.astype("<u4").tobytes()) for u, share in shares.items()}  # 32 bits are used
-                    return Telling(_flat(words), to_each=low)
+                    return Reply(_flat(words), to_each=low)
                 case "private":
                     assert self._private is not None
-                    return Telling(_flat(self._private))
+                    return Reply(_flat(self._private))
                 case _:
                     self._note_scores(chain)
-                    return Telling(to_each={u: part.tobytes() for u, part in self._parts.items()}, blinded=True)
+                    return Reply(to_each={u: part.tobytes() for u, part in self._parts.items()}, blinded=True)
 
     def _note_scores(self, chain: bytes) -> None:
         """A part of a verdict is a score of that individual: it counts with later ones (`models_per_individual`)."""
@@ -153,22 +153,22 @@ class AdditiveJob:
         found = b"".join(keyed(secret, b"scored", ids[i].encode()) + model for i in at)
         self._consent.note_scores(self.plan, np.frombuffer(found, dtype=WORD).reshape(-1, 2))
 
-    def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:
+    def receive(self, asked: Question, delivery: Delivery, chain: bytes) -> Question | None:
         self.rounds += 1
         with _as_bad_data(self.n_unlabelled):
             match asked.kind:
                 case "summary":
-                    return self._summed_up(heard.to_all)
+                    return self._summed_up(delivery.to_all)
                 case "announce":
-                    return self._announced(heard.shown)
+                    return self._announced(delivery.shown)
                 case "sums":
-                    return self._opened(heard, chain)
+                    return self._opened(delivery, chain)
                 case "private":
-                    assert heard.total is not None
+                    assert delivery.total is not None
                     shapes = _private_shapes(sum(self.exchange.terms.d), len(self._summaries))
-                    return self._fitted(_named(heard.total, shapes), chain)
+                    return self._fitted(_named(delivery.total, shapes), chain)
                 case _:
-                    parts = [np.frombuffer(text, WORD) for text in heard.to_me.values()]
+                    parts = [np.frombuffer(text, WORD) for text in delivery.to_me.values()]
                     total = np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None
                     self._judged = Judged(self.exchange.finish(total), self._rows.y)
                     return None
@@ -195,15 +195,15 @@ class AdditiveJob:
         added = _size(_sum_shapes(D, M))
         return self._round("sums", added, tuple(Lengths(to_each=each) for each in shares))
 
-    def _opened(self, heard: Heard, chain: bytes) -> Question:
+    def _opened(self, delivery: Delivery, chain: bytes) -> Question:
         made, M = self.exchange, len(self._summaries)
         T, D = made.terms, sum(made.terms.d)
         further = self._summaries[made.site].width - T.d[made.site]
         shares = {
-            u: np.frombuffer(text, "<u4").astype(WORD).reshape(T.d[u], further) for u, text in heard.to_me.items()
+            u: np.frombuffer(text, "<u4").astype(WORD).reshape(T.d[u], further) for u, text in delivery.to_me.items()
         }
-        assert heard.total is not None
-        self._private = made.add_private(_named(heard.total, _sum_shapes(D, M)), shares)
+        assert delivery.total is not None
+        self._private = made.add_private(_named(delivery.total, _sum_shapes(D, M)), shares)
         if self._private is None:
             return self._fitted(None, chain)
         return self._round("private", _size(_private_shapes(D, M)), (Lengths(),) * M)

@@ -43,7 +43,7 @@ class SessionEnded:
 
 
 @dataclass(frozen=True)
-class Heard:
+class MessageReceived:
     """A message from the coordinator, with a valid form. ``strangers``: a plan with keys that no operator has confirmed."""
 
     message: ToSite
@@ -85,7 +85,7 @@ class Worked:
     models: int = 0
 
 
-Event: TypeAlias = SessionOpened | SessionEnded | Heard | Judged | Decided | Worked
+Event: TypeAlias = SessionOpened | SessionEnded | MessageReceived | Judged | Decided | Worked
 
 
 # --- actions ------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
         case SessionEnded():
             runs = {n: replace(r, inbox=(), busy=False) for n, r in agent.runs.items() if r.stage is not Stage.OVER}
             return replace(agent, runs=runs, held={}, connected=False), []
-        case Heard(message, strangers):
+        case MessageReceived(message, strangers):
             return _heard(agent, message, strangers=strangers)
         case Judged():
             return _judged(agent, event)

@@ -24,7 +24,7 @@ from coreg_core.secure.sums import opened, summand
 
 
 @dataclass(frozen=True)
-class Told:
+class Disclosure:
     """The disclosure of an answer, for the ledger: the question, the sites of its sum, and whether these can change."""
 
     asked: Question
@@ -88,7 +88,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
-class Telling:
+class Reply:
     """One answer: words of a sum, words and a text for all, texts for each site; ``blinded``: those are words."""
 
     summed: Row | None = None
@@ -99,8 +99,8 @@ class Telling:
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
-    """All answers to a question: the opened sum, and what each site showed, told all members, and told this site alone."""
+class Delivery:
+    """All answers to a question: the opened sum, and what each site showed, sent to all members, and sent to this site alone."""
 
     total: Row | None
     shown: Sequence[Row] = ()
@@ -131,10 +131,10 @@ class Job(Protocol):
     def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:
         """The first question of a new attempt among these sites. ``key`` is known to its members only."""
 
-    def tell(self, asked: Question, chain: bytes) -> Telling:
-        """This site's answer; ``chain`` is the digest of everything that all sites heard before. An error names no datum."""
+    def reply(self, asked: Question, chain: bytes) -> Reply:
+        """This site's answer; ``chain`` is the digest of everything that all sites received before. An error names no datum."""
 
-    def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:
+    def receive(self, asked: Question, delivery: Delivery, chain: bytes) -> Question | None:
         """The next question, after all answers to this one; None at the end."""
 
     @property
@@ -191,12 +191,12 @@ class Sums(ABC):
         assert first is not None, "no computation ends without a question"
         return first
 
-    def tell(self, asked: Question, chain: bytes) -> Telling:  # noqa: ARG002
+    def reply(self, asked: Question, chain: bytes) -> Reply:  # noqa: ARG002
         values, scalars = self.answer(asked)
-        return Telling(summand(asked.layout, values, scalars, asked.exponents, len(self.sites)))
+        return Reply(summand(asked.layout, values, scalars, asked.exponents, len(self.sites)))
 
-    def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:  # noqa: ARG002
-        total, computation, state = heard.total, self.computation, self.state
+    def receive(self, asked: Question, delivery: Delivery, chain: bytes) -> Question | None:  # noqa: ARG002
+        total, computation, state = delivery.total, self.computation, self.state
         assert total is not None
         values, scalars = self._share("sum", lambda: opened(asked.layout, total, asked.exponents))
         return self._stepped("step", lambda: computation.step(state, asked, values, scalars))

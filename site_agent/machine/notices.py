@@ -3,7 +3,7 @@
 from math import isfinite
 
 from coreg_core.agreement.schedules import Progress
-from coreg_core.outcomes import Notice, Outcome, told
+from coreg_core.outcomes import Notice, Outcome, end_sentence
 from coreg_core.plan import Plan
 
 
@@ -57,7 +57,7 @@ def dismissed(run: str, study: str, reason: str) -> Notice:
 def run_over(plan: Plan | None, run: str, outcome: Outcome, reason: str, models: int) -> Notice:
     study, data = ("", "") if plan is None else (plan.study, plan.data)
     fields = {"study": study, "data": data, "stop": outcome.name, "models": models, "reason": reason}
-    return Notice("run_over", told(outcome, reason), run=run, fields=fields)
+    return Notice("run_over", end_sentence(outcome, reason), run=run, fields=fields)
 
 
 def finding(text: str) -> Notice:

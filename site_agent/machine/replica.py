@@ -2,9 +2,9 @@ r"""One run at this site: its offer to an attempt, the attempt's log of steps, a
 
     Proposal → Offer     Step 0 … → Answer …
 
-Every site takes the same steps in its job (`site_agent.machine.job`). ``chain`` is the digest of everything that all sites heard.
-Every mask, seal and tag is bound to it and to the question, so nothing opens if a site heard or asks something else. A repeated
-step gets the same answer again. Nothing of an attempt is kept beyond it: the next one begins from its beginning, with new keys.
+Every site takes the same steps in its job (`site_agent.machine.job`). ``chain`` is the digest of everything that all sites
+received. Every mask, seal and tag is bound to it and to the question, so nothing opens if a site received or asks something else.
+A repeated step gets the same answer again. Nothing of an attempt is kept beyond it: the next one begins with new keys.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from coreg_core.messages import Answer, Offer, Part, Report, Step, Words
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
-from site_agent.machine.job import Fold, Heard, Job, Made, Row, Telling, each_by_itself
+from site_agent.machine.job import Delivery, Fold, Job, Made, Reply, Row, each_by_itself
 
 
 def canonical(*about: Any) -> bytes:
@@ -142,7 +142,7 @@ class Replica:
         self._chain, self._step = b"", 0  # the step that is expected
         self._context = b""  # of the open question: chain and question
         self._answer: Answer | None = None  # the last one
-        self._telling: Telling | None = None
+        self._reply: Reply | None = None
 
     @property
     def took_part(self) -> bool:
@@ -161,7 +161,7 @@ class Replica:
         if self._offer is not None and attempt <= self.attempt:
             return self._offer
         self.attempt, self._seal, self._step, self._answer = attempt, None, 0, None  # drops the old keys first
-        self.asked, self._telling, self.ended = None, None, False
+        self.asked, self._reply, self.ended = None, None, False
         plain = Offer(
             run=self.plan.run,
             attempt=attempt,
@@ -200,9 +200,9 @@ class Replica:
                 f"received step {step.step} of attempt {step.attempt}; expected step {self._step} of {self.attempt}."
             )
         if self._step == 0:
-            parts = self._met(step.roster)
+            parts = self._parts_of(step.roster)
             if self._secrets is not None:
-                return self._said(parts=tuple(Part(site, text) for site, text in sorted(parts.items())))
+                return self._answered(parts=tuple(Part(site, text) for site, text in sorted(parts.items())))
             self._seal = PlaintextSeal()
             self.asked = self.job.begin(self.sites, self._seal.members_key, self._shared)
         elif self._seal is None:
@@ -214,7 +214,7 @@ class Replica:
             self._hear(step, self._seal)
         return self._next(self._seal)
 
-    def _met(self, roster: tuple[Offer, ...]) -> Mapping[str, str]:
+    def _parts_of(self, roster: tuple[Offer, ...]) -> Mapping[str, str]:
         assert self._offer is not None
         if (fault := roster_fault(self.plan, self._offer, roster)) is not None:
             raise Refused(fault)
@@ -246,21 +246,21 @@ class Replica:
             question = self._shared("question", lambda: asked.words)
             self._context = hashlib.sha256(canonical("coreg step 2", self._chain.hex()) + question).digest()
             if self.name in self._answering(asked):
-                words, passed = self._told(asked, seal)
-        return self._said(report, words=words, passed=passed)
+                words, passed = self._sealed_reply(asked, seal)
+        return self._answered(report, words=words, passed=passed)
 
-    def _told(self, asked: Question, seal: Seal) -> tuple[Words, int]:
+    def _sealed_reply(self, asked: Question, seal: Seal) -> tuple[Words, int]:
         """The words of this site's answer, and how many of the last ones are passed on."""
         self._may_answer(asked)
-        told, context = self.job.tell(asked, self._chain), self._context
-        self._telling, row, sealed = told, list[Row](), list[bytes]()
-        if told.summed is not None:
-            row.append(seal.mask(context, told.summed, self._answering(asked)))
+        reply, context = self.job.reply(asked, self._chain), self._context
+        self._reply, row, sealed = reply, list[Row](), list[bytes]()
+        if reply.summed is not None:
+            row.append(seal.mask(context, reply.summed, self._answering(asked)))
         added = sum(map(len, row))
-        row += [] if told.shown is None else [told.shown]
-        sealed += [] if told.to_all is None else [seal.close(context, told.to_all)]
-        for u, text in sorted(told.to_each.items()):
-            if told.blinded:
+        row += [] if reply.shown is None else [reply.shown]
+        sealed += [] if reply.to_all is None else [seal.close(context, reply.to_all)]
+        for u, text in sorted(reply.to_each.items()):
+            if reply.blinded:
                 senders = tuple(site for site in self.sites if site != self.sites[u])
                 text = seal.blind(context, np.frombuffer(text, WORD), senders, self.sites[u]).tobytes()
             sealed.append(seal.close(context, text, self.sites[u]))
@@ -279,16 +279,16 @@ class Replica:
         end = n + seal.tag_words * bool(n)
         if len(row) != end + sum(map(_words_of, asked.lengths)):
             raise BadData(f"the answers to step {step.step - 1} have {len(row)} words, which is not their number.")
-        heard, digest = Heard(None), hashlib.sha256(self._chain + canonical(step.step))
+        delivery, digest = Delivery(None), hashlib.sha256(self._chain + canonical(step.step))
         total = seal.open(context, row[:end], n, self._answering(asked)) if n else None
         if asked.lengths:
             digest.update(row[:end].tobytes())
-            heard = self._read(asked.lengths, row[end:], context, seal, total, digest.update)
+            delivery = self._read(asked.lengths, row[end:], context, seal, total, digest.update)
         else:
             digest.update(step.words.digest.encode())  # the message has it: members in one process share it
-            heard = Heard(total)
+            delivery = Delivery(total)
         self._chain = digest.digest()
-        self.asked = self.job.hear(asked, heard, self._chain)
+        self.asked = self.job.receive(asked, delivery, self._chain)
 
     def _read(
         self,
@@ -298,30 +298,30 @@ class Replica:
         seal: Seal,
         total: Row | None,
         pin: Callable[[bytes | memoryview], None],
-    ) -> Heard:
-        """What each site told beside the sum. ``pin`` takes what all members heard."""
-        told, me = self._telling, self.sites.index(self.name)
-        assert told is not None
+    ) -> Delivery:
+        """What each site sent beside the sum. ``pin`` takes what all members received."""
+        reply, me = self._reply, self.sites.index(self.name)
+        assert reply is not None
         shown, texts, to_me = list[Row](), list[bytes](), dict[int, bytes]()
         for v, (site, each) in enumerate(zip(self.sites, lengths, strict=True)):
             mine, row = row[: _words_of(each)], row[_words_of(each) :]
             public, sealed = mine[: each.shown], mine[each.shown :].tobytes()
-            if v == me and told.shown is not None:  # as this site made it: with a changed copy the chains differ
-                public = told.shown
+            if v == me and reply.shown is not None:  # as this site made it: with a changed copy the chains differ
+                public = reply.shown
             shown.append(public)
             pin(public.data.cast("B") if public.size else b"")
             if each.to_all is not None:
                 text, sealed = sealed[: each.to_all + SEAL_BYTES], sealed[_padded(each.to_all + SEAL_BYTES) :]
-                own = told.to_all if v == me else None
+                own = reply.to_all if v == me else None
                 texts.append(own or seal.open_text(context, text, site, to_all=True))
                 pin(texts[-1])
             for u, size in sorted(each.to_each.items()):
                 text, sealed = sealed[: size + SEAL_BYTES], sealed[_padded(size + SEAL_BYTES) :]
                 if u == me:
                     to_me[v] = seal.open_text(context, text, site, to_all=False)
-        return Heard(total, shown, texts, to_me)
+        return Delivery(total, shown, texts, to_me)
 
-    def _said(
+    def _answered(
         self, report: Report | None = None, parts: tuple[Part, ...] = (), words: Words | None = None, passed: int = 0
     ) -> Answer:
         self._answer = said = Answer(self.plan.run, self.attempt, self._step, report or Report(), parts, words, passed)

@@ -25,7 +25,7 @@ from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD, Layout, power_above
 from site_agent.consent.objections import Consent
-from site_agent.machine.job import Fold, Heard, SiteResult, Telling
+from site_agent.machine.job import Delivery, Fold, Reply, SiteResult
 from site_agent.site_data import keyed, normals
 
 GRAIN, NOISE = 64, 0.05  # of a part, in common deviations of the labels: an exact score would be an equation of 53 bits
@@ -124,22 +124,22 @@ class ScoringJob:
 
     # --- stages ---------------------------------------------------------------------------------------------------
 
-    def tell(self, asked: Question, chain: bytes) -> Telling:  # noqa: ARG002
+    def reply(self, asked: Question, chain: bytes) -> Reply:  # noqa: ARG002
         if asked.kind == "records":
             model = hashlib.sha256(self.batch.name.encode()).digest()
             power = self.batch.power.to_bytes(2, "little", signed=True)
-            return Telling(to_all=model + power + np.packbits(~self.batch.missing).tobytes())
+            return Reply(to_all=model + power + np.packbits(~self.batch.missing).tobytes())
         self._open()
         words = np.where(self._mine, self._steps(), 0).tobytes()
         to_each = {r: words for r in self._receivers if r != self._me}
-        return Telling(to_each=to_each, blinded=not self.terms.contributions)
+        return Reply(to_each=to_each, blinded=not self.terms.contributions)
 
-    def hear(self, asked: Question, heard: Heard, chain: bytes) -> Question | None:  # noqa: ARG002
+    def receive(self, asked: Question, delivery: Delivery, chain: bytes) -> Question | None:  # noqa: ARG002
         self.rounds += 1
         if asked.kind == "records":
-            return self._met(heard.to_all)
+            return self._of_records(delivery.to_all)
         if self._me in self._receivers:
-            own, parts = self._parts(), {v: np.frombuffer(text, WORD) for v, text in heard.to_me.items()}
+            own, parts = self._parts(), {v: np.frombuffer(text, WORD) for v, text in delivery.to_me.items()}
             total = own + self._values(np.asarray(np.sum(list(parts.values()), axis=0, dtype=WORD)))
             self._scores = np.where(self._scored, self.batch.intercept + total, np.nan)
             known = {v: self._values(words) for v, words in parts.items()} if self.terms.contributions else {}
@@ -147,7 +147,7 @@ class ScoringJob:
         self._done = True
         return None
 
-    def _met(self, texts: Sequence[bytes]) -> Question:
+    def _of_records(self, texts: Sequence[bytes]) -> Question:
         if len({text[:32] for text in texts}) > 1:
             raise BadData(
                 f"the sites have models of different attempts at run {self.terms.of_run}. Train again, then score with that run."
@@ -233,10 +233,10 @@ class ScoringJob:
                 self._sites[v]: np.where(self._scored & self._present[v], self._shares[v], np.nan)
                 for v in sorted(self._shares)
             },
-            findings=tuple(self._told()),
+            findings=tuple(self._findings()),
         )
 
-    def _told(self) -> list[str]:
+    def _findings(self) -> list[str]:
         assert self._scores is not None
         whole = int((self._present.sum(axis=0) == len(self.batch.sites)).sum())
         found = []

@@ -38,7 +38,7 @@ from site_agent.consent.objections import Consent, Objection, not_listed, object
 from site_agent.machine.additive import AdditiveJob
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.alignment import AlignmentJob, IdList
-from site_agent.machine.job import Fold, Job, SiteResult, Sums, Told, each_by_itself
+from site_agent.machine.job import Disclosure, Fold, Job, SiteResult, Sums, each_by_itself
 from site_agent.machine.replica import Behind, Breach, Keys, Replica
 from site_agent.machine.scoring import Batch, ScoringJob
 from site_agent.site_data import PrivateData
@@ -66,7 +66,7 @@ class Site:
         self.name, self.release, self._token = name, release, token
         self.result: SiteResult | None = None
         self.breach: str | None = None
-        self.told: Told | None = None
+        self.disclosure: Disclosure | None = None
         self.plan: Plan | None = None
         self._data, self._consent, self._keys = data, consent, keys
         self._pin_threads, self._fold = pin_threads, fold
@@ -98,7 +98,7 @@ class Site:
         return self._job.portion if isinstance(self._job, Sums) else None
 
     def handle(self, message: ToSite) -> list[FromSite]:
-        self.told = None
+        self.disclosure = None
         try:
             match message:
                 case Proposal():
@@ -207,7 +207,7 @@ class Site:
                 "A plan with other terms is counted by itself."
             )
         self._answered += 1
-        self.told = Told(asked, self._replica.sites, self.plan.privacy.membership_changes, self.plan.masked)
+        self.disclosure = Disclosure(asked, self._replica.sites, self.plan.privacy.membership_changes, self.plan.masked)
 
     def _stepped(self, step: Step) -> list[FromSite]:
         replica, job = self._replica, self._job

@@ -174,7 +174,7 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
     return [*out, f"of all sites: R² {found['r2']:.2f}, deviation of a label from its score {found['noise']:.4g}"]
 
 
-def told(found: Mapping[str, Any], target: str) -> list[str]:
+def sentences(found: Mapping[str, Any], target: str) -> list[str]:
     return [*recommended(found), *lines(found, target), *explain.lines(found, target), *coefficients(found, target)]
 
 
@@ -232,8 +232,8 @@ def _warnings(found: Mapping[str, Any]) -> list[str]:
     return out
 
 
-def told_of(path: Path, model: ModelFile) -> str:
-    return "\n".join([f"run {model.run} ({path})", *told(model.found or {}, model.target)])
+def summary_of(path: Path, model: ModelFile) -> str:
+    return "\n".join([f"run {model.run} ({path})", *sentences(model.found or {}, model.target)])
 
 
 def report(models: Sequence[Path]) -> dict[Path, ModelFile]:

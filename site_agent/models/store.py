@@ -121,7 +121,7 @@ class ModelStore:
         for text in [
             *result.findings,
             *_choice(plan, result),
-            *([] if found is None else findings.told(found, target)),
+            *([] if found is None else findings.sentences(found, target)),
         ]:
             note(text)
 

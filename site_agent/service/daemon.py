@@ -41,9 +41,9 @@ from site_agent.machine.agent import (
     Event,
     Exit,
     Forget,
-    Heard,
     Install,
     Judge,
+    MessageReceived,
     Notify,
     RunMessage,
     Say,
@@ -257,7 +257,7 @@ class AgentDaemon:
             if self.connected_since is None and not isinstance(message, Rejected):
                 self._is_connected()
             self.waiting = FOR_RUNS
-            self._apply(Heard(message, isinstance(message, Proposal) and self._has_strangers(message)))
+            self._apply(MessageReceived(message, isinstance(message, Proposal) and self._has_strangers(message)))
 
     def _has_strangers(self, proposal: Proposal) -> bool:
         if self.members is None or not proposal.plan.masked:

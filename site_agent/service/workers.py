@@ -45,7 +45,7 @@ from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent import Judged, RunMessage, Worked
 from site_agent.machine.alignment import IdList
-from site_agent.machine.job import SiteResult, Told
+from site_agent.machine.job import Disclosure, SiteResult
 from site_agent.machine.notices import describe_request
 from site_agent.machine.replica import Keys
 from site_agent.machine.scoring import Batch
@@ -232,7 +232,7 @@ class _Worker:
     prepared: Prepared | None
     scored: Scored | None
     target: str
-    unsaid: Told | None = None
+    unsaid: Disclosure | None = None
     stored: SiteResult | None = None
     written: tuple[Path, ...] = ()
     list: IdList | None = None
@@ -381,7 +381,7 @@ class RunWorkers:
         if site.result is not None and site.result is not worker.stored:
             # Before the last answer leaves, which confirms it.
             worker.stored, worker.written = site.result, self._deliver(worker, site.result)
-        told = site.told
+        told = site.disclosure
         if isinstance(message, Step):
             told = told or worker.unsaid  # an unsent answer is recorded when the coordinator repeats its step
             worker.unsaid = None if listening else told
@@ -404,7 +404,11 @@ class RunWorkers:
         return frames, Worked(message, models=len(worker.written))
 
     def _recorded(
-        self, answers: Sequence[FromSite], listening: bool, told: Told | None = None, outcome: Outcome | None = None
+        self,
+        answers: Sequence[FromSite],
+        listening: bool,
+        told: Disclosure | None = None,
+        outcome: Outcome | None = None,
     ) -> list[bytes]:
         frames: list[bytes] = []
         for answer in answers if listening else ():

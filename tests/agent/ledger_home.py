@@ -16,7 +16,7 @@ from coreg_wire.identity.names import load_certificates
 from site_agent.identity.identity import check_identity, enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger
 from site_agent.ledger.audit import audit, read_record
-from site_agent.machine.job import Told
+from site_agent.machine.job import Disclosure
 from tests.issued import issued
 
 
@@ -26,7 +26,7 @@ def told(sites=("a", "b"), *, part="affine", rows=3, sealed=True, may_change=Fal
     asked = Question(
         f"respond {part}", Layout(rows, 1, 0), (0,), everyone, columns=columns, targets=np.zeros((rows, 1))
     )
-    return Told(asked, tuple(sites), may_change, sealed)
+    return Disclosure(asked, tuple(sites), may_change, sealed)
 
 
 def offer(run="r", plan="plan", ids="ids", rows="data"):

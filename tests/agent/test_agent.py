@@ -15,8 +15,8 @@ from site_agent.machine.agent import (
     Decided,
     Exit,
     Forget,
-    Heard,
     Judged,
+    MessageReceived,
     Notify,
     Say,
     SessionEnded,
@@ -72,8 +72,8 @@ def after(*events, **agent):
     """The agent after these events, messages among them, and what it does at the last."""
     state, actions = Agent(**agent), []
     for event in (SessionOpened(), *events):
-        known = (SessionOpened, SessionEnded, Judged, Decided, Worked, Heard)
-        state, actions = handle(state, event if isinstance(event, known) else Heard(event))
+        known = (SessionOpened, SessionEnded, Judged, Decided, Worked, MessageReceived)
+        state, actions = handle(state, event if isinstance(event, known) else MessageReceived(event))
     return state, "; ".join(map(brief, actions))
 
 
@@ -144,7 +144,9 @@ CASES = {
         "notify run_over; forget; Judge"),
     "a run that ends before it was approved is over": (
         [*ASKED, finished()], ASKS, "say Fetched; notify run_over; forget, but for the consent"),
-    "a plan with keys that nobody confirmed is put to the operator": ([Heard(PLAN, strangers=True)], {}, "notify plan; Judge"),
+    "a plan with unconfirmed keys is put to the operator": (
+        [MessageReceived(PLAN, strangers=True)], {}, "notify plan; Judge"
+    ),
     # --- alignments of ids
     "the alignment of an approved run needs no approval": ([*APPROVED, ALIGN], ASKS, "notify plan; work on Proposal"),
     "on another column it is refused": ([*APPROVED, OTHER_COLUMN], ASKS, REFUSES),
@@ -153,7 +155,7 @@ CASES = {
     "one consent is for few alignments": (
         [*TAKEN, *(each for n in range(3) for each in ended(n)), replaced(3)], {}, REFUSES),
     "a decision on another plan has no effect": ([*ASKED, Decided("r", True, "", "another")], ASKS, ""),
-    "and with keys that nobody confirmed": ([*APPROVED, Heard(ALIGN, strangers=True)], ASKS, "notify plan; Judge"),
+    "and with keys that nobody confirmed": ([*APPROVED, MessageReceived(ALIGN, strangers=True)], ASKS, "notify plan; Judge"),
     "an alignment waits until its run is decided": ([ABOVE, ALIGN], ONCE, ""),
     "and is worked on after that": ([ABOVE, ALIGN, Worked(ABOVE, accepted=True)], ONCE, "notify plan; work on Proposal"),
     "and is refused with it": ([ABOVE, ALIGN, Worked(ABOVE, accepted=False, reason="no")], {},
@@ -207,5 +209,5 @@ def test_what_an_agent_does(case):
 def test_begun_runs_are_counted_until_one_is_finished():
     begun, _ = after(*PLANNED, step(), Worked(step()), step("r", 1), Worked(step("r", 1)))
     assert begun.begun == 1
-    ended, _ = handle(handle(begun, Heard(finished()))[0], Worked(finished()))
+    ended, _ = handle(handle(begun, MessageReceived(finished()))[0], Worked(finished()))
     assert (ended.begun, ended.runs) == (0, {})

@@ -214,14 +214,14 @@ JOINED, ALONE, SCORE = (
     ],
 )
 def test_the_recommendation_follows_the_verdict(found, begins, holds):
-    told = " ".join(findings.told(findings.of_training(found), "y"))
+    told = " ".join(findings.sentences(findings.of_training(found), "y"))
     assert told.startswith(begins)
     assert holds in told
 
 
 def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
     found = findings.of_training(judged(60, joined=0.4, score=0.2, two=True), classes=True)
-    lines = findings.told(found, "y")
+    lines = findings.sentences(found, "y")
     assert lines[1].startswith("root mean square error of the score for y, which is 0 or 1, on 60 left-out labels")
     assert lines[-1].startswith("area under the ROC curve")
     assert found["auc"]["local"] < found["auc"]["joined"] < found["auc"]["score"]

@@ -17,7 +17,7 @@ from site_agent.consent.memory import row_set
 from site_agent.consent.objections import Consent, Counts, Policy, objections, refusal
 from site_agent.data.prepare import ids_digest, keyed, own_name
 from site_agent.ledger import Ledger, read_ledger
-from site_agent.machine.job import Told
+from site_agent.machine.job import Disclosure
 
 
 def opened(path, *pairs, **keys):
@@ -78,7 +78,7 @@ def asked(kind, added=0):
 
 
 def of_stage(stage, added=0):
-    return Told(asked(stage, added=added), SITES, False, True)
+    return Disclosure(asked(stage, added=added), SITES, False, True)
 
 
 def test_every_question_says_what_it_discloses():

@@ -196,7 +196,7 @@ def test_an_additive_run_leaves_the_joined_model_and_the_local_one_with_its_find
     joined, local = map(load_model, paths)
     assert (joined.objective, joined.plan["objective"]["name"], joined.coupling) == ("additive", "additive", None)
     assert (joined.found["recommended"], joined.found["labels"], local.found) == ("score", 60, None)
-    assert notes == ["a finding of the run", *findings.told(joined.found, "y")]
+    assert notes == ["a finding of the run", *findings.sentences(joined.found, "y")]
     raw = paths[0].read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
     assert "rows of the site's own data" in header["warning"]

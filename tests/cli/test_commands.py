@@ -15,7 +15,7 @@ from coordinator.config.study_toml import read_study
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status, overview, store_of
 from coreg_core.agreement.schedules import Stop
-from coreg_core.outcomes import Outcome, advice, exit_code, told
+from coreg_core.outcomes import Outcome, advice, end_sentence, exit_code
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import EXIT_CODES
 from site_agent.consent.objections import Policy
@@ -97,8 +97,8 @@ def test_every_outcome_has_a_documented_exit_code_and_advice():
     assert {stop.name for stop in Stop} <= {outcome.name for outcome in Outcome}, "a schedule's end is a run's"
     for outcome in Outcome:
         assert bool(exit_code(outcome)) is bool(advice(outcome)) is not outcome.good
-        assert told(outcome, "b is gone") == f"{outcome.name.lower()}: b is gone. {advice(outcome)}".rstrip()
-        assert told(outcome, "").startswith(f"{outcome.name.lower()}: {outcome.value.rstrip('.')}.")
+        assert end_sentence(outcome, "b is gone") == f"{outcome.name.lower()}: b is gone. {advice(outcome)}".rstrip()
+        assert end_sentence(outcome, "").startswith(f"{outcome.name.lower()}: {outcome.value.rstrip('.')}.")
 
 
 def test_the_default_policy_allows_the_studies_of_the_demonstration(command, tmp_path):

@@ -79,7 +79,7 @@ def test_a_step_that_is_sent_again_has_the_very_answer_and_is_never_answered_ane
     """Whatever comes under its number: one mask would hide two numbers, and their difference would be in the clear."""
     site, sent = under_way(plan, 6)
     count, job = site._answered, site._job
-    job.tell = None  # type: ignore[method-assign, assignment, union-attr] - nothing is computed
+    job.reply = None  # type: ignore[method-assign, assignment, union-attr] - nothing is computed
     first = site.handle(sent[-1])
     for other in (sent[-1], replace(sent[-1], words=None), replace(sent[-1], words=sent[-3].words)):
         assert site.handle(other)[0] is first[0]

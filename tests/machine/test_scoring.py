@@ -208,13 +208,13 @@ def test_receivers_read_each_part_where_all_policies_allow_it() -> None:
 
 
 def test_no_part_leaves_of_an_individual_that_too_few_sites_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, hear = dict[str, Any](), ScoringJob.hear
+    opened, receive = dict[str, Any](), ScoringJob.receive
 
-    def spy(job: ScoringJob, asked: Any, heard: Any, chain: bytes) -> Any:
-        opened[job.name] = heard.to_me  # of the last question, which is the scores
-        return hear(job, asked, heard, chain)
+    def spy(job: ScoringJob, asked: Any, delivery: Any, chain: bytes) -> Any:
+        opened[job.name] = delivery.to_me  # of the last question, which is the scores
+        return receive(job, asked, delivery, chain)
 
-    monkeypatch.setattr(ScoringJob, "hear", spy)
+    monkeypatch.setattr(ScoringJob, "receive", spy)
     with_parts(True, c=lacks(2), d=lacks(2))
     words = np.frombuffer(opened["a"][1], np.int64)
     assert (words != 0).tolist() == [True, True, False, True, True]

@@ -27,7 +27,7 @@ from coreg_core.plan import Plan  # noqa: E402
 from coreg_core.secure.sums import opened  # noqa: E402
 from coreg_sim.simulate import simulated_keys  # noqa: E402
 from site_agent.consent.objections import Consent  # noqa: E402
-from site_agent.machine.job import Heard, Job  # noqa: E402
+from site_agent.machine.job import Delivery, Job  # noqa: E402
 from site_agent.machine.replica import Keys  # noqa: E402
 from site_agent.machine.site import Site  # noqa: E402
 from site_agent.site_data import PrivateData  # noqa: E402
@@ -120,16 +120,16 @@ def watched(
 
 def overhear(job: Job, seen: Seen) -> None:
     """Keep the sums that this member opens."""
-    hear = job.hear
+    hear = job.receive
 
-    def heard(asked: Question, told: Heard, chain: bytes) -> Question | None:
+    def heard(asked: Question, told: Delivery, chain: bytes) -> Question | None:
         total = (
             None if told.total is None or not asked.exponents else opened(asked.layout, told.total, asked.exponents)[0]
         )
         seen.rounds.append((asked, total))
         return hear(asked, told, chain)
 
-    job.hear = heard  # type: ignore[method-assign]
+    job.receive = heard  # type: ignore[method-assign]
 
 
 def operator(directions: Any, answers: Any) -> Any:
