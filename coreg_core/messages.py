@@ -55,7 +55,7 @@ class Words:
         return hashlib.sha256(self.values.data.cast("B")).hexdigest()
 
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 MOST_OPEN = 64  # runs of a `Hello`
 MOST_SITES = 10_000  # parts and offers of one message
 Large: TypeAlias = Annotated[int, Ge(0)]

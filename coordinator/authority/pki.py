@@ -28,8 +28,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
+from coreg_wire.files.disk import exclusive, write_whole
 from coreg_wire.files.disk import read as read_file
-from coreg_wire.files.disk import write_whole
 from coreg_wire.identity.names import (
     certificate_name,
     key_fingerprint,
@@ -114,28 +114,29 @@ def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
     key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca = _authority_certificate(key)
     server = _server_certificate((ca, key), server_key, served)
-    if present := [name for name in FILES if os.path.lexists(directory / name)]:
-        raise UsageError(
-            f"{directory} already holds {', '.join(present)}, and sites may trust it: nothing was changed. "
-            "Choose another directory, or move these files away to begin a new federation."
-        )
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = {"ca.key": key_pem(key), "ca.pem": _pem(ca), "coordinator.key": key_pem(server_key)}
     files |= {"coordinator.pem": _pem(server), ALLOW_LIST: HEADER.encode()}
-    try:
-        for name, data in files.items():
-            write_whole(directory / name, data, mode=0o600 if name.endswith(".key") else 0o644)
-    except StorageError:
-        for name in files:
-            (directory / name).unlink(missing_ok=True)
-        raise
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with exclusive(directory / "ca.key", "another command makes this authority."):
+        if present := [name for name in FILES if os.path.lexists(directory / name)]:
+            raise UsageError(
+                f"{directory} already holds {', '.join(present)}, and sites may trust it: nothing was changed. "
+                "Choose another directory, or move these files away to begin a new federation."
+            )
+        try:
+            for name, data in files.items():
+                write_whole(directory / name, data, mode=0o600 if name.endswith(".key") else 0o644)
+        except StorageError:
+            for name in files:
+                (directory / name).unlink(missing_ok=True)
+            raise
 
 
 def reissue_server(directory: Path, hostnames: Sequence[str] | None = None) -> datetime:
     """Renew coordinator.pem, for ``hostnames`` if given; its new expiry. The key stays, or is made again if lost."""
     pair = _authority_pair(directory)
     served = _served_names(server_names(directory) if hostnames is None else hostnames)
-    if (path := directory / "coordinator.key").exists():
+    if os.path.lexists(path := directory / "coordinator.key"):
         server_key = _load_private(path)
     else:
         server_key = ec.generate_private_key(ec.SECP256R1())

@@ -23,7 +23,7 @@ def init(
         typer.Option(
             "--host",
             help="A name or address that sites dial; repeatable, and the first is in the invitations. federation.toml then "
-            "listens on all addresses of the machine. Without it, on loopback only.",
+            "listens on all addresses of the machine, unless each of these is a loopback address.",
         ),
     ] = None,
     site: Annotated[list[str] | None, typer.Option("--site", help="Name of a site; repeatable.")] = None,

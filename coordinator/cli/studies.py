@@ -130,12 +130,13 @@ def show(
     from coordinator.store.runs import RunStore
 
     opened = RunStore(existing(store), read_only=True)
+    name = opened.name_of(run)
     try:
-        summary, rounds = opened.show(run)
-    except UsageError:  # perhaps it has not begun
+        summary, rounds = opened.show(name)
+    except UsageError:  # it has not begun
         queued, cancelled = opened.waiting(), opened.cancelled()
-        found = [each for each in (*queued, *cancelled) if each[0].run.startswith(run)]
-        if len(found) != 1 or as_json:
+        found = [each for each in (*queued, *cancelled) if each[0].run == name]
+        if not found or as_json:
             raise
         typer.echo(queued_line(*found[0], "queued" if found[0] in queued else "cancelled"))
         return

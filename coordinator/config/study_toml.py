@@ -37,7 +37,7 @@ class StudySection(Section):
     """The study's name, the name of its data set at every site, and its sites. Missing keys come from federation.toml."""
 
     name: Annotated[str, AfterValidator(lambda name: check_study_name(name, "study"))]
-    data: Literal[""] | Annotated[str, AfterValidator(lambda name: check_study_name(name, "data set"))] = ""
+    data: Annotated[str, AfterValidator(lambda name: name and check_study_name(name, "data set"))] = ""
     target: ColumnName = ""
     id: ColumnName = ""
     sites: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=10_000)

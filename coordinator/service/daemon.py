@@ -237,7 +237,8 @@ class Daemon:
             observer(notice)
         site = notice.site or notice.fields.get("name", "")
         # Without TLS a name can be invented: the table would grow without limit.
-        known = site in self._federation.sites or not self._options.insecure
+        rejected = notice.name in ("access_denied", "session_rejected")
+        known = site in self._federation.sites or not (rejected and self._options.insecure)
         self._noticed.append((notice, site if known else "", timestamp()))
         self._dirty.set()
 

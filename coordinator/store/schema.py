@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from coreg_core.errors import StorageError
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 _UNREACHED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")  # errors of permissions and paths
 RESTORE = "Stop the coordinator, check the disk, and restore the newest backup (docs/how-to/operate-a-coordinator.md)."
 BUSY_SECONDS = 60.0  # timeout of a writer for another one: a copy of the file can hold it for seconds

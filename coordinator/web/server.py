@@ -28,7 +28,7 @@ from coordinator.store.status import overview
 from coreg_core.errors import StorageError, UsageError
 from coreg_wire.files.disk import is_held
 from coreg_wire.identity.credentials import is_loopback
-from coreg_wire.transport.service import listening
+from coreg_wire.transport.service import host_port, listening
 
 STATIC = Path(__file__).parent / "static"
 COOKIE = "coreg_token"
@@ -109,6 +109,7 @@ async def events(store: Path, request: Request) -> AsyncIterator[str]:
 
 def bound(address: str, token: str | None) -> socket.socket:
     """A listening socket of --web."""
+    host_port(address, "--web")
     if not is_loopback(address) and not token:
         raise UsageError(
             f"--web {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."

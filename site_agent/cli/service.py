@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreg_core.errors import StorageError, Unreachable
+from coreg_core.errors import CoregError, StorageError, Unreachable
 from coreg_core.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.terminal.command_line import as_owner, print_json
@@ -68,14 +68,17 @@ def _intact(state: "StateDir") -> Iterator[None]:
     """Damaged files of the agent are an error, and no traceback."""
     try:
         yield
+    except CoregError:
+        raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise StorageError(f"{state.folder}: a file in it is damaged ({error!r}). Move it away.") from None
+        raise StorageError(f"{state.folder}: a file in it is damaged ({error!r}). Move that file away.") from None
 
 
 def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the plans that wait for approval. For each: method, what leaves this machine, deadline (approval = "ask")."""
     state, up = _state(config)
-    found = state.pending()
+    with _intact(state):
+        found = state.pending()
     if not found and not as_json:
         typer.echo("no run waits for approval" + ("" if up else "; the agent is not running: see `coreg-agent status`"))
     for entry in found:
@@ -113,7 +116,8 @@ def _decided(config: Path | None, run: str, *, approved: bool, reason: str) -> t
 
     state, _ = _state(config)
     as_owner(state.folder)
-    return state.record_decision(run, Decision(approved, reason))
+    with _intact(state):
+        return state.record_decision(run, Decision(approved, reason))
 
 
 def runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:

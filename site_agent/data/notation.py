@@ -212,6 +212,8 @@ def grouped_note(columns: Sequence[Column], mark: Mark) -> str:
     """With the operator's decimal mark: a cell whose other mark then separates thousands, and its number; "" without one."""
     other = "." if mark == "," else ","
     for column in columns:
+        if column.mark == mark:  # the other mark is in no cell
+            continue
         texts = column.texts().drop_nulls()
         if len(found := texts.filter(texts.str.contains(GROUPED[other]))):
             number = found[0].replace(other, "")

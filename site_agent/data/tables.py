@@ -456,7 +456,7 @@ def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults
 
 
 def _by_line(body: bytes, above: int, separator: str, decimal: Mark | None) -> tuple[list[Column], Ints] | None:
-    """The columns, if each line is one row; polars pads short rows, so these are looked for. None: read row by row.
+    """The columns, if each line is one row; None: read row by row. polars pads short rows, and does not see cells that follow.
 
     A column whose first cells are numbers is read as numbers, and its texts are read when they are asked for.
     """
@@ -467,48 +467,61 @@ def _by_line(body: bytes, above: int, separator: str, decimal: Mark | None) -> t
         names = next(csv.reader([body[:end].decode().rstrip("\r")], delimiter=separator, strict=True))
     except csv.Error:
         return None
+    if len(names) < 2 or any('"' in name for name in names):
+        return None
     every = [str(i) for i in range(len(names))]
 
     def read(columns: Sequence[str], kind: type[pl.DataType] = pl.String, rows: int | None = None) -> pl.DataFrame:
         swapped = kind is pl.Float64 and mark == ","
-        return pl.read_csv(
+        found = pl.read_csv(
             body.translate(_SWAPPED) if swapped else body,
             has_header=False,
             skip_rows=1,
             schema=dict.fromkeys(every, kind),
-            columns=[every.index(each) for each in columns],
+            columns=[int(each) for each in columns],
             n_rows=rows,
             separator=separator,
             quote_char='"',
             ignore_errors=kind is pl.Float64,  # a cell that is no number becomes null
         )
+        return found if kind is pl.Float64 else found.select(pl.when(pl.all() != "").then(pl.all()).name.keep())
 
     try:
         head = read(every, rows=HEAD)
         marks: list[Mark] = ["."] if separator == "," else [decimal] if decimal else [".", ","]
         numeric, mark = max(((numbers_under(head, each), each) for each in marks), key=lambda found: len(found[0]))
         numbers = read(numeric, pl.Float64) if numeric else pl.DataFrame()
-        others = [each for each in every if each not in numeric or numbers[each].null_count()]
+        whole = {each for each in numeric if not numbers[each].null_count()}
+        others = [each for each in every if each not in whole]
         texts = read(others) if others else pl.DataFrame()
     except PolarsError:
         return None
-    height = max(numbers.height, texts.height)
-    if len(every) < 2 or height != np.count_nonzero(np.frombuffer(body, np.uint8) == ord("\n")) - body.endswith(b"\n"):
+    height, octets = max(numbers.height, texts.height), np.frombuffer(body, np.uint8)
+    if height != np.count_nonzero(octets == ord("\n")) - body.endswith(b"\n"):
         return None
+    between = (height + 1) * (len(every) - 1)
+    if np.count_nonzero(octets == ord(separator)) != between and (
+        b'"' not in body or _quoted(separator).sub("", body.decode()).count(separator) != between
+    ):
+        return None  # a row has too many cells, if none has too few (below)
     if b'"' in body and others and any(texts.select(pl.all().str.contains('"', literal=True).any()).row(0)):
         return None  # a doubled quote, or a stray one
-    if every[-1] in others and (ends := texts[every[-1]].is_null()).any():
+    if every[-1] not in whole and (ends := texts[every[-1]].is_null()).any():
         lines, quoted = body.decode().split("\n"), _quoted(separator)
         if any(quoted.sub("", lines[i + 1]).count(separator) != len(every) - 1 for i in ends.arg_true().to_list()):
             return None
 
     @cache
+    def texts_of_numbers() -> pl.DataFrame:
+        return read([each for each in every if each in whole])
+
     def text(column: str) -> pl.Series:
-        return texts[column] if column in others else read([column])[column]
+        return texts_of_numbers()[column] if column in whole else texts[column]
 
     columns = [Column(name.strip(), head[i], partial(text, i)) for i, name in zip(every, names, strict=True)]
+    tried = set(numeric)
     for i, column in zip(every, columns, strict=True):
-        if i in numeric and (i not in others or numbers[i].null_count() == texts[i].null_count()):
+        if i in whole or (i in tried and numbers[i].null_count() == texts[i].null_count()):
             column.mark, column.floats = mark, numbers[i]
     return columns, np.arange(height) + above + 2
 

@@ -98,7 +98,7 @@ def batch_of(model: ModelFile, inputs: Inputs, salt: bytes, aligned: SharedIds |
         ids_digest=digest,
         salt=salt,
         instances=own_name(digest, salt),
-        ids=ids,
+        ids=tuple(keys[i] for i in order),
     )
     correction = None if joined is None else joined.correct_score
     local_or_none = None if model.local is None else local

@@ -294,8 +294,12 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
     for model in loaded.values():
         notes += [text for text in model.preprocessing.moved(table) if text not in notes]
     if seen := max(model.rows_seen(table) for model in loaded.values()):
-        what = f"{data}: at least {seen} of these rows were in the training, which makes the local model look better than it is"
-        notes.append(f"{what}. Use rows that no model has seen; `coreg-agent report` has errors on left-out labels")
+        what = (
+            f"{data}: {seen} of these rows have the features of rows of the training. If they are the same individuals"
+        )
+        notes.append(
+            f"{what}, these errors are too small: use others. `coreg-agent report` has errors on left-out labels"
+        )
     if not np.isin(y, (0.0, 1.0)).all() and any(model.probability is not None for model in loaded.values()):
         raise BadData(f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability.")
     found, residuals = dict[str, dict[str, Any]](), list[Arr]()

@@ -100,9 +100,10 @@ class _Running:
         state = None if once else StateDir(settings.state_path)
         if state is not None:
             settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)  # --insecure: no enrolment made it
-            state.open()
-        self.ledger = Ledger(settings.ledger_path)
+        self.ledger = Ledger(settings.ledger_path)  # it has a lock: another agent's requests stay
         try:
+            if state is not None:
+                state.open()
             data_sets = DataSets(settings.data, site_salt(settings.identity / "salt", settings.ledger_path))
             aligned = AlignedIds(settings.identity / "aligned")
             store = ModelStore(name, settings.models, settings.keep_models)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import BadData, CoregError, Refused, StorageError
+from coreg_core.plan import Plan
 from coreg_wire.files.toml_file import read_plan, toml
 from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import host_port, release
@@ -165,28 +166,34 @@ def check(
             against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
             if planned.objective.needs == "rows":
                 against.append(Objection("its data set has no target here, so this site cannot train"))
-        elif (prepared := found.get(data_set)) is None:
-            raise BadData("not checked, because its table could not be read.")
+        elif planned.align is None and data_set not in found:
+            raise BadData("not checked: its table has no shared rows, or could not be read.")
         else:
-            allows, terms = "this site would take part in it", planned.objective
-            data, both, before = prepared.data, len(prepared.labelled_and_shared), ""
-            shared, aligned = len(data.Z), AlignedIds(settings.identity / "aligned")
-            tables = RunTables(name, DataSets(settings.data, salt), aligned, lambda _: None)
-            if planned.align is not None:
-                try:
+            allows, terms, before = "this site would take part in it", planned.objective, ""
+            tables = RunTables(
+                name, DataSets(settings.data, salt), AlignedIds(settings.identity / "aligned"), lambda _: None
+            )
+            data = found[data_set].data if data_set in found else None
+            try:
+                if planned.align is not None:
                     prepared, data = tables.trained(planned, allowed)
-                    shared, both = len(data.Z), len(prepared.labelled_and_shared)
-                except NotAligned as error:
-                    shared, both = len(error.ids), tables.labelled(planned)
-                    before = "before the alignment, which finds the shared ids, at most: "
-                except Unusable:
-                    raise BadData("; ".join(tables.troubles.values())) from None
+                else:
+                    prepared = found[data_set]
+                shared, both = len(prepared.data.Z), len(prepared.labelled_and_shared)
+            except NotAligned as error:
+                shared, both = len(error.ids), labelled(tables, planned)
+                before = "before the alignment, which finds the shared ids, at most: "
+            except Unusable:
+                raise BadData("; ".join(tables.troubles.values())) from None
             can = terms.computable(planned, both)
             note(f"plan: {before}leaves this machine: {terms.leaves(shared)}; members can compute: {can}", True, fields)
-            memory.know_as(data.ids_digest, data.instances)
-            given = memory.recall(planned, data.ids_digest).answered
-            so_far = f"; {given} of at most {terms.most_answers(planned)} answers are given"
-            against = Site(name, data, Consent(allowed, memory, time.monotonic)).objections(planned)
+            if data is None:
+                against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
+            else:
+                memory.know_as(data.ids_digest, data.instances)
+                given = memory.recall(planned, data.ids_digest).answered
+                so_far = f"; {given} of at most {terms.most_answers(planned)} answers are given"
+                against = Site(name, data, Consent(allowed, memory, time.monotonic)).objections(planned)
         for each in against:
             here, allow = f" ({each.here})" * bool(each.here), f". To allow it: {each.allow}" * bool(each.allow)
             note(f"plan: {each.reason.removesuffix('.')}{here}{allow}", False, fields | {"allow": each.allow})
@@ -231,6 +238,14 @@ def check(
     step("connection", network)
     step("models", disk)
     return code
+
+
+def labelled(tables: RunTables, plan: Plan) -> int:
+    """How many labels a training would use; 0 if the table's fault is reported already."""
+    try:
+        return tables.labelled(plan)
+    except Unusable:
+        return 0
 
 
 def versions() -> str:

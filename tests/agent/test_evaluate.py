@@ -264,8 +264,8 @@ def test_three_sites_train_probabilities(classified) -> None:
     _, scored = batch_of(model, Inputs(table=tmp_path / "b-judged.csv", id="id"), b"salt")
     assert scored.probability == probabilities[1]
     found = evaluate([local, own], tmp_path / "b-judged.csv", Notation())
-    assert not any("were in the training" in note for note in found.notes)
-    assert any("rows were in the training" in note for note in evaluate([own], tmp_path / "b.csv", Notation()).notes)
+    assert not any("rows of the training" in note for note in found.notes)
+    assert any("rows of the training" in note for note in evaluate([own], tmp_path / "b.csv", Notation()).notes)
     row = found.models[str(own)]
     assert 0.6 < row["auc"] <= 1.0
     assert (row["log_loss"] < np.log(2), row["calibration_error"] < 0.2) == (True, True)

@@ -264,6 +264,10 @@ def test_of_a_plan_that_aligns_ids_the_most_that_can_leave_is_stated_then_what_l
     _, (after, *_), _ = judged(folder, plan)
     assert "this site's predictions for the 2 shared" in after
     assert "at most" not in after
+    rows = (folder / "north.csv").read_text().splitlines()
+    write(folder, "\n".join(row for row in rows if not row.endswith(",")), "north.csv")  # no row is shared yet
+    _, (before, *_), wrong = judged(folder, plan)
+    assert (f"the labels of {labelled} labelled individuals" in before, wrong) == (True, [])
 
 
 @pytest.fixture

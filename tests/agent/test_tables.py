@@ -538,6 +538,16 @@ def test_a_file_is_read_by_lines_as_by_rows(tmp_path_factory, rows, separator, d
         assert by_lines == found()
 
 
+@pytest.mark.parametrize("at", [0, 1500, 2999])
+@pytest.mark.parametrize("row", ["BAD,1893,95,4,5.5", "BAD,1893,95,4,", "BAD,1893,95"])
+def test_a_row_with_another_number_of_cells_is_found_wherever_it_is(tmp_path, at, row):
+    """polars sees no cell beyond the last column that it is asked for."""
+    rows = [f"r{i},{i}.5,{i},{i}.25" for i in range(3000)]
+    rows[at] = row
+    with pytest.raises(BadTable, match=f"line {at + 2}: {row.count(',') + 1} cells, the header has 4"):
+        read_table(write(tmp_path, "\n".join(["id,x,y,z", *rows])))
+
+
 # --- processes ------------------------------------------------------------------------------------------------------
 
 

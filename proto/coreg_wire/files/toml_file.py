@@ -2,6 +2,7 @@
 
 import json
 import re
+import reprlib
 import tomllib
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -81,7 +82,7 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
             location = (location[0], *location[2:])
         where = ".".join(str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int)) or "the file"
         extra = e["type"] == "extra_forbidden"
-        given = "" if extra or isinstance(e["input"], dict) else f" = {e['input']!r}"
+        given = "" if extra or isinstance(e["input"], dict) else f" = {reprlib.repr(e['input'])}"
         told = (
             unknown_key(str(location[-1]), known, section=".".join(map(str, location[:-1])))
             if extra
