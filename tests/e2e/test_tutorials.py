@@ -56,26 +56,19 @@ def commands(block):
 
 def using_the_model(port):
     """The commands of use-a-model.md in the clinic's folder of the quickstart; a scoring has commands at every site."""
-    page = (ROOT / "docs" / "how-to" / "use-a-model.md").read_text(encoding="utf-8")
-    scoring = re.search(r"^```toml\n(# scoring.toml\n.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
-    report, evaluate, serve, export, _services, score = (
-        b.splitlines() for b in blocks(ROOT / "docs/how-to/use-a-model.md")
-    )
+    page = ROOT / "docs" / "how-to" / "use-a-model.md"
+    scoring = re.search(r"^```toml\n(# scoring.toml\n.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)[1]
+    report, evaluate, serve, export, _services, (coordinator, site) = (block.splitlines() for block in blocks(page))
     listen, curl = (line.replace("8080", str(port)) for line in serve)
     script = ["cp ../clinic-held-out.csv new.csv; cp ../clinic-judged.csv held-back.csv", *report, *evaluate, *export]
     script += ["coreg-agent report --plot report.svg"]
     if shutil.which("curl"):
-        script += [
-            f"{listen} & server=$!",
-            curl.replace("curl", "curl -sS --fail --retry 30 --retry-connrefused"),
-            "kill $server",
-        ]
-    script += [f"cd ..; cat > scoring.toml <<'end'\n{scoring}end", f"{score[0]} > scoring.log 2>&1 &"]
-    for site in ("clinic", "laboratory-1", "laboratory-2"):
-        script += [
-            f"cp {site}-held-out.csv {site}/new.csv",
-            f"(cd {site} && {score[1]} --yes --accept-words) > {site}/score.log 2>&1 &",
-        ]
+        curl = curl.replace("curl", "curl -sS --fail --retry 30 --retry-connrefused")
+        script += [f"{listen} & server=$!", curl, "kill $server"]
+    script += [f"cd ..; cat > scoring.toml <<'end'\n{scoring}end", f"{coordinator} > scoring.log 2>&1 &"]
+    for name in ("clinic", "laboratory-1", "laboratory-2"):
+        score = f"(cd {name} && {site} --yes --accept-words) > {name}/score.log 2>&1 &"
+        script += [f"cp {name}-held-out.csv {name}/new.csv", score]
     return [*script, "wait"]
 
 
