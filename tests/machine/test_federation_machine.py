@@ -43,7 +43,7 @@ FOUR = ("a", "b", "c", "d")
 @pytest.mark.parametrize(
     ("late", "words"),
     [
-        (hello("b", protocol=7), f"uses protocol 7, this coordinator {m.PROTOCOL_VERSION}. Install the same release"),
+        (hello("b", protocol=1), f"uses protocol 1, this coordinator {m.PROTOCOL_VERSION}. Install the same release"),
         (hello("z"), "not in this federation's list of sites (a, b, c)"),
     ],
 )
