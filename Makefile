@@ -101,7 +101,7 @@ DATA ?= data
 JOBS ?= 2
 papers: setup
 	$(BIN)/python -m benchmarks.papers all --data $(DATA) --jobs $(JOBS)
-	$(BIN)/python -m benchmarks.benefit --data $(DATA) --draws 7 --jobs $(JOBS)
+	$(BIN)/python -m benchmarks.benefit --data $(DATA) --draws 8 --jobs $(JOBS)
 	$(BIN)/python tools/docs.py --write
 
 FIRST ?= 0

@@ -1,4 +1,4 @@
-"""Run the benefit study on real tables: python -m benchmarks.benefit --data DIR --draws 7 --jobs 2.
+"""Run the benefit study on real tables: python -m benchmarks.benefit --data DIR --draws 8 --jobs 2.
 
 DIR has CSV files and manifest.json (docs/research/papers.md). The tables go to benefit.md in the results folder, and
 to benefit.json. An interrupted study resumes from benefit.jsonl.
