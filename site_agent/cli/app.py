@@ -156,7 +156,8 @@ def _line(given: str | None) -> str:
             text, where = Path(given).read_text(encoding="utf-8"), "The file"
         except (OSError, ValueError):  # without the argument: it can be a damaged invitation with its secret
             raise UsageError(
-                f"The argument is neither an invitation ({SCHEME}…) nor a file that can be read."
+                f"The argument is neither an invitation ({SCHEME}…) nor a file that can be read. Copy the whole line that the "
+                "coordinator's operator sent."
             ) from None
     if not (found := [word for word in text.split() if word.startswith(SCHEME)]):
         raise UsageError(f"{where} has no invitation ({SCHEME}…).")
