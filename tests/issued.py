@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 from coordinator.authority import pki
+from site_agent.identity.identity import enrol, install
 
 
 def issued(authority: Path, request: Path, *, days: int = pki.DAYS) -> Path:
@@ -16,6 +17,13 @@ def issued(authority: Path, request: Path, *, days: int = pki.DAYS) -> Path:
     with mock.patch.object(pki, "DAYS", days):
         pki.issue(authority, site, key)
     return authority / f"{site}.pem"
+
+
+def enrolled(identity: Path, name: str = "north") -> Path:
+    """A folder with the identity of a site, and beside it that of its authority."""
+    pki.create_authority(identity.with_name("authority"), [])
+    install(identity, issued(identity.with_name("authority"), enrol(identity, name)))
+    return identity
 
 
 @contextmanager

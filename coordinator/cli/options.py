@@ -34,9 +34,6 @@ ListenOption = Annotated[
     str | None,
     typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
 ]
-InsecureOption = Annotated[
-    bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
-]
 StudyOption = Annotated[
     Path | None, typer.Option("--study", help="study.toml; without it the plan is that of federation.toml.")
 ]

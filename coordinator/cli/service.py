@@ -10,7 +10,6 @@ import typer
 
 from coordinator.cli.options import (
     FederationArgument,
-    InsecureOption,
     JsonOption,
     ListenOption,
     PortFileOption,
@@ -32,7 +31,6 @@ TokenOption = Annotated[Path | None, typer.Option("--web-token-file", help="A fi
 def serve(
     federation: FederationArgument = Path(),
     listen: ListenOption = None,
-    insecure: InsecureOption = False,
     port_file: PortFileOption = None,
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics.")
@@ -55,7 +53,7 @@ def serve(
     log = make_log(as_json=as_json)
     with last_line(log, as_json=as_json), ExitStack() as held:
         configuration = read_configuration(federation, listen)
-        options = ServiceOptions(insecure, port_file, metrics, web, _token(web_token_file))
+        options = ServiceOptions(port_file, metrics, web, _token(web_token_file))
         if web is not None:
             need_extra("web", "starlette", "uvicorn")
         held.enter_context(store_of(configuration.service.store))
@@ -73,7 +71,6 @@ def run(
     study: StudyOption = None,
     listen: ListenOption = None,
     new: Annotated[bool, typer.Option("--new", help="Abandon an unfinished run and start a new one.")] = False,
-    insecure: InsecureOption = False,
     port_file: PortFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -90,7 +87,7 @@ def run(
     configuration = read_configuration(federation, listen)
     plan = planned(configuration, study)
     observer = JsonLines() if as_json else Plain()
-    options = ServiceOptions(insecure, port_file)
+    options = ServiceOptions(port_file)
     finish = carry_out(federation, configuration, plan, options, observer.notice, new=new)
     observer.finished(finish, show_command(finish.run, configuration.service.store))
     raise typer.Exit(exit_code(finish.outcome))

@@ -21,21 +21,18 @@ DAY = 86_400.0
 
 
 class AccessControl:
-    """The authority's folder of a running coordinator. Without TLS, every name is accepted, on loopback only."""
+    """The authority's folder of a running coordinator."""
 
-    def __init__(self, identity: Path, *, insecure: bool):
+    def __init__(self, identity: Path):
         self.warnings: list[str] = []
-        self._identity, self._insecure = identity, insecure
+        self._identity = identity
         self._looked: float | None = None
         self._allow_list = self._stamp()
-        if not insecure:
-            files = self._files = load_server(identity)
-            self._server = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem)
+        files = self._files = load_server(identity)
+        self._server = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem)
 
     def transport(self, listen: str, timeouts: TimeoutSection) -> GrpcServer:
         """The listener."""
-        if self._insecure:
-            return GrpcServer(listen, None, lambda _name, _certificate: None, idle=timeouts.idle)
         return GrpcServer(listen, self._server.credentials, Authorised(self._identity).check, idle=timeouts.idle)
 
     def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
@@ -57,7 +54,7 @@ class AccessControl:
 
     def keys(self, plan: Plan) -> tuple[str, ...]:
         """The fingerprint of each site's key, in site order; "" of a site that has not enrolled. Plaintext needs none."""
-        if self._insecure or not plan.masked:
+        if not plan.masked:
             return ()
         try:
             listed = Authorised(self._identity).sites()
@@ -67,8 +64,6 @@ class AccessControl:
 
     def reload(self) -> None:
         """Read the certificates again, for new connections."""
-        if self._insecure:
-            return
         files = self._files = load_server(self._identity)
         self._server.renew(files.key_pem, files.certificate_pem, files.ca_pem)
         self._looked = None
@@ -76,21 +71,19 @@ class AccessControl:
     def renewed(self, certificate_pem: bytes) -> bytes | None:
         """See `renewed_site`; the reason why it was not renewed is a warning."""
         try:
-            return None if self._insecure else renewed_site(self._identity, certificate_pem)
+            return renewed_site(self._identity, certificate_pem)
         except CoregError as error:
             self.warnings = list(dict.fromkeys([*self.warnings, str(error)]))
             return None
 
     def ends(self) -> dict[str, float]:
         """When the server's and the authority's certificates in use expire, in seconds since 1970."""
-        if self._insecure:
-            return {}
         pems = {"server": self._files.certificate_pem, "authority": self._files.ca_pem}
         return {what: load_certificates(pem, what)[0].not_valid_after_utc.timestamp() for what, pem in pems.items()}
 
     def expiring(self, now: float, sites: Sequence[str] = ()) -> list[str]:
         """Once a day: renew the server's certificate; a sentence for each that expires, and for sites without one."""
-        if self._insecure or (self._looked is not None and now - self._looked < DAY):
+        if self._looked is not None and now - self._looked < DAY:
             return []
         self._looked = now
         try:
@@ -111,7 +104,7 @@ class AccessControl:
 
     def list_damage(self) -> str:
         """See `Authorised.damage`."""
-        return "" if self._insecure else Authorised(self._identity).damage()
+        return Authorised(self._identity).damage()
 
     def _stamp(self) -> tuple[int, int] | None:
         try:

@@ -49,7 +49,6 @@ ABANDONED = "abandoned: a new run was requested (--new)"
 class ServiceOptions:
     """Command-line options that are not in the configuration."""
 
-    insecure: bool = False
     port_file: Path | None = None
     metrics: str | None = None
     web: str | None = None
@@ -66,7 +65,7 @@ def serve(
 ) -> Finish | None:
     """Run the federation until a signal ends it; with ``only``, until this run is over, whose end is returned."""
     service = configuration.service
-    access = AccessControl(service.identity, insecure=options.insecure)
+    access = AccessControl(service.identity)
     with (
         closing(RunStore(service.store)) as store,
         closing(Status(service.store)) as status,
@@ -188,11 +187,10 @@ class Daemon:
             self.metrics.certificates(self._access.ends())
             if self._options.port_file is not None:
                 self._options.port_file.write_text(f"{port}\n", encoding="ascii")
-            work = [self._heartbeat, self._look, self._flush_changes]
-            if not self._options.insecure:
-                enrolment = Enrolment(service.identity, self.notice)
-                work.append(partial(enrolment.serve, host, port + 1))
-            tasks.extend(asyncio.create_task(self._guarded(each)) for each in work)
+            enrolment = Enrolment(service.identity, self.notice)
+            enrols = partial(enrolment.serve, host, port + 1)
+            for work in (self._heartbeat, self._look, self._flush_changes, enrols):
+                tasks.append(asyncio.create_task(self._guarded(work)))
 
         try:
             driver = Driver(
@@ -236,10 +234,7 @@ class Daemon:
         for observer in self._observers:
             observer(notice)
         site = notice.site or notice.fields.get("name", "")
-        # Without TLS a name can be invented: the table would grow without limit.
-        rejected = notice.name in ("access_denied", "session_rejected")
-        known = site in self._federation.sites or not (rejected and self._options.insecure)
-        self._noticed.append((notice, site if known else "", timestamp()))
+        self._noticed.append((notice, site, timestamp()))
         self._dirty.set()
 
     def write(self, run: str, record: Record, measured: Timing, at: str) -> None:

@@ -8,15 +8,15 @@ import grpc.aio
 from coordinator.transports import Emit
 from coordinator.transports.sessions import CLOSE_GRACE, Sessions
 from coreg_core.errors import UsageError
-from coreg_wire.identity.credentials import is_loopback, peer_certificate
+from coreg_wire.identity.credentials import peer_certificate
 from coreg_wire.transport.service import IDLE_SECONDS, JOIN, SERVICE, channel_options, check_free
 
 
 class _GrpcStream:
     """See `sessions.FrameStream`."""
 
-    def __init__(self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]", secure: bool):
-        self._frames, self._context, self._secure = frames, context, secure
+    def __init__(self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]"):
+        self._frames, self._context = frames, context
         # The address in gRPC's "ipv4:10.0.0.7:51234"; the port is arbitrary.
         self.address = context.peer().partition(":")[2].rpartition(":")[0].replace("%5B", "[").replace("%5D", "]")
 
@@ -33,23 +33,21 @@ class _GrpcStream:
         except grpc.RpcError as error:
             raise ConnectionError(str(error)) from None
 
-    def peer(self) -> tuple[str, bytes] | None:
-        return peer_certificate(self._context) if self._secure else None
+    def peer(self) -> tuple[str, bytes]:
+        return peer_certificate(self._context)
 
 
 class GrpcServer(Sessions):
-    """The transport of a service. ``credentials`` of None are --insecure, on loopback only. For port 0 see `port`."""
+    """The transport of a service. For port 0 see `port`."""
 
     def __init__(
         self,
         listen: str,
-        credentials: grpc.ServerCredentials | None,
+        credentials: grpc.ServerCredentials,
         authorise: Callable[[str, bytes], None],
         *,
         idle: float = IDLE_SECONDS,
     ):
-        if credentials is None and not is_loopback(listen):
-            raise UsageError(f"--insecure is for loopback addresses; {listen} can be reached from elsewhere.")
         super().__init__(authorise, idle=idle)
         self.port = 0
         self._listen, self._credentials = listen, credentials
@@ -65,16 +63,13 @@ class GrpcServer(Sessions):
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {JOIN: handler}),))
         try:
-            if self._credentials is None:
-                self.port = self._server.add_insecure_port(self._listen)
-            else:
-                self.port = self._server.add_secure_port(self._listen, self._credentials)
+            self.port = self._server.add_secure_port(self._listen, self._credentials)
         except RuntimeError as error:
             raise UsageError(f"cannot listen on {self._listen}: {error}. Is another coordinator running?") from None
         await self._server.start()
 
     async def _join(self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
-        await self.serve(_GrpcStream(frames, context, self._credentials is not None))
+        await self.serve(_GrpcStream(frames, context))
 
     async def close(self) -> None:
         await super().close()

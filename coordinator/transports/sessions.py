@@ -53,8 +53,8 @@ class FrameStream(Protocol):
 
     async def write(self, frame: bytes) -> None: ...
 
-    def peer(self) -> tuple[str, bytes] | None:
-        """Name and certificate (PEM) of the peer; None without TLS."""
+    def peer(self) -> tuple[str, bytes]:
+        """Name and certificate (PEM) of the peer."""
 
 
 @dataclass(eq=False)
@@ -166,16 +166,14 @@ class Sessions:
         task.add_done_callback(self._streams.discard)
         frames, assembler = stream.frames(), Assembler()
         hello: Hello | None = None
-        pem = b""
         try:
             hello = await self._hello(frames, assembler)  # first, since a peer reads no reason while it still writes
-            if (peer := stream.peer()) is not None:
-                name, pem = peer
-                self._authorise(name, pem)
-                if hello.site != name:
-                    raise Refused(
-                        f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site."
-                    )
+            name, pem = stream.peer()
+            self._authorise(name, pem)
+            if hello.site != name:
+                raise Refused(
+                    f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site."
+                )
         except CoregError as error:
             self.emit(AccessRefused("" if hello is None else hello.site, str(error)))
             with contextlib.suppress(ConnectionError):

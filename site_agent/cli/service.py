@@ -28,8 +28,6 @@ def serve(
     coordinator: Annotated[
         str | None, typer.Option("--coordinator", envvar="COREG_COORDINATOR", help="HOST:PORT instead of the file's.")
     ] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS; on a loopback address only.")] = False,
-    name: Annotated[str | None, typer.Option("--name", help="The site's name, with --insecure.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Stay connected and take part in runs. Each run names its data set. Logs go to stderr, with --json as JSON.
@@ -44,8 +42,7 @@ def serve(
 
     log = make_log(as_json=as_json)
     with last_line(log, as_json=as_json):
-        options = {"coordinator": coordinator, "insecure": insecure or None, "name": name}
-        stay(read_settings(config, options, NEEDED), ServiceLog(log))
+        stay(read_settings(config, {"coordinator": coordinator}, NEEDED), ServiceLog(log))
 
 
 def _state(config: Path | None) -> tuple["StateDir", bool]:

@@ -48,8 +48,6 @@ OWN_HELP = {
     "policy": "policy.toml: what this site agrees to.",
     "ledger": "What left this machine [IDENTITY/ledger.jsonl].",
     "connect_timeout": "How long to try to connect, in seconds [600; `serve`: unlimited].",
-    "insecure": "No TLS; on a loopback address only.",
-    "name": "The site's name, with --insecure.",
     "words": "The eight words that all operators have compared.",
     "yes": "Take part without a question.",
     "accept_words": "Take the eight words unseen, for demonstrations. The end of the run tells it.",
@@ -61,7 +59,7 @@ WITH_ENVIRONMENT = frozenset(
 )
 _PATHS = frozenset({"identity", "models", "policy", "ledger"})
 _LISTS = frozenset({"na_values", "categorical", "dates", "drop"})
-_SWITCHES = frozenset({"insecure", "scale", "labels", "yes", "accept_words"})
+_SWITCHES = frozenset({"scale", "labels", "yes", "accept_words"})
 _OFF = {"scale": "no_scale", "labels": "no_labels"}  # an option that switches off
 
 F = TypeVar("F", bound=Callable[..., None])

@@ -32,8 +32,6 @@ class AgentSettings(BaseModel):
     policy: PathField | None = None
     ledger: PathField | None = None
     connect_timeout: Annotated[float, Field(ge=1, strict=False)] | None = None
-    insecure: bool = False
-    name: Text | None = None
     words: Text | None = None
     yes: bool = False
     accept_words: bool = False
@@ -59,7 +57,7 @@ class AgentSettings(BaseModel):
 
 
 # To try things out on a command line, never in a file that stays.
-NOT_IN_FILE = frozenset({"insecure", "name", "yes", "accept_words"})
+NOT_IN_FILE = frozenset({"yes", "accept_words"})
 DEFAULT_FILE = Path("agent.toml")
 NEEDED = ("data", "coordinator")  # to take part in runs
 

@@ -165,7 +165,7 @@ class _Reading:
         if self._unsigned and not self._heads:
             raise self._damaged(
                 f"it records {self._unsigned} results and no signature. Without signatures the chain does not protect against "
-                "the owner of the file (an agent with --insecure cannot sign; otherwise signatures were removed)"
+                "the owner of the file (signatures were removed)"
             )
         heads = [
             replace(s, receipt=self._receipts.get((s.run, s.head.lines)))

@@ -121,9 +121,6 @@ class Site:
             return PlanRefused(plan.run, "the plan changed in the middle of the run.")
         try:
             if self._replica is None:
-                if plan.masked and self._keys is None:
-                    why = "the plan has sealed sums, which need a certificate. This site has none (--insecure)."
-                    return PlanRefused(plan.run, why)
                 if reason := refusal(self._objections(plan), self._consent.policy):
                     return PlanRefused(plan.run, reason)
                 self._replica = self._begun(plan)

@@ -8,10 +8,9 @@ from typing import Literal
 
 import grpc
 
-from coreg_core.errors import CoregError, Refused, UsageError
+from coreg_core.errors import CoregError, Refused
 from coreg_core.outcomes import Notice, Outcome
-from coreg_wire.identity.credentials import client_credentials, is_loopback
-from coreg_wire.identity.names import check_site_name
+from coreg_wire.identity.credentials import client_credentials
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from coreg_wire.terminal.service import on_signals
 from coreg_wire.transport.service import host_port
@@ -45,18 +44,6 @@ class Joined:
     sent: dict[str, Disclosed]
     ledger: Path
     unseen: bool = False  # whether the eight words were not compared
-
-
-def who_am_i(settings: AgentSettings) -> tuple[str, Identity | None]:
-    """The site's name and its checked identity; with --insecure the given name, for loopback addresses only."""
-    if not settings.insecure:
-        identity = check_identity(settings.identity)
-        return identity.name, identity
-    if settings.coordinator is not None and not is_loopback(settings.coordinator):
-        raise UsageError(f"--insecure is for loopback addresses; {settings.coordinator} is not one.")
-    if settings.name is None:
-        raise UsageError("--insecure needs --name, since there is no certificate to take the name from.")
-    return check_site_name(settings.name), None
 
 
 def join(
@@ -94,28 +81,26 @@ class _Running:
     def __init__(self, settings: AgentSettings, observer: Observer, *, asked: Terminal | None):
         assert settings.coordinator is not None
         host_port(settings.coordinator, "--coordinator (or agent.toml)")
-        name, identity = who_am_i(settings)
+        identity = check_identity(settings.identity)
         policy = read_policy(settings.policy)
         self._settings, once = settings, asked is not None
         state = None if once else StateDir(settings.state_path)
-        if state is not None:
-            settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)  # --insecure: no enrolment made it
         self.ledger = Ledger(settings.ledger_path)  # it has a lock: another agent's requests stay
         try:
             if state is not None:
                 state.open()
             data_sets = DataSets(settings.data, site_salt(settings.identity / "salt", settings.ledger_path))
             aligned = AlignedIds(settings.identity / "aligned")
-            store = ModelStore(name, settings.models, settings.keep_models)
-            workers = RunWorkers(name, policy, None, store, data_sets, aligned, self.ledger, self._from_any_thread)
+            store = ModelStore(identity.name, settings.models, settings.keep_models)
+            workers = RunWorkers(
+                identity.name, policy, None, store, data_sets, aligned, self.ledger, self._from_any_thread
+            )
             workers.compared = lambda: self.daemon.members is None or not self.daemon.members.unseen
             agent = machine.Agent(once=once, ask_first=not settings.yes if once else settings.approval == "ask")
             self.daemon = AgentDaemon(agent, workers, self.ledger, state, observer, asked=asked)
-            self._identity = None
-            if identity is not None:
-                self._identity = ReloadingIdentity(identity, self._from_any_thread, self._sign_as)
-                self.daemon.install = self._identity.install
-                self._sign_as(identity)
+            self._identity = ReloadingIdentity(identity, self._from_any_thread, self._sign_as)
+            self.daemon.install = self._identity.install
+            self._sign_as(identity)
         except BaseException:
             self.ledger.close()
             raise
@@ -140,7 +125,7 @@ class _Running:
         assert settings.coordinator is not None
         self._loop = asyncio.get_running_loop()
         timeout = settings.connect_timeout or default_timeout
-        dialler = GrpcDialler(settings.coordinator, None if identity is None else identity.credentials)
+        dialler = GrpcDialler(settings.coordinator, identity.credentials)
         on_signals(self._stop)
         if not self._once:
             fields = {"coordinator": settings.coordinator, "data": tuple(sorted(settings.data))}
@@ -154,12 +139,11 @@ class _Running:
             self._observer(Notice("ledger_cut", text))
         if not self._once:
             self._ahead = self._loop.run_in_executor(None, self.daemon.workers.tables.read_all)
-        warning = None if identity is None else asyncio.create_task(identity.warn_daily())
+        warning = asyncio.create_task(identity.warn_daily())
         try:
             end = await self.daemon.live(Dial(dialler, timeout))
         finally:
-            if warning is not None:
-                warning.cancel()
+            warning.cancel()
         if self._stopped and self._once:
             raise OperatorInterrupt("interrupted. Start the agent again to rejoin.")
         return end

@@ -31,10 +31,10 @@ from site_agent.data.prepare import (
     site_salt,
 )
 from site_agent.data.sources import BadTable, some
+from site_agent.identity.identity import check_identity
 from site_agent.ledger.ledger import read_lines, remember
 from site_agent.machine.site import Site
 from site_agent.models.store import ModelStore
-from site_agent.service.app import who_am_i
 from site_agent.service.workers import NotAligned, RunTables, Unusable
 from site_agent.session.stream import check_connection
 
@@ -118,10 +118,8 @@ def check(
         return f"keys that differ from the defaults: {', '.join(told) or 'none'}"
 
     def identity() -> str:
-        name, checked = who_am_i(settings)
-        if checked is None:
-            return name
-        valid = f"{name}, valid until {checked.not_after:%Y-%m-%d}"
+        checked = check_identity(settings.identity)
+        valid = f"{checked.name}, valid until {checked.not_after:%Y-%m-%d}"
         if warning := checked.expiry_warning():
             raise _Warned(f"{valid}. {warning}")
         return valid
@@ -148,16 +146,13 @@ def check(
         host_port(settings.coordinator, "--coordinator (or agent.toml)")
         if not known:  # the identity's fault is reported already
             raise _Skipped(f"{settings.coordinator}: no identity")
-        _, checked = who_am_i(settings)
-        if checked is None:
-            raise _Skipped(f"{settings.coordinator}: --insecure")
-        return asyncio.run(check_connection(settings.coordinator, checked))
+        return asyncio.run(check_connection(settings.coordinator, check_identity(settings.identity)))
 
     def plan(path: Path) -> None:
         """One line for each reason against the plan."""
         nonlocal code
         fields, planned = {"check": "plan"}, read_plan(path)
-        name, _ = who_am_i(settings)
+        name = check_identity(settings.identity).name
         allowed = read_policy(settings.policy)
         memory = Memory()
         remember(settings.ledger_path, memory)

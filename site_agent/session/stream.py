@@ -34,7 +34,7 @@ HINTS = (
     ("not yet valid", "the server's certificate is not valid yet. Check the clocks of both machines"),
     ("Hostname", "the server's certificate is for another name. Dial that name, or ask its operator to sign this one"),
     ("VERIFY_FAILED", "the server's certificate is not of the authority in ca.pem. Check the address, or join again"),
-    ("WRONG_VERSION", "the server does not speak TLS: another service, or a coordinator run with --insecure"),
+    ("WRONG_VERSION", "the server does not speak TLS: it is another service"),
     ("reset", "the server closed the connection. It is no coordinator, or a firewall cut it. Check the port"),
     ("HTTP/2", "the server does not speak gRPC. Check the port"),
     (
@@ -254,16 +254,12 @@ class GrpcDialler:
     """See `stream.Dialler`."""
 
     address: str
-    credentials: Callable[[], grpc.ChannelCredentials] | None
+    credentials: Callable[[], grpc.ChannelCredentials]
 
     @asynccontextmanager
     async def connect(self, timeout: float) -> AsyncIterator[Connection]:
         options = [*channel_options(), OWN_CONNECTION]
-        if self.credentials is None:
-            channel = grpc.aio.insecure_channel(self.address, options=options)
-        else:
-            channel = grpc.aio.secure_channel(self.address, self.credentials(), options=options)
-        async with channel:
+        async with grpc.aio.secure_channel(self.address, self.credentials(), options=options) as channel:
             try:
                 await asyncio.wait_for(_connected(channel), timeout=timeout)
             except TimeoutError:

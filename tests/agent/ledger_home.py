@@ -60,7 +60,7 @@ class Home:
             for site in sites:
                 enrol(folder / site, "north" if site == "stranger" else site)
                 install(folder / site, issued(folder / authority, folder / site / "site.csr"))
-        self.notary = AccessControl(folder / "ca", insecure=False)
+        self.notary = AccessControl(folder / "ca")
         self.authorities = load_certificates((folder / "ca" / "ca.pem").read_bytes(), "ca.pem")
         self.path = folder / "north" / "ledger.jsonl"
 

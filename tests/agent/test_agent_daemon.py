@@ -19,13 +19,16 @@ from test_model_store import plan as plan_of
 from coreg_core import messages as m
 from coreg_core.errors import BadData, LeftBehind, Refused, Unreachable
 from coreg_core.outcomes import Outcome
+from coreg_wire.identity.credentials import client_credentials
 from coreg_wire.transport.codec import PIECE_BYTES
 from coreg_wire.v1 import federation_pb2 as pb
+from site_agent.identity.identity import check_identity
 from site_agent.ledger import HeadSigner
 from site_agent.ledger.audit import SignedHead, audit
 from site_agent.service import daemon as daemons
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.session import stream
+from tests.issued import enrolled
 
 
 def plan(run):
@@ -356,17 +359,18 @@ async def greet(connection, heard):
 
 
 @contextmanager
-def nobody():
+def nobody(_authority):
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port meanwhile
         yield free.getsockname()[1]
 
 
 @contextmanager
-def another_service():
+def another_service(authority):
     with ThreadPoolExecutor(2) as pool:
+        key, certificate = ((authority / f"coordinator.{end}").read_bytes() for end in ("key", "pem"))
         server = grpc.server(pool)
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
         server.start()
         try:
             yield port
@@ -375,10 +379,12 @@ def another_service():
 
 
 @pytest.mark.parametrize("other", [nobody, another_service], ids=lambda f: f.__name__)
-def test_the_timeout_holds_whatever_answers(other):
+def test_the_timeout_holds_whatever_answers(tmp_path, other):
+    identity = check_identity(enrolled(tmp_path / "identity"))
+    credentials = client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
     notes, since = [], time.monotonic()
-    with other() as port:
-        dial = stream.Dial(stream.GrpcDialler(f"127.0.0.1:{port}", None), 1.0)
+    with other(tmp_path / "authority") as port:
+        dial = stream.Dial(stream.GrpcDialler(f"127.0.0.1:{port}", lambda: credentials), 1.0)
         with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port}.*Start the agent again"):
             asyncio.run(asyncio.wait_for(stream.keep_dialling(greet, dial, notes.append), timeout=400))
     assert 0.9 <= time.monotonic() - since < 300, notes

@@ -22,6 +22,7 @@ from site_agent.data.prepare import AlignedIds, SharedIds, prepare, read_ids, si
 from site_agent.data.sources import NA_VALUES, Query
 from site_agent.data.tables import read_table
 from site_agent.ledger import Ledger
+from tests.issued import enrolled
 
 FLAT = 'coordinator = "c:1"\ndata = "sqlite:clinic.db?SELECT 1"\ntarget = "y"\nid = "id"\nunlabelled = "s.csv"\n'
 SECTIONS = """
@@ -72,7 +73,7 @@ def test_an_option_goes_before_the_environment_and_that_before_the_file(tmp_path
     write(tmp_path, 'data = "from-file.csv"\ntarget = "y"\nid = "id"\n', "a.toml")
 
     def table(*options):
-        found = agent("check", "--config", "a.toml", "--insecure", "--name", "n", *options).stdout
+        found = agent("check", "--config", "a.toml", *options).stdout
         return next(word for word in ("from-file", "from-env", "option") if f"{word}.csv: no such file" in found)
 
     assert table() == "from-file"
@@ -99,8 +100,7 @@ def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt
         ('[data."a/b"]\ntable = "t"\nid = "i"', ["data set"]),
         ('[data.p]\ntable = "t"\nid = "i"\nscale = "yes"', ["data.p.scale = 'yes'"]),
         ("connect_timeout = 0", ["connect_timeout"]),
-        ("insecure = true", ["insecure: only for a command line, as --insecure"]),
-        ('name = "n"', ["name: only for a command line, as --name"]),
+        ("yes = true", ["yes: only for a command line, as --yes"]),
         # A key in another place is never without effect.
         ('drop = ["a"]\n[data.p]\ntable = "t"\nid = "i"', ["drop: keys of a table have no effect above its section"]),
         ('[data]\ntable = "t.csv"\nid = "id"', ["data.table"]),
@@ -132,12 +132,12 @@ def test_every_setting_of_a_table_has_an_option():
 
 
 OPTIONS = ("--data", "north.csv", "--target", "y", "--id", "id")
-INSECURE = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """With a table of 9 labelled rows and 11 others, and a policy."""
+    """An enrolled site's, with a table of 9 labelled rows and 11 others, and a policy."""
+    enrolled(tmp_path / "identity")
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     rows = [f"{i},{a:.6f},{b:.6f},{a + b if i < 9 else ''}" for i, (a, b) in enumerate(rng.normal(size=(20, 2)))]
@@ -154,19 +154,19 @@ def check(*words):
 
 def test_each_check_has_its_own_verdict(folder):
     write(folder, (folder / "north.csv").read_text().replace("\n3,", "\n3,1;", 1), "typo.csv")
-    code, verdicts = check(*OPTIONS, *INSECURE[:3])
+    code, verdicts = check(*OPTIONS)
     assert (code, [v["check"] for v in verdicts]) == (
         0, ["versions", "ledger", "table", "ids", "policy", "modes", "identity", "connection", "models"]
     )  # fmt: skip
     assert "texts with at most" in verdicts[3]["text"], "the ids of this table are small numbers"
-    code, verdicts = check(*OPTIONS, "--data", "typo.csv", "--coordinator", "127.0.0.1:9")
+    code, verdicts = check(*OPTIONS, "--data", "typo.csv", "--coordinator", "127.0.0.1:9", "--identity", "none")
     assert code == 6
     wrong = [v["text"] for v in verdicts if v["ok"] is False]
     assert [text.split(":")[0] for text in wrong] == ["table", "identity"], "the coordinator is not to blame"
     assert ("line 5" in wrong[0], "coreg-agent join" in wrong[1]) == (True, True)
     [skipped] = [v for v in verdicts if v["ok"] is None]
     assert skipped["text"] == "not checked: connection (127.0.0.1:9: no identity)"
-    done = agent("check", *OPTIONS, *INSECURE[:3], "--coordinator", "localhost")
+    done = agent("check", *OPTIONS, "--coordinator", "localhost")
     assert done.exit_code == 2
     assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == [
         "WRONG  connection: --coordinator (or agent.toml) localhost: expected HOST:PORT, as in 127.0.0.1:7600 or [::1]:7600."
@@ -175,7 +175,7 @@ def test_each_check_has_its_own_verdict(folder):
 
 def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_find_the_shared_ids(folder):
     write(folder, "id,u,y\n" + "".join(f"patient-{i:05d},{i},{i / 7}\n" for i in range(40)), "whole.csv")
-    done = agent("check", *OPTIONS, "--data", "whole.csv", *INSECURE)
+    done = agent("check", *OPTIONS, "--data", "whole.csv")
     assert done.exit_code == 0, done.stdout
     [warning, *_] = [line for line in done.stdout.splitlines() if line.startswith("WARN")]
     assert "no row has an empty 'y'" in warning
@@ -188,7 +188,7 @@ def test_a_file_of_another_user_names_both(folder, monkeypatch, owner, mend):
     """The commonest mistake beside systemd: a command without sudo -u."""
     monkeypatch.setattr("os.geteuid", lambda: 65534)
     monkeypatch.setattr(command_line, "_name", lambda uid: "nobody" if uid == 65534 else owner)
-    told = owner_hint(PermissionError(13, "Permission denied", str(folder / "identity" / "nothing")))
+    told = owner_hint(PermissionError(13, "Permission denied", str(folder / "none" / "nothing")))
     assert re.fullmatch(rf" {folder} belongs to {owner}, and this command runs as nobody: .*{mend}.*\.", told)
     assert owner_hint(StorageError("full")) == ""
 
@@ -196,7 +196,7 @@ def test_a_file_of_another_user_names_both(folder, monkeypatch, owner, mend):
 def test_a_file_that_others_can_change_is_wrong(folder):
     config = write(folder, 'data = "north.csv"\ntarget = "y"\nid = "id"\npolicy = "policy.toml"\n', "agent.toml")
     config.chmod(0o666)
-    code, verdicts = check("--config", "agent.toml", *INSECURE[:3])
+    code, verdicts = check("--config", "agent.toml")
     [wrong] = [v["text"] for v in verdicts if v["ok"] is False]
     assert code == 8
     assert wrong.startswith("modes: all users can change agent.toml, and with it")
@@ -229,7 +229,7 @@ def planned(folder, bandwidth=3.0, ridge=1.0):
 
 def judged(folder, plan):
     write(folder, json.dumps(plan), "plan.json")
-    code, verdicts = check(*OPTIONS, *INSECURE, "--policy", "policy.toml", "--plan", "plan.json")
+    code, verdicts = check(*OPTIONS, "--policy", "policy.toml", "--plan", "plan.json")
     found = [v for v in verdicts if v["check"] == "plan"]
     return code, [v["text"] for v in found if v["ok"]], [v["text"] for v in found if not v["ok"]]
 
@@ -277,7 +277,6 @@ def answered(folder):
     plan = planned(folder, '"paper"', '"paper"')
     plan["membership"] |= {"sites": ["east", "north", "west"], "min_sites": 3}
     plan["privacy"]["aggregation"] = "secure"
-    (folder / "identity").mkdir()
     data = prepare(inputs(folder / "north.csv"), site_salt(folder / "identity" / "salt", folder / "no-ledger")).data
     ledger = Ledger(folder / "identity" / "ledger.jsonl")
     ledger.memory.know_as(data.ids_digest, data.instances)
@@ -302,7 +301,7 @@ def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joinin
     path, salt = folder / "identity" / "ledger.jsonl", folder / "identity" / "salt"
 
     def of_ledger():
-        code, verdicts = check(*OPTIONS, *INSECURE[:3])
+        code, verdicts = check(*OPTIONS)
         return code, next(v["text"] for v in verdicts if v["check"] == "ledger")
 
     assert of_ledger()[0] == 0

@@ -276,11 +276,8 @@ def test_all_faults_are_listed_at_once_and_once_they_are_mended_the_table_is_use
     assert prepared(messy).data.X.shape[0] == 3
 
 
-AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
-
-
 def test_check_prints_fields_without_a_cell(messy):
-    found = agent("check", "--data", "messy.csv", "--target", "y", "--id", "id", *AGENT, "--json")
+    found = agent("check", "--data", "messy.csv", "--target", "y", "--id", "id", "--json")
     assert found.exit_code == 6
     wrong = [line for line in map(json.loads, found.stdout.splitlines()) if line["ok"] is False]
     assert len(wrong) == 7

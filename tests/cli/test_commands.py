@@ -20,13 +20,14 @@ from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import EXIT_CODES
 from site_agent.consent.objections import Policy
 from site_agent.identity.identity import enrol
-from tests.issued import issued
+from tests.issued import enrolled, issued
 
-AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
+AGENT = ("--coordinator", "127.0.0.1:9")
 
 
 @pytest.fixture
 def folder(tmp_path):
+    enrolled(tmp_path / "identity")
     rows = [["id", "a", "b", "y"], *([f"p{i}", i, 2 * i % 7, i if i < 8 else ""] for i in range(20))]
     typo = [[*row] for row in rows]
     typo[4][1] = "1,5"
@@ -54,8 +55,7 @@ MISTAKES = {
     "no such table": (agent(*AGENT, data="bad.csv"), 6, "bad.csv: no such file. Correct the path"),
     "a column misspelt": (agent(*AGENT, target="Y"), 6, "Did you mean 'y'"),
     "a typo in a number": (agent(*AGENT, data="typo.csv"), 6, "typo.csv, line 5, column 'a': '1,5'"),
-    "not enrolled": (agent("--coordinator", "127.0.0.1:9"), 2, "`coreg-agent join`"),
-    "insecure beyond loopback": (agent("--insecure", "--name", "n", "--coordinator", "example.org:1"), 2, "loopback"),
+    "not enrolled": (agent(*AGENT, "--identity", "none"), 2, "`coreg-agent join`"),
     "nobody listens": (agent(*AGENT, "--connect-timeout", "1"), 7, "127.0.0.1:9"),
     "a file for models": (agent(*AGENT, "--models", "good.csv"), 8, "good.csv: models cannot be written there"),
     "no such model": ((*PREDICT, "--model", "m"), 8, "m: no such model file"),

@@ -186,7 +186,7 @@ class Pipe(_End):
 
     address = "127.0.0.1"
 
-    def __init__(self, peer: tuple[str, bytes] | None = None):
+    def __init__(self, peer: tuple[str, bytes]):
         up, down, flows = asyncio.Queue[Any](), asyncio.Queue[Any](), asyncio.Event()
         flows.set()
         super().__init__(up, down, flows, [False])
@@ -197,7 +197,7 @@ class Pipe(_End):
         while (frame := await self.read()) is not None:
             yield frame
 
-    def peer(self) -> tuple[str, bytes] | None:
+    def peer(self) -> tuple[str, bytes]:
         return self._peer
 
     def cut(self) -> None:
@@ -207,7 +207,7 @@ class Pipe(_End):
 
 
 class Frames(Sessions):
-    """`Sessions` over streams in memory; whoever dials has the name that it says, unless the test gives it another."""
+    """`Sessions` over streams in memory; whoever dials is "a", unless the test gives another name."""
 
     def __init__(
         self, authorise: Callable[[str, bytes], None] = lambda _name, _certificate: None, *, idle: float = 60.0
@@ -215,7 +215,7 @@ class Frames(Sessions):
         super().__init__(authorise, idle=idle)
         self._tasks = list[asyncio.Task[None]]()
 
-    def pipe(self, peer: tuple[str, bytes] | None = None) -> Pipe:
+    def pipe(self, peer: tuple[str, bytes] = ("a", b"")) -> Pipe:
         """A stream that is being served."""
         made = Pipe(peer)
 
@@ -226,7 +226,7 @@ class Frames(Sessions):
         self._tasks.append(asyncio.create_task(serve()))
         return made
 
-    def dial(self, peer: tuple[str, bytes] | None = None) -> Client:
+    def dial(self, peer: tuple[str, bytes] = ("a", b"")) -> Client:
         return Client(self.pipe(peer).site)
 
     async def start(self, emit: Emit) -> None:

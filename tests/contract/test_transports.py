@@ -153,15 +153,21 @@ async def serving(home: Home) -> AsyncIterator[tuple[GrpcServer, Events]]:
 
 @pytest.mark.parametrize("how", ["no certificate", "another authority's", "no TLS"])
 @within(30)
-async def test_without_a_certificate_of_this_authority_there_is_no_connection(home: Home, how: str) -> None:
+async def test_without_a_certificate_of_this_authority_there_is_no_connection(
+    home: Home, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     ours, stranger = home.identity("a"), home.identity("stranger")
     credentials = {
         "no certificate": lambda: grpc.ssl_channel_credentials(ours.ca_pem),
         "another authority's": lambda: grpc.ssl_channel_credentials(
             ours.ca_pem, stranger.key_pem, stranger.certificate_pem
         ),
-        "no TLS": None,
+        "no TLS": lambda: None,
     }[how]
+    if how == "no TLS":
+        monkeypatch.setattr(
+            "grpc.aio.secure_channel", lambda to, _none, options: grpc.aio.insecure_channel(to, options)
+        )
     async with serving(home) as (server, events):
 
         async def open_a_session() -> None:

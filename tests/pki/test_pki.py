@@ -266,7 +266,7 @@ def test_sites_signed_at_the_same_time_are_all_listed(authority: Path, tmp_path:
 def test_certificates_that_run_out_soon_are_announced_once_a_day(authority: Path, tmp_path: Path) -> None:
     signed = issued(authority, request(tmp_path, "a"), days=20)
     assert pki.days_left(signed.read_bytes()) == pytest.approx(20, abs=0.01)
-    access = AccessControl(authority, insecure=False)
+    access = AccessControl(authority)
     [warning] = access.expiring(1000.0)
     assert "a.pem expires in 20 days: if a does not connect before, invite it again" in warning
     assert access.expiring(1000.0 + DAY - 1) == []
@@ -292,7 +292,7 @@ def test_a_site_and_the_server_are_renewed_a_month_before_their_end_with_the_sam
         Authorised(authority).check("a", pem)
     assert pki.renewed_site(authority, new) is None, "not before its last month"
     key, names = (authority / "coordinator.key").read_bytes(), pki.server_names(authority)
-    access = AccessControl(authority, insecure=False)
+    access = AccessControl(authority)
     assert access.expiring(1000.0) == [], "the server's is renewed"
     assert access.ends()["server"] > time.time() + 300 * DAY
     assert not pki.renew_server(authority)

@@ -9,6 +9,7 @@ import pytest
 from machine.tiny import make_plan
 from store.filled import NOW, RECORDS, begun, write
 
+from coordinator.authority.pki import create_authority
 from coordinator.config.federation_toml import Configuration, read_configuration
 from coordinator.machine.records import Ended
 from coordinator.service.access import AccessControl
@@ -94,6 +95,7 @@ def test_models_score_together_that_were_trained_together(store: RunStore) -> No
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "federation.toml"
+    create_authority(tmp_path, [])
     path.write_text(
         '[federation]\nname = "tiny"\nsites = ["a", "b", "c"]\n[privacy]\naggregation = "plaintext"\n[alignment]\nalign = false\n'
         '[service]\nlisten = "127.0.0.1:0"\n[timeouts]\njoin = 0.2\n'
@@ -103,8 +105,7 @@ def path(tmp_path: Path) -> Path:
 
 def carried_out(path: Path, plan: Any = None) -> tuple[Any, list[str], Configuration]:
     configuration, names = read_configuration(path), list[str]()
-    options = ServiceOptions(insecure=True)
-    end = run(path, configuration, plan or make_plan(), options, lambda n: names.append(n.name), new=False)
+    end = run(path, configuration, plan or make_plan(), ServiceOptions(), lambda n: names.append(n.name), new=False)
     return end, names, configuration
 
 
@@ -112,7 +113,7 @@ def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) 
     end, notices, configuration = carried_out(path)
     assert (end.run, end.outcome) == (RUN, Outcome.TOO_FEW_SITES)
     assert "a, b, c did not join within 0.2 s" in end.reason
-    assert notices == ["listening", "answers_in_clear", "run_began", "run_ended", "stopped"]
+    assert notices == ["listening", "certificate_warning", "answers_in_clear", "run_began", "run_ended", "stopped"]
     store = RunStore(configuration.service.store)
     assert (store.find(RUN).stop, store.unfinished()) == ("TOO_FEW_SITES", [])
     store.close()
@@ -124,8 +125,8 @@ def test_a_site_is_greeted_with_the_ends_that_it_waits_for(path: Path) -> None:
     store, status = RunStore(where), Status(where)
     begun(store, RECORDS)
     begun(store, RECORDS[:-1], run="unfinished")
-    access = AccessControl(configuration.service.identity, insecure=True)
-    daemon = Daemon(path, configuration, ServiceOptions(insecure=True), access, store, status, [])
+    access = AccessControl(configuration.service.identity)
+    daemon = Daemon(path, configuration, ServiceOptions(), access, store, status, [])
     hello = Hello("a", PROTOCOL_VERSION, runs=(RUN, "unfinished", "unknown"))
     assert daemon._transport.greetings("a", hello) == [Finished(RUN, Outcome.CONVERGED, "")]
     for tables in (store, status):

@@ -133,7 +133,7 @@ class Access(AccessControl):
     """The coordinator's access control, with a listener of the simulated network."""
 
     def __init__(self, authority: Path, network: Network, host: Process):
-        super().__init__(authority, insecure=False)
+        super().__init__(authority)
         self._network, self._host, self._authority = network, host, authority
 
     def transport(self, _listen: str, _timeouts: object) -> Server:  # type: ignore[override]

@@ -93,7 +93,7 @@ def attack() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         north, stranger = enrolled(folder, "ca"), enrolled(folder, "other-ca")
-        notary, authorities = AccessControl(folder / "ca", insecure=False), load_certificates(north.ca_pem, "ca.pem")
+        notary, authorities = AccessControl(folder / "ca"), load_certificates(north.ca_pem, "ca.pem")
         path = folder / "ledger.jsonl"
         record = two_runs(path, north, notary)
         whole = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Mutual TLS for gRPC: credentials of server and client, the name of the peer, and the addresses that can do without TLS.
+"""Mutual TLS for gRPC: credentials of server and client, the name of the peer, and loopback addresses.
 
 Takes PEM text, never a path: coordinator.authority.pki and site_agent.identity.identity read and check the files. TLS proves
 that our authority signed the peer's certificate. The coordinator's allow-list decides whether it may still join.
@@ -47,10 +47,7 @@ def peer_certificate(context: "grpc.aio.ServicerContext[Any, Any]") -> tuple[str
     """Name and certificate (PEM) of the peer, which TLS has verified; the caller checks both against the allow-list."""
     pems = list(context.auth_context().get("x509_pem_cert", ()))
     if len(pems) != 1:
-        raise Refused(
-            f"The connection carries {len(pems)} client certificates, expected one: it is not mutual TLS. "
-            "The coordinator must serve with mutual TLS, or with --insecure on a loopback address."
-        )
+        raise Refused(f"The connection carries {len(pems)} client certificates, expected one: it is not mutual TLS.")
     certificate = load_certificates(pems[0], "The peer's certificate")[0]
     return certificate_name(certificate, "The peer's certificate"), pems[0]
 
