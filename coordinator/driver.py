@@ -75,23 +75,17 @@ Observer = Callable[[Notice], None]
 
 @dataclass
 class Driver:
-    """Drives a federation until all of its runs have ended and none will start.
+    """Drives a federation until all of its runs have ended and none will start."""
 
-    ``transport`` is not started; it is closed at the end. ``sink`` receives a record before the next action. A simulation has
-    neither ``sink`` nor ``queue``, and returns every end; a service returns that of the run ``report``. ``keys``: the
-    fingerprints of the keys of a plan's sites. ``on_start`` is called when the transport listens, with the function that
-    queues an event; ``on_change`` after each event and its actions.
-    """
-
-    transport: Transport
-    sink: RecordSink | None
+    transport: Transport  # not started; it is closed at the end
+    sink: RecordSink | None  # receives a record before the next action
     observer: Observer
     queue: RunQueue | None = None
     countersign: Countersigner | None = None
-    keys: Callable[[Plan], tuple[str, ...]] = lambda _plan: ()
-    report: str | None = None
-    on_start: Callable[[Callable[[Event], None]], None] = lambda _emit: None
-    on_change: Callable[[Federation], None] = lambda _federation: None
+    keys: Callable[[Plan], tuple[str, ...]] = lambda _plan: ()  # fingerprints of a plan's sites
+    report: str | None = None  # the run whose end is returned; None: of all
+    on_start: Callable[[Callable[[Event], None]], None] = lambda _emit: None  # given the function that queues an event
+    on_change: Callable[[Federation], None] = lambda _federation: None  # after each event and its actions
     _events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = field(default_factory=asyncio.Queue)
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
     _stopwatches: dict[str, "_Stopwatch"] = field(default_factory=dict)

@@ -137,8 +137,7 @@ def log_loss(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> f
 
 
 def calibration_error(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
-    """Mean of |share of positive labels − mean probability| over ten bins of equally many rows. Equal probabilities share their
-    labels evenly, so the order of the rows has no effect."""
+    """Mean of |share of positive labels − mean probability| over ten bins of equally many rows; ties share their labels."""
     _, group = np.unique(probabilities, return_inverse=True)
     shared = (np.bincount(group, labels) / np.bincount(group))[group]
     order = np.argsort(probabilities, kind="stable")

@@ -125,19 +125,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Report:
-    """Progress that a site reports to the coordinator, which cannot see the computation.
-
-    ``residual`` and ``gap`` have each column's figure to the nearest power of ten; -1 is none. Exact figures of every round
-    would disclose half of the sums' spectrum. ``outcome`` is a name of `Outcome` once the computation has ended, and empty
-    before.
-    """
+    """Progress that a site reports to the coordinator, which cannot see the computation."""
 
     round: Large = 0
     phase: str = ""
     verified: bool = False
-    residual: Annotated[tuple[float, ...], Len(0, 64)] = ()
+    residual: Annotated[tuple[float, ...], Len(0, 64)] = ()  # powers of ten: exact figures disclose spectra; -1: none
     gap: Annotated[tuple[float, ...], Len(0, 64)] = ()
-    outcome: str = ""
+    outcome: str = ""  # a name of `Outcome` once the computation has ended
     reason: str = ""
 
 
@@ -166,14 +161,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """The end of a site's ledger: its number of lines, and the SHA-256 of the last line, which pins them all.
-
-    ``at`` is the site's own clock, ISO 8601 in UTC. Zero lines mean that there is no ledger.
-    """
+    """The end of a site's ledger. Without a line there is no ledger."""
 
     lines: Large = 0
-    last: str = ""
-    at: str = ""
+    last: str = ""  # SHA-256 of the last line, which pins them all
+    at: str = ""  # the site's own clock, ISO 8601 in UTC
 
 
 NO_HEAD = LedgerHead()
@@ -181,15 +173,11 @@ NO_HEAD = LedgerHead()
 
 @dataclass(frozen=True)
 class Fetched:
-    """The site received the end of the run. Carries the signed head of its ledger.
-
-    ``signature``, by the key of the site's certificate, is on the head of all lines before this message
-    (`coreg_wire.identity.signatures`). Without TLS there is no key: both are empty.
-    """
+    """The site received the end of the run. Carries the head of its ledger, of all lines before this message."""
 
     run: str
     head: LedgerHead = NO_HEAD
-    signature: str = ""
+    signature: str = ""  # by the key of the site's certificate
 
 
 @dataclass(frozen=True)
@@ -207,17 +195,13 @@ FromSite: TypeAlias = Hello | Offer | PlanRefused | Approval | Unaligned | Answe
 
 @dataclass(frozen=True)
 class Proposal:
-    """A plan, and the number of an attempt to execute it. A higher number ends the previous attempt.
-
-    ``approval`` is the number of seconds that the coordinator waits for a site's operator; 0 means no limit. ``keys``: the
-    fingerprint of each site's public key, in site order, "" where a site has not enrolled; none without TLS. An operator
-    confirms them by their eight words (`coreg_wire.identity.invitation`).
-    """
+    """A plan, and the number of an attempt to execute it. A higher number ends the previous attempt."""
 
     run: str
     attempt: Natural
     plan: Plan
-    approval: NotNegative = field(default=0.0, compare=False)
+    approval: NotNegative = field(default=0.0, compare=False)  # seconds for a site's operator; 0: no limit
+    # Fingerprints of the sites' keys, in site order; "" where a site has not enrolled.
     keys: Annotated[tuple[str, ...], Len(0, MOST_SITES)] = field(default=(), compare=False)
 
 
@@ -253,18 +237,14 @@ class Dismissed:
 
 @dataclass(frozen=True)
 class Countersigned:
-    """The coordinator signs the head of a ledger: the answer to `Fetched`, and the last one again when a session begins.
-
-    The latter shows an agent that its ledger is an older copy.
-    ``at`` is its clock. If ``signature`` is empty, ``reason`` gives the cause; beside a signature it names the problem.
-    """
+    """The coordinator signs the head of a ledger: the answer to `Fetched`, and its last one when a session begins."""
 
     run: str
     head: LedgerHead
-    at: str
+    at: str  # its clock
     signature: str
     certificate: str
-    reason: str = ""
+    reason: str = ""  # why there is no signature, or a problem beside it
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,7 @@ OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Agreement
 
 @dataclass(frozen=True)
 class Plan:
-    """A computation of the federation and its terms. Each agent accepts or refuses it, before any other step.
-
-    Its digest covers every field but ``run``: the same plan started again has the same digest. ``study`` is the name of the
-    study, for a federation that runs several, and ``data`` the name of its data set at every site. A federation of one run
-    names neither. ``align``: how ids are aligned before it, None where they are equal by agreement. ``target`` and ``id`` are
-    columns, where a site says nothing else.
-    """
+    """A computation of the federation and its terms. Its digest covers every field but ``run``."""
 
     run: str
     federation: str
@@ -41,10 +35,10 @@ class Plan:
     objective: Objective = field(default_factory=Agreement)
     iteration: Iteration = field(default_factory=Iteration)
     privacy: Privacy = field(default_factory=Privacy)
-    study: str = ""
-    data: str = ""
-    align: Alignment | None = None
-    target: str = ""
+    study: str = ""  # "" in a federation of one run, as the next
+    data: str = ""  # name of the data set at every site
+    align: Alignment | None = None  # how ids are aligned before it; None: they are equal by agreement
+    target: str = ""  # a column, where a site says nothing else; as the next
     id: str = ""
 
     @property

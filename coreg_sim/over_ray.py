@@ -60,11 +60,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
-    """A running Ray, for as long as the block lasts.
-
-    Without an address, Ray is started on this machine with all cores. ``auto`` or HOST:PORT joins a cluster;
-    this process must run on one of its nodes. ``instead`` is advice for a user without Ray; the errors end with it.
-    """
+    """A running Ray, here or (auto, HOST:PORT) of a cluster, while the block lasts. ``instead``: advice in its errors."""
     # Set before Ray is imported; its processes inherit it.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # otherwise Ray warns of a future change
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics

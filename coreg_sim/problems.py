@@ -52,10 +52,7 @@ def generated(
     *,
     common: bool = False,
 ) -> Problem:
-    r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 + 0.1\,\varepsilon$, h ∈ R³ normal.
-
-    Every site has other features of the same instances, and its own labelled instances. ``common``: these are shared too.
-    """
+    r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 + 0.1\,\varepsilon$, h ∈ R³ normal."""
     counts = {"sites": n_sites, "labelled": n_labelled, "unlabelled": n_unlabelled, "views": n_features}
     for name, value in counts.items():
         if value < 1:
@@ -121,11 +118,7 @@ def read_views(path: Path) -> ViewsFile:
 
 
 def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: int, *, common: bool = False) -> Problem:
-    """Each site's data, and the held-out rows.
-
-    Each site has ``labelled`` rows of its own. ``unlabelled`` None shares two thirds of the rest. ``common``: all sites' labelled
-    rows are shared too.
-    """
+    """Each site's data, and the held-out rows. ``unlabelled`` None shares two thirds of the rows without labels."""
     table = read_table(views.data, notation=notation_of(views.separator, views.decimal))
     table.require([views.target], "the target")
     for site, its in views.sites.items():

@@ -117,11 +117,7 @@ def plan_for(
     run: str = "simulation",
     aggregation: Aggregation | None = None,
 ) -> Plan:
-    """A plan for the sites of a problem. Defaults are the service's own, except for the number of rounds and the aggregation.
-
-    An agreement is aggregated in plaintext: masks change no bit. With "secure" the work of masking is simulated too. An additive
-    training is always "secure".
-    """
+    """A plan for the sites of a problem. An agreement is in plaintext unless asked otherwise: masks change no bit."""
     aggregation = aggregation or ("secure" if isinstance(objective, Additive) else "plaintext")
     names = tuple(sorted(problem.sites))
     rounds = iteration or Iteration(max_rounds=10_000)

@@ -12,31 +12,22 @@ from coreg_core.secure.cross_products import normal
 
 @dataclass(frozen=True)
 class PrivateData:
-    """The preprocessed labelled rows, the label column in its own units, the unlabelled rows.
-
-    ``positions``: the index of each labelled row among the shared instances, -1 if it is none; None: none is.
-    ``row_keys``: a name for each label, by which the ledger recognises it (`row_keys`); empty without a ledger.
-    ``ids``: of the unlabelled rows, in their order. ``instances``: their name in this site's ledger, which is independent of
-    the digest that leaves the site. ``positive``: the value of a yes/no target that ``y`` has as 1; "" for numbers.
-    """
+    """The preprocessed labelled rows, the label column in its own units, the unlabelled rows."""
 
     X: Float64[Arr, "n d"]
     y: Float64[Arr, " n"]
     Z: Float64[Arr, "m d"]
     ids_digest: str
     salt: bytes = b""  # a secret of the site, so that its data digest confirms no guess
-    positions: Int64[Ints, " n"] | None = None
-    row_keys: tuple[str, ...] = ()
-    instances: str = ""
-    ids: tuple[str, ...] = ()
-    positive: str = ""
+    positions: Int64[Ints, " n"] | None = None  # of each labelled row among the shared instances; -1: it is none
+    row_keys: tuple[str, ...] = ()  # names of labels in the ledger; empty without one
+    instances: str = ""  # their name in the ledger, independent of the digest that leaves
+    ids: tuple[str, ...] = ()  # of the unlabelled rows, in their order
+    positive: str = ""  # the value of a yes/no target that ``y`` has as 1
 
 
 def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[str, ...]:
-    """A name for each label: the digest of its row's id and its value under the site's secret.
-
-    A corrected label has another name. The salt prevents a reader of the ledger from testing guesses of ids and values.
-    """
+    """A name for each label: the salted digest of its row's id and value. A corrected label has another name."""
     return tuple(
         hashlib.sha256(salt + f"label {len(text)} {text} {value!r}".encode()).hexdigest()[:24]
         for text, value in zip(ids, y.tolist(), strict=True)

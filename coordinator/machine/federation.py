@@ -44,11 +44,7 @@ from coreg_core.plan import Plan, aligns_for
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Runs that are not active.
-
-    Runs overlap up to a limit if all of them compute with the same number of threads, since another number changes the bits of
-    sums. Runs of an earlier process go before the queue.
-    """
+    """Runs that are not active. Only runs with the same number of threads overlap, since another changes the bits of sums."""
 
     max_concurrent_runs: int  # runs that compute at once
     exit_when_idle: bool = False  # the process ends when no run is left to start

@@ -103,15 +103,12 @@ class Ended:
 
 @dataclass(frozen=True)
 class HeadSigned:
-    """The head of a site's ledger at the time of its `Fetched`, with both signatures. It has no effect on the run.
-
-    ``certificate`` is the site's (DER, hexadecimal); ``receipt`` was sent to the site.
-    """
+    """The head of a site's ledger at the time of its `Fetched`, with both signatures. It has no effect on the run."""
 
     site: str
     signature: str
-    certificate: str
-    receipt: Countersigned
+    certificate: str  # the site's, DER, hexadecimal
+    receipt: Countersigned  # as it was sent to the site
 
 
 Record: TypeAlias = AttemptBegan | StepDone | Ended | HeadSigned

@@ -118,10 +118,7 @@ def _other_release(path: Path, version: int) -> StorageError:
 
 
 def _make(path: Path) -> None:
-    """Create a new file with mode 0600, which SQLite copies to its log and index.
-
-    An existing file is not opened, since closing it would release the locks that SQLite holds on it in this process.
-    """
+    """Create a new file with mode 0600. An existing one is not opened: closing it would release SQLite's locks."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 

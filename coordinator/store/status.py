@@ -47,11 +47,7 @@ class SiteStatus:
         return (datetime.fromisoformat(self.until) - utc_now()).days if self.until else None
 
     def seen(self, updated_at: str | None) -> str | None:
-        """The time of its last connection if no coordinator runs; None for a site that was never connected.
-
-        A killed coordinator has not written the ends of its sessions. Then the time is that of its last status
-        (``updated_at``).
-        """
+        """The last connection if no coordinator runs, else that of its last status; None: never connected."""
         closed = self.since is None or self.ended is not None
         return self.ended if closed else max(self.since or "", updated_at or "")
 

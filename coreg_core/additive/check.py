@@ -117,15 +117,12 @@ def gain(local: Float64[Arr, " n"], other: Float64[Arr, " n"]) -> Gain:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What a site should use, from its left-out residuals; ``None`` where it has none.
-
-    ``slope`` other than 1: the site's labels may have another unit or sign than the others' (1 in 20 honest sites is named too).
-    """
+    """What a site should use, from its left-out residuals; ``None`` where it has none."""
 
     recommended: Choice
     joined: Correction
     score: Correction
-    slope: float
+    slope: float  # not 1: the labels may have another unit or sign than the others' (1 of 20 honest sites is named too)
     spread: float
     left_out: dict[str, Float64[Arr, " n"]]
     gains: dict[str, Gain]

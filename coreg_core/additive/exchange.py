@@ -208,10 +208,7 @@ class SiteExchange:
         return X, Y
 
     def add(self, messages: Sequence[cross.Message]) -> tuple[Words, dict[int, UInt64[np.ndarray, "d r"]]]:
-        """The third step: words of P, C, b, o and scalars, and a share of the further features of each other site.
-
-        Block (v, u) of P and C is Y_vᵀW_u for v > u. A word is the sum of its shares and noise, rounded once.
-        """
+        """The third step: words of P, C, b, o and scalars; block (v, u) of P and C is Y_vᵀW_u for v > u. Each is rounded once."""
         T, v, e = self.terms, self.site, self.terms.exponent
         d, D, mine = T.d[v], sum(T.d), T.blocks[v]
         P, C, b, o = (np.zeros(shape, dtype=WORD) for shape in ((D, D), (D, D), (D,), (T.n_sites, D)))

@@ -39,20 +39,16 @@ SHIFT = 0.7  # of the fit's ridge against the noise of opened sums
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Over labels with one noise variance: u a label's owner, w its weight; an individual's weights add up to 1.
+    """Over labels with one noise variance: u a label's owner, w its weight; an individual's weights add up to 1."""
 
-    ``P`` Σ wφφᵀ (D, D), ``o`` Σ wφ by owner (M, D), ``b`` Σ wφ(y − level_u) (D,), ``r`` Σ w(y − level_u) by owner (M,),
-    ``s`` Σ w(y − level_u)², ``n`` Σ w by owner (M,), ``count`` the rows for the noise, ``mode`` of the noise's prior.
-    """
-
-    P: Float64[Arr, "D D"]
-    o: Float64[Arr, "M D"]
-    b: Float64[Arr, " D"]
-    r: Float64[Arr, " M"]
-    s: float
-    n: Float64[Arr, " M"]
-    count: float
-    mode: float = NOISE
+    P: Float64[Arr, "D D"]  # Σ wφφᵀ
+    o: Float64[Arr, "M D"]  # Σ wφ by owner
+    b: Float64[Arr, " D"]  # Σ wφ(y − level_u)
+    r: Float64[Arr, " M"]  # Σ w(y − level_u) by owner
+    s: float  # Σ w(y − level_u)²
+    n: Float64[Arr, " M"]  # Σ w by owner
+    count: float  # the rows for the noise
+    mode: float = NOISE  # of the noise's prior
 
 
 def sums(
@@ -138,10 +134,7 @@ def positive(A: Float64[Arr, "p p"]) -> Float64[Arr, "p p"]:
 
 
 def steadied(part: Sums, noise: float, scale: Float64[Arr, " D"]) -> Sums:
-    """Sums that were opened with noise, as the fit takes them: positive, with a ridge of the noise's size.
-
-    ``noise`` is the deviation on an entry of features with largest row norm 1, ``scale`` that norm for each feature.
-    """
+    """Sums that were opened with noise, positive, with a ridge of its size; ``scale`` is the largest row norm of each feature."""
     D = len(part.P)
     A = positive(np.block([[part.P, part.o.T], [part.o, np.diag(part.n)]]))
     ridge = SHIFT * noise * np.sqrt(2 * D) * np.diag(scale**2)
@@ -154,15 +147,14 @@ STEPS = 50
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The posterior: ``prior`` τ of the M sites and of the offsets (M + 1,), ``noise`` σ of each part, ``beta`` and ``S`` over
-    the features, the offsets and 1; ``grams`` are the parts' G."""
+    """The posterior over the features, the offsets and 1."""
 
     moments: Moments
-    prior: Float64[Arr, " t"]
-    noise: Float64[Arr, " q"]
+    prior: Float64[Arr, " t"]  # τ of the M sites and of the offsets
+    noise: Float64[Arr, " q"]  # σ of each part
     beta: Float64[Arr, " A"]
     S: Float64[Arr, "A A"]
-    grams: tuple[Float64[Arr, "A A"], ...]
+    grams: tuple[Float64[Arr, "A A"], ...]  # the parts' G
 
     @property
     def coef(self) -> Float64[Arr, " D"]:

@@ -83,10 +83,7 @@ class SiteModel:
         )
 
     def slopes(self) -> tuple[Float64[Arr, " p"], Float64[Arr, " p"]] | None:
-        """Slopes of the score in each own column and their posterior deviations (kernel = "linear"); None for another kernel.
-
-        φ(x) = V (x − mean)/deviation − shift, so ∂score/∂x = Vᵀβ/deviation, within the clipping of x.
-        """
+        """Slopes of the score in own columns, ∂score/∂x = Vᵀβ/deviation, and their deviations; None unless kernel = "linear"."""
         basis = self.features.basis
         if basis.width or self.features.directions is not None:
             return None

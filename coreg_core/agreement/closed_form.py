@@ -18,10 +18,7 @@ from coreg_core.errors import SingularSystem, UsageError
 
 
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
-    """z*: the mean of all predictions at the optimum; the models are respond_v(z*, 2λM).
-
-    Finite spans: O(m (Σ r_v)²). Exact views: O(M m³). A mixture of both is solved by conjugate gradients only.
-    """
+    """z*, the mean of all predictions at the optimum: O(m (Σ r_v)²) for finite spans, O(M m³) for exact views."""
     if closed_form_of([kind_of(view) for view in views]) == "finite":
         return _reduced_stacked_system([view for view in views if isinstance(view, SpectralView)], coupling)
     return _precision_weighted_mean(views, coupling)

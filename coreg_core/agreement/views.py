@@ -364,17 +364,13 @@ FOLDS, SEED = 5, 0
 
 @dataclass(frozen=True, eq=False)
 class LabelledFit:
-    """A function on its own labelled rows: residuals ``r`` (n,) at the shift that was taken, and ``G`` (n, n).
+    """A function on its own labelled rows."""
 
-    ``y`` is (n,) in the units of r; ``centred`` says that the shift is the mean of the labels, so that it is left out with
-    the rows. ``ones``: G 1 over all rows of the shift, where these are some of them.
-    """
-
-    r: Float64[Arr, " n"]
+    r: Float64[Arr, " n"]  # residuals at the shift that was taken
     G: Float64[Arr, "n n"]
-    y: Float64[Arr, " n"]
-    centred: bool = True
-    ones: Float64[Arr, " n"] | None = None
+    y: Float64[Arr, " n"]  # in the units of r
+    centred: bool = True  # the shift is the mean of the labels, and is left out with the rows
+    ones: Float64[Arr, " n"] | None = None  # G 1 over all rows of the shift, where these are some of them
 
     def _ones(self) -> Float64[Arr, " n"]:
         return self.G.sum(axis=1) if self.ones is None else self.ones
@@ -414,15 +410,11 @@ def best_of(path: Sequence[Float64[Arr, " n"]]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PathChoice:
-    """The choice on a path by own labels: the ``chosen`` member, every member's left-out errors, and the choice's own.
-
-    ``nested`` are the errors of rows that neither the function nor the choice between members has seen. Reports use them,
-    because the smallest of several left-out errors is biased by the choice. None with too few labels for folds.
-    """
+    """The choice on a path by own labels: the ``chosen`` member, and every member's left-out errors."""
 
     chosen: int
     left_out: tuple[Float64[Arr, " n"], ...]
-    nested: Float64[Arr, " n"] | None
+    nested: Float64[Arr, " n"] | None  # of rows that neither function nor choice has seen; None with too few labels
 
 
 def choose_on(path: Sequence[LabelledFit]) -> PathChoice:

@@ -16,21 +16,15 @@ MOST_COLUMNS = 64
 
 @dataclass(frozen=True)
 class Agreement(Statement):
-    """The paper's objective, coRLSR: the sites' functions are pulled together on the shared instances.
+    """The paper's objective, coRLSR: the sites' functions are pulled together on the shared instances."""
 
-    ``form`` is the span of each f_v, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
-    rows, or a number), ``ridge`` ν. "semi-parametric" is spanned by all labelled rows up to ``landmarks``, and beyond that by so
-    many rows, drawn with ``seed``. ``coupling`` is λ, one for each column; ``label_units`` how each site transforms its label
-    column before it trains.
-    """
-
-    form: Form = "exact"
+    form: Form = "exact"  # the span of each f_v
     kernel: PlanKernel = "gaussian"
-    bandwidth: Literal["paper", "median", "loo"] | Positive = "paper"
-    ridge: Literal["paper", "loo"] | Positive = "paper"
-    landmarks: Count = 1000
+    bandwidth: Literal["paper", "median", "loo"] | Positive = "paper"  # σ, or a rule that each site evaluates
+    ridge: Literal["paper", "loo"] | Positive = "paper"  # ν, or such a rule
+    landmarks: Count = 1000  # up to so many labelled rows span the semi-parametric form; else so many drawn by seed
     seed: Natural = 0
-    coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
+    coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)  # λ, one for each column
     label_units: LabelUnits = "centred"
 
     name: ClassVar[str] = "agreement"

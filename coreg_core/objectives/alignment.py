@@ -16,15 +16,10 @@ MOST_POINTS = 50_000_000  # on the way in one alignment: an hour
 
 @dataclass(frozen=True)
 class Alignment(Statement):
-    """Which ids all sites have, without disclosing the others. Nothing is trained.
+    """Which ids all sites have, without disclosing the others. Nothing is trained."""
 
-    ``max_ids`` bounds the ids of a site. ``ids`` is the rule by which every site normalises its ids: "exact" keeps the text,
-    "folded" ignores case, spaces and the form of Unicode, "numbers" also leading zeros. The shared set is the ids that all
-    sites have.
-    """
-
-    max_ids: Annotated[int, Ge(1), Le(MOST_IDS)] = 100_000
-    ids: IdRule = "folded"
+    max_ids: Annotated[int, Ge(1), Le(MOST_IDS)] = 100_000  # of a site
+    ids: IdRule = "folded"  # how ids are normalised: docs/reference/federation-toml.md
 
     name: ClassVar[str] = "alignment"
     called: ClassVar[str] = "an alignment"

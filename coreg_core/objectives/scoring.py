@@ -9,18 +9,12 @@ from coreg_core.objectives.setting import Kind, Needs, Setting, Statement
 
 @dataclass(frozen=True)
 class Scoring(Statement):
-    """Scoring together: the sites' parts of one trained model, summed on instances that all of them list. Nothing is trained.
-
-    ``of_run`` is the run that trained the models, ``trained`` its objective: additive parts add up (each site knows the
-    intercept), agreeing models are averaged. An individual is scored by the sites that have a record of it, if they are
-    ``min_sites`` or more. ``receivers`` get the scores; if empty, all sites do.
-    ``contributions``: a receiver reads each site's part of a score, and not their sum alone.
-    """
+    """Scoring together: the sites' parts of a trained model, summed on listed instances with records at ``min_sites`` sites."""
 
     of_run: str
-    trained: Literal["additive", "agreement"] = "additive"
-    receivers: tuple[str, ...] = ()
-    contributions: bool = False
+    trained: Literal["additive", "agreement"] = "additive"  # additive parts add up, agreeing models are averaged
+    receivers: tuple[str, ...] = ()  # empty: all sites
+    contributions: bool = False  # receivers read each site's part, and not their sum alone
 
     name: ClassVar[str] = "scoring"
     called: ClassVar[str] = "a scoring"

@@ -52,14 +52,10 @@ class Membership:
 
 @dataclass(frozen=True)
 class Privacy:
-    """The coordinator's view: none of the sites' answers ("secure"), or each of them ("plaintext").
-
-    ``membership_changes``: sites can be summed again with one more or one fewer of them, which discloses that one's
-    answers; every site must allow it too.
-    """
+    """The coordinator's view: none of the sites' answers ("secure"), or each of them ("plaintext")."""
 
     aggregation: Aggregation = "secure"
-    membership_changes: bool = False
+    membership_changes: bool = False  # sums with one site more or fewer, which disclose that one's answers
 
 
 @runtime_checkable
@@ -79,19 +75,15 @@ class Setting(Protocol):
 
 
 class Statement:
-    """What an objective states of itself, with the usual answers.
+    """What an objective states of itself, with the usual answers."""
 
-    ``name`` in files and on the wire; ``needs`` of a site; ``questions`` by kind; ``attempts`` of a run at most;
-    ``one_set``: its sums on the same instances are over one set of sites; ``usual``: answers that a run needs.
-    """
-
-    name: ClassVar[str]
+    name: ClassVar[str]  # in files and on the wire
     called: ClassVar[str]  # in sentences, with its article
-    needs: ClassVar[Needs] = "rows"
+    needs: ClassVar[Needs] = "rows"  # of a site
     questions: ClassVar[Mapping[str, Kind]]
-    attempts: ClassVar[int] = 10
-    one_set: ClassVar[bool] = True
-    usual: ClassVar[str] = "some dozens"
+    attempts: ClassVar[int] = 10  # of a run at most
+    one_set: ClassVar[bool] = True  # its sums on the same instances are over one set of sites
+    usual: ClassVar[str] = "some dozens"  # answers that a run needs
 
     def fault(self, plan: Setting) -> str | None:
         """Why the plan's terms do not fit together, or None."""

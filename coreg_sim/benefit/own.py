@@ -39,16 +39,15 @@ def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A file, its target column, the columns that are no features, those that hold dates, the target value that means 1, columns
-    that hold texts, and texts of missing values beside the usual ones. ``sites``: each site's name and columns, if given."""
+    """A file, how to read it, and with ``sites`` each site's name and columns."""
 
     path: str
     target: str
-    drop: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()  # columns that are no features
     dates: tuple[str, ...] = ()  # COLUMN=FORMAT
-    positive: str = ""
-    categorical: tuple[str, ...] = ()
-    na_values: tuple[str, ...] = ()
+    positive: str = ""  # the target value that means 1
+    categorical: tuple[str, ...] = ()  # columns of texts
+    na_values: tuple[str, ...] = ()  # beside the usual ones
     separator: str | None = None
     decimal: str | None = None
     sites: tuple[tuple[str, tuple[str, ...]], ...] = ()

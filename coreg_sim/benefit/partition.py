@@ -73,20 +73,15 @@ class AttributeTable:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """One federation: X_v of each site over all rows of the table, and the row numbers of each part.
-
-    Site v has the labels ``labels[v]`` of its ``labelled[v]`` rows. All sites list the ``shared`` rows, without labels. Shared
-    and labelled rows together are the common rows. ``test`` rows only measure errors, against ``y_test``: one vector, or one for
-    each site. ``yes_no``: labels are 0 and 1, and both are among the test rows.
-    """
+    """One federation: X_v of each site over all rows of the table, and the row numbers of each part."""
 
     columns: list[Float64[Arr, "N _"]]
     labelled: list[Int64[Ints, " _"]]
-    labels: list[Float64[Arr, " _"]]
-    shared: Int64[Ints, " m"]
+    labels: list[Float64[Arr, " _"]]  # of the rows in ``labelled``
+    shared: Int64[Ints, " m"]  # without labels; with the labelled rows they are the common rows
     test: Int64[Ints, " t"]
-    y_test: Float64[Arr, "*M t"]
-    yes_no: bool = False
+    y_test: Float64[Arr, "*M t"]  # one vector, or one for each site
+    yes_no: bool = False  # labels are 0 and 1, and both are among the test rows
 
 
 def table_of(

@@ -52,11 +52,7 @@ class RowSet:
 
 
 def row_set(secret: bytes, names: Sequence[bytes], labels: Mapping[int, float], told: Sequence[bytes]) -> RowSet:
-    """The labelled rows among the named ones: those whose ``told`` is not empty. It says which sites have a label there.
-
-    A row is not known by its cells: a table's preprocessing changes all of them with one row. So a set with other cells
-    counts as another opening of the same set.
-    """
+    """The labelled rows, where ``told`` is not empty. Other cells count as another opening: preprocessing changes all of them."""
     individuals, rows = list[bytes](), list[bytes]()
     for place, (name, flags) in enumerate(zip(names, told, strict=True)):
         if flags:
@@ -119,10 +115,7 @@ class SummedWith:
 
 
 class Memory:
-    """See the module's docstring. Hold ``lock`` from reading to noting.
-
-    Instances have the site's own name (`know_as`), or without one the digest that left the site: that changes with `ids_secret`.
-    """
+    """See the module's docstring. Hold ``lock`` from reading to noting. Instances have the site's own name (`know_as`)."""
 
     def __init__(self, write: Callable[[dict[str, Any]], None] = lambda entry: None):  # noqa: ARG005
         self.lock = RLock()

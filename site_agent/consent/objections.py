@@ -125,10 +125,7 @@ def objections(
     ids_digest: str,
     counts: Counts | None = None,
 ) -> list[Objection]:
-    """Every reason against the plan, before this site offers, or with ``counts`` before it answers.
-
-    ``policy``: None in a simulation, which checks no term of a plan. ``data``: the rows of a training.
-    """
+    """Every reason against the plan, before an offer, or with ``counts`` before an answer; ``policy`` None in a simulation."""
     with memory.lock:
         if counts is not None:
             return list(_of_counts(plan, policy or Policy(), memory, ids_digest, counts))

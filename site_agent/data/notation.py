@@ -136,11 +136,7 @@ def numbers_under(texts: pl.DataFrame, mark: Mark) -> list[str]:
 
 
 def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
-    """The decimal mark of a CSV file.
-
-    A mark shows what it is where it cannot separate thousands, as in 1,5 and 0,125. If commas separate the columns, a comma in
-    a cell is never a decimal comma, and a few are mistakes. If nearly all decimals have one mark, the others are mistakes too.
-    """
+    """The decimal mark of a CSV file: a mark shows it where it cannot separate thousands, as in 1,5 and 0,125."""
     for column in columns:
         column.look((".",) if separator == "," else (".", ","))
     if separator == "," and not any(

@@ -144,12 +144,7 @@ class SiteTable:
 
 
 def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> SiteTable:
-    """Read a site's labelled and unlabelled rows. Without `labels` all rows are shared, and no target column is needed.
-
-    Rows with an empty target are the shared unlabelled set. If `unlabelled` names a file, that is the shared set, and such rows
-    are left out with a note; if ``aligned``, the shared set are the rows with these ids. ``own`` collects the faults: then the
-    result only serves to find more.
-    """
+    """Read labelled and shared rows; ``aligned``: the shared are those with these ids. ``own`` collects faults, to find more."""
     data, target, id_column, unlabelled = inputs.table, inputs.target or "", inputs.id or "", inputs.unlabelled
     drop, labels, positive, na_values = inputs.drop, inputs.labels, inputs.positive, inputs.na_values
     table = read_table(data, own, na_values, inputs.notation)

@@ -59,10 +59,7 @@ _SWAPPED = bytes.maketrans(b".,", b",.")
 
 
 class Cells:
-    """One column of a source. Texts and numbers are made when they are asked for.
-
-    ``raw`` of a CSV file is a function that reads the texts; ``floats`` are its numbers, if all its cells are numbers or empty.
-    """
+    """One column of a source. Texts (``raw``, or a function that reads them) and numbers are made when they are asked for."""
 
     def __init__(
         self,
@@ -365,10 +362,7 @@ def read_table(
     na_values: Sequence[str] = NA_VALUES,
     notation: Notation = Notation(),  # noqa: B008 - it is frozen
 ) -> Table:
-    """Read a CSV or Parquet file, the rows of a query, or a pandas or polars frame.
-
-    ``found`` collects the faults that leave the rest of the table readable. Without it they are raised as `BadTable`.
-    """
+    """Read a CSV or Parquet file, the rows of a query, or a frame. ``found`` collects faults, which are raised without it."""
     name, here = str(source) if isinstance(source, Path | Query) else FRAME, Faults()
     try:
         table = _read(source, name, na_values, notation, here)

@@ -240,16 +240,12 @@ FILE = "members.json"
 
 @dataclass
 class Members:
-    """The members of a study by their keys, which all operators confirm by the eight words, over the telephone.
-
-    A certificate proves that the coordinator's authority signed a key. Only the other organisation can confirm it.
-    Confirmed ones are in ``identity/members.json``; ``unseen`` hold in this process. ``written``: the words of a setting.
-    """
+    """The members of a study by their keys, which all operators confirm by the eight words, over the telephone."""
 
     identity: Identity
-    written: str = ""
+    written: str = ""  # the words of a setting
     accept: bool = False
-    unseen: dict[str, str] = field(default_factory=dict)
+    unseen: dict[str, str] = field(default_factory=dict)  # confirmed for this process only
 
     def __post_init__(self) -> None:
         self._path = self.identity.directory / FILE

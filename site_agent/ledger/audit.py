@@ -37,18 +37,14 @@ class SignedHead:
 
 @dataclass(frozen=True)
 class Audited:
-    """The result of an audit without faults, as far as the lines are signed.
-
-    ``own`` is the last head that the site signed, and ``both`` the last that the coordinator countersigned. ``after`` counts
-    the lines after that one, by kind. ``compared`` counts the heads of the coordinator's own record; all of them match.
-    """
+    """The result of an audit without faults, as far as the lines are signed."""
 
     lines: int
     heads: tuple[SignedHead, ...]
-    own: SignedHead | None
-    both: SignedHead | None
-    after: Mapping[str, int]
-    compared: int
+    own: SignedHead | None  # the last head that the site signed
+    both: SignedHead | None  # the last that the coordinator countersigned
+    after: Mapping[str, int]  # lines after that one, by kind
+    compared: int  # heads of the coordinator's own record; all match
 
 
 def audit(

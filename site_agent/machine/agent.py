@@ -71,18 +71,14 @@ class Decided:
 
 @dataclass(frozen=True)
 class Worked:
-    """A message was handled, and its answers are sent.
-
-    ``accepted``: of a proposal; False also if the site leaves the run at a step. ``for_now``: it can join after a correction.
-    ``breach``: the coordinator's violation of the protocol. ``models``: files written at the end.
-    """
+    """A message was handled, and its answers are sent."""
 
     message: RunMessage
-    accepted: bool | None = None
+    accepted: bool | None = None  # of a proposal; False also if the site leaves the run at a step
     reason: str = ""
-    for_now: bool = False
-    breach: str | None = None
-    models: int = 0
+    for_now: bool = False  # it can join after a correction
+    breach: str | None = None  # of the protocol, by the coordinator
+    models: int = 0  # files written at the end
 
 
 Event: TypeAlias = SessionOpened | SessionEnded | MessageReceived | Judged | Decided | Worked
@@ -210,18 +206,14 @@ class ActiveRun:
 
 @dataclass(frozen=True)
 class Agent:
-    """The state; see the module's docstring.
-
-    ``ask_first``: whether the operator approves each run; one with unconfirmed keys always. ``begun`` counts runs that were
-    answered and not finished. ``held``: alignments of ids by the runs that they are for, until those are decided.
-    """
+    """The state; see the module's docstring."""
 
     once: bool = False
-    ask_first: bool = False
+    ask_first: bool = False  # the operator approves each run; one with unconfirmed keys always
     connected: bool = False
     runs: Mapping[str, ActiveRun] = field(default_factory=dict)
-    held: Mapping[str, Proposal] = field(default_factory=dict)
-    begun: int = 0
+    held: Mapping[str, Proposal] = field(default_factory=dict)  # alignments by the runs that need them
+    begun: int = 0  # runs that were answered and not finished
 
 
 def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:

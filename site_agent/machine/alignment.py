@@ -42,11 +42,7 @@ class IdList:
 
 
 class AlignmentJob(Sums):
-    """All secrets follow from the site's salt, the attempt's key and the sites.
-
-    Every attempt has other secrets. Otherwise a member could return to an earlier step with another list, and ask the same
-    exponents again.
-    """
+    """Each attempt has other secrets, or a member could ask the same exponents again; all follow from the site's salt."""
 
     def __init__(self, plan: Plan, terms: Alignment, name: str, ids: IdList):
         digest = hashlib.sha256(ids.salt + plan.run.encode())

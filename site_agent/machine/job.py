@@ -51,35 +51,28 @@ class Aligned:
 
 @dataclass(frozen=True)
 class SiteResult:
-    """The result of a run at this site, in the run's units: labels are numbers · ``divisor`` + ``shift``.
-
-    Of an agreement: ``solutions``, one for each λ of ``couplings``, and the ``choice`` of its labels among them. Of an additive
-    training: ``additive``, ``judged``, and the ``probabilities`` of the joined model, the score and the local model (yes/no
-    targets). Of a scoring: ``scores`` (NaN where too few sites have a record), the sites ``present`` in each, the deviation that
-    the others leave (``missing``), and the parts of sites (``contributions``). ``name`` and ``sites`` are of the opened sums;
-    empty if the run ended before.
-    """
+    """The result of a run at this site, in the run's units: labels are numbers · ``divisor`` + ``shift``."""
 
     outcome: Outcome
     reason: str
     plan: Plan | None
-    solutions: tuple[Solution, ...] = ()
+    solutions: tuple[Solution, ...] = ()  # of an agreement, one for each λ of ``couplings``
     alone: Solution | None = None
     shift: float = 0.0
     divisor: float = 1.0
-    additive: SiteModel | None = None
+    additive: SiteModel | None = None  # of an additive training, with ``judged``
     findings: tuple[str, ...] = ()
     couplings: tuple[float, ...] = ()
-    choice: PathChoice | None = None
-    scores: Arr | None = None
-    present: tuple[tuple[str, ...], ...] = ()
-    missing: Arr | None = None
-    contributions: Mapping[str, Arr] = field(default_factory=dict)
+    choice: PathChoice | None = None  # of the own labels among ``solutions``
+    scores: Arr | None = None  # of a scoring; NaN where too few sites have a record
+    present: tuple[tuple[str, ...], ...] = ()  # the sites in each score
+    missing: Arr | None = None  # the deviation that absent sites leave
+    contributions: Mapping[str, Arr] = field(default_factory=dict)  # of each site to a score
     judged: Judged | None = None
     aligned: Aligned | None = None
-    probabilities: tuple[Probability, ...] = ()
+    probabilities: tuple[Probability, ...] = ()  # yes/no: of the joined model, the score, the local model
     progress: Progress | None = None
-    name: str = ""
+    name: str = ""  # of the opened sums; "" if the run ended before
     sites: tuple[str, ...] = ()
 
 

@@ -111,10 +111,7 @@ class Behind(Refused):
 
 
 class Replica:
-    """See the module's docstring. ``accept`` has the reason against a sum with some sites, ``may_answer`` raises `Refused`.
-
-    ``keys``: None if the plan has no masks; then ``token`` identifies this process.
-    """
+    """See the module's docstring. ``accept`` has the reason against a sum with some sites, ``may_answer`` raises `Refused`."""
 
     def __init__(
         self,
@@ -182,10 +179,7 @@ class Replica:
     # --- steps ----------------------------------------------------------------------------------------------------
 
     def answer(self, step: Step) -> Answer | None:
-        """The answer to the next step, or the stored answer to a repeated one; None for a step of an attempt that is over.
-
-        It raises `Breach` (of the protocol), `Refused` (not with these sites), or why its rows allow no answer.
-        """
+        """The next step's answer, or the stored one of a repetition; None: its attempt is over. Raises `Breach` or `Refused`."""
         if step.attempt < self.attempt or self._offer is None:
             return None
         # Step 0 with another roster is no repetition: the coordinator's records are older than this attempt.

@@ -34,17 +34,13 @@ MOST_POWER, STEPS = 1000, 40  # a part without noise has 40 bits
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One site's individuals to score, in the order of their sorted ids; computed before the agent connects.
+    """One site's individuals to score, in the order of their sorted ids; computed before the agent connects."""
 
-    ``features`` are φ, or under the agreement the prediction (any number if ``missing``). ``of_run``, ``trained``, ``name`` and
-    ``sites`` are of its model. The others as in `PrivateData`.
-    """
-
-    features: Float64[Arr, "m d"]
+    features: Float64[Arr, "m d"]  # φ, or under the agreement the prediction
     missing: Bool[np.ndarray, " m"]
     model: SiteModel | None
     intercept: float
-    of_run: str
+    of_run: str  # its model's, as the next three
     trained: str
     name: str
     sites: tuple[str, ...]

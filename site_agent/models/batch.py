@@ -129,11 +129,7 @@ def write_predictions(
     column: str = "prediction",
     beside: Mapping[str, Arr] | None = None,
 ) -> None:
-    """Write a CSV or Parquet table: ids, if any, then predictions under ``column``, then the columns ``beside``.
-
-    In a CSV file an id that a spreadsheet would run gets an apostrophe; `Table.ids` removes it. Predictions are
-    personal data, so a new file has mode 0600. An existing file keeps its mode.
-    """
+    """Write a CSV or Parquet table: ids, predictions under ``column``, the columns ``beside``. A new file has mode 0600."""
     if ids is not None and id_column in (column, *(beside or {})):
         raise UsageError(f"{path}: the id column has the name of the column of {column}s. Rename it in the table.")
     texts = [] if ids is None else [guarded(text) for text in ids] if path.suffix.lower() == ".csv" else list(ids)

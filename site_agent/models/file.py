@@ -47,11 +47,7 @@ _PLAIN = ("target", "shift", "divisor", "site", "run", "stop", "coupling", "plan
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A function of one site, from raw columns to the target's units: function · ``divisor`` + ``shift``.
-
-    ``coupling``: λ of an agreement. ``name``, ``sites``: of the opened sums that it was made from; scores join models of one name
-    only. ``found``: whether joining pays (`findings`). ``positive``: the value of a yes/no target that is 1.
-    """
+    """A function of one site, from raw columns to the target's units: function · ``divisor`` + ``shift``."""
 
     function: Function
     preprocessing: Preprocessing
@@ -61,14 +57,14 @@ class ModelFile:
     site: str
     run: str
     stop: str
-    coupling: float | None
+    coupling: float | None  # λ of an agreement
     plan: dict[str, Any]
-    name: str = ""
+    name: str = ""  # of the opened sums that it was made from, as ``sites``; scores join models of one name
     sites: tuple[str, ...] = ()
-    found: dict[str, Any] | None = None
+    found: dict[str, Any] | None = None  # whether joining pays (`findings`)
     probability: Probability | None = None
     score_probability: Probability | None = None
-    positive: str = ""
+    positive: str = ""  # the value of a yes/no target that is 1
 
     @property
     def objective(self) -> str:

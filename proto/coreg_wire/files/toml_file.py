@@ -70,11 +70,7 @@ def unknown_key(key: str, known: Iterable[str], kind: str = "key", section: str 
 
 
 def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: tuple[str, ...] = ()) -> UsageError:
-    """Every fault of a file with its key, as one error.
-
-    ``known`` keys ("section.key") serve suggestions. In the sections ``skip`` the second part of a location is pydantic's name
-    for the member of a union.
-    """
+    """Every fault of a file with its key, as one error. In ``skip`` a location's second part is the member of a union."""
     known, faults = list(known), dict[str, list[str]]()
     for e in error.errors():  # pydantic has one error for each member of a union ("paper" or a number)
         location = tuple(part for part in e["loc"] if not _MEMBER.match(str(part)))

@@ -53,11 +53,7 @@ def peer_certificate(context: "grpc.aio.ServicerContext[Any, Any]") -> tuple[str
 
 
 def is_loopback(host_port: str) -> bool:
-    """Whether an address, with or without a port, cannot leave this machine: 127.0.0.0/8, ::1 or `localhost`.
-
-    It reads the text only and resolves no name, so a name that resolves to 127.0.0.1 does not count. Nor does any other form
-    than HOST, HOST:PORT or [HOST]:PORT, for example gRPC's `dns:` and `unix:` targets.
-    """
+    """Whether an address is 127.0.0.0/8, ::1 or `localhost`, with or without a port. No name is resolved."""
     host = _host(host_port)
     if host is None:
         return False

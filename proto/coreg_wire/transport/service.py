@@ -17,11 +17,7 @@ IDLE_SECONDS = 60.0
 
 
 def channel_options(idle_seconds: float = IDLE_SECONDS) -> list[tuple[str, int]]:
-    """Options of both ends: frame limits, and a stream that is lost after ``idle_seconds`` without a byte.
-
-    A ping goes out after a third of that time, and its answer has the rest. gRPC's bandwidth probe is off: it enlarges the
-    flow-control window, and on a slow link the answer to a ping would wait behind the data in it.
-    """
+    """Options of both ends: frame limits, and a stream that is lost after ``idle_seconds`` without a byte (a ping at a third)."""
     ping = int(1000 * idle_seconds / 3)
     return [
         ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
