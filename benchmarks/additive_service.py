@@ -36,6 +36,12 @@ def tables(folder, sites, common, labels):
                     writer.writerow([f"p{i}", *X[i, 2 * v : 2 * v + 2], y[i] if name == site else ""])
 
 
+def spent(events):
+    """Megabytes and seconds of some questions."""
+    figures = [((e["bytes_sent"] + e["bytes_received"]) / 1e6, e["seconds"]) for e in events]
+    return [sum(each) for each in zip(*figures, strict=True)]
+
+
 def main():
     given = arguments(__doc__, sites=3, common=442, labels=60)
     sites = [f"site-{v}" for v in range(given.sites)]
@@ -49,11 +55,10 @@ def main():
     events = [json.loads(line) for line in lines if line.startswith("{")]
     end, questions = events[-1], [event for event in events if event["event"] == "round"]
     print(f"{given.sites} sites, {given.common} common individuals, {given.labels} labels each: {end['stop']}")
-    for phase, spent in end["phases"].items():
-        print(f"  {phase:<20} {spent['bytes'] / 1e6:>8.2f} MB {spent['seconds']:>7.2f} s")
-    seconds, *both = (sum(event[key] for event in questions) for key in ("seconds", "bytes_sent", "bytes_received"))
-    sent = sum(both)
-    print(f"  {len(questions)} exchanges {sent / 1e6:>18.2f} MB {seconds:>7.2f} s; {wall:.1f} s with joining")
+    for phase in dict.fromkeys(event["phase"] for event in questions):
+        print(f"  {phase:<20} {'{:>8.2f} MB {:>7.2f} s'.format(*spent(e for e in questions if e['phase'] == phase))}")
+    sent, seconds = spent(questions)
+    print(f"  {len(questions)} exchanges {sent:>18.2f} MB {seconds:>7.2f} s; {wall:.1f} s with joining")
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # KiB on Linux
     print(f"  at most {most:.0f} MiB in a process")
 

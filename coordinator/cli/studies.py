@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,7 @@ from coordinator.cli.options import (
     waits_now,
 )
 from coreg_core.errors import UsageError
-from coreg_wire.terminal.command_line import print_json
+from coreg_wire.terminal.command_line import human_bytes, print_json
 
 if TYPE_CHECKING:
     from coordinator.machine.records import HeadSigned
@@ -126,7 +127,7 @@ def show(
     A site finds lines that were removed from its ledger with the output of `coreg-coordinator show RUN --json`:
     `coreg-agent ledger --verify --checkpoints FILE`.
     """
-    from coordinator.observers.terminal import HEADINGS, PLAIN, Phases, cells
+    from coordinator.observers.terminal import HEADINGS, PLAIN, cells
     from coordinator.store.runs import RunStore
 
     opened = RunStore(existing(store), read_only=True)
@@ -140,11 +141,12 @@ def show(
             raise
         typer.echo(queued_line(*found[0], "queued" if found[0] in queued else "cancelled"))
         return
-    checkpoints = opened.checkpoints(summary.run)
+    checkpoints, phases = opened.checkpoints(summary.run), opened.phases(summary.run)
     waiting = waits_now(store).get(summary.run, "") if summary.stop is None else ""
     if as_json:
         told = {
             "rounds": rounds,
+            "phases": phases,
             "checkpoints": [dataclasses.asdict(each) for each in checkpoints],
             "waiting": waiting,
         }
@@ -163,17 +165,16 @@ def show(
         elif name not in ("run", "federation") and value:
             typer.echo(f"  {name} = {value}")
     typer.echo(PLAIN.format(*HEADINGS))
-    phases, hidden = Phases(), 0
+    hidden = 0
     for values in map(_worst, rounds):
-        phases.add(values)
         if steps or any(values[name] is not None for name in ("residual", "gap")):
             typer.echo(PLAIN.format(*cells(values)))
         else:
             hidden += 1
     if hidden:
         typer.echo(f"and {hidden} steps without figures for the coordinator (--steps lists them)")
-    for line in phases.lines():
-        typer.echo(line)
+    for phase in filter(itemgetter("phase"), phases):
+        typer.echo("{phase}: {steps} steps, {0}, {seconds:.2f} s".format(human_bytes(phase["bytes"]), **phase))
     for checkpoint in checkpoints:
         typer.echo(checkpoint_line(checkpoint))
     if waiting:

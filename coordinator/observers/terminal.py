@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.machine.events import Finish
@@ -31,50 +30,25 @@ def cells(step: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-@dataclass
-class Phases:
-    """Steps, complete rounds, seconds and bytes of each phase so far; the last verified step."""
-
-    spent: dict[str, dict[str, float]] = field(default_factory=dict)
-    last: Mapping[str, Any] | None = None
-    _rounds: int = 0
-
-    def add(self, step: Mapping[str, Any]) -> None:
-        if step["verified"] or self.last is None:
-            self.last = step
-        if not step["phase"]:
-            return
-        spent = self.spent.setdefault(step["phase"], {"steps": 0, "rounds": 0, "seconds": 0.0, "bytes": 0})
-        spent["steps"] += 1
-        spent["rounds"] += max(0, step["round"] - self._rounds)
-        spent["seconds"] = round(spent["seconds"] + step["seconds"], 6)
-        spent["bytes"] += step["bytes_sent"] + step["bytes_received"]
-        self._rounds = step["round"]
-
-    def lines(self) -> list[str]:
-        """One line for each phase."""
-        return [
-            f"{phase}: {s['rounds']} rounds, {human_bytes(int(s['bytes']))}, {s['seconds']:.2f} s"
-            for phase, s in self.spent.items()
-        ]
+def certifying(last: Mapping[str, Any] | None, step: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The last verified step so far, or the first one."""
+    return step if step["verified"] or last is None else last
 
 
 class JsonLines:
     """One JSON object a line on standard output."""
 
     def __init__(self) -> None:
-        self._phases = Phases()
+        self._last: Mapping[str, Any] | None = None
 
     def notice(self, notice: Notice) -> None:
         if notice.name == "round" and not aligns_for(notice.run):
-            self._phases.add(notice.fields)
+            self._last = certifying(self._last, notice.fields)
         print_json(notice.to_dict())
 
     def finished(self, end: Finish, show: str) -> None:
-        last, phases = self._phases.last, self._phases.spent
         told = {"event": "finished", "run": end.run, "stop": end.outcome.name, "reason": end.reason}
-        figures = {"rounds": last["round"] if last else 0, "last": last, **({"phases": phases} if phases else {})}
-        print_json({**told, **figures, "show": show})
+        print_json({**told, "rounds": self._last["round"] if self._last else 0, "last": self._last, "show": show})
 
 
 # `finished` shows the end with its figures. The others repeat a notice of the run.
@@ -87,7 +61,7 @@ class Plain:
     def __init__(self) -> None:
         self._headed, self._figures = False, list[Any]()
         self._headings: list[str] = []
-        self._phases = Phases()
+        self._last: Mapping[str, Any] | None = None
 
     def _print(self, text: str) -> None:
         sys.stdout.write(text + "\n")
@@ -105,7 +79,7 @@ class Plain:
             if phase and phase not in self._headings:
                 self._headings.append(phase)
                 self._print(f"{phase}:")
-            self._phases.add(step)
+            self._last = certifying(self._last, step)
             self._row(step)
         elif notice.text and notice.name not in _UNSHOWN:
             self._print(notice.text)
@@ -123,10 +97,8 @@ class Plain:
     def finished(self, end: Finish, show: str) -> None:
         """Print the outcome, its meaning and the next command."""
         self._print(end_sentence(end.outcome, end.reason))
-        if self._phases.last is not None and (certified := self._certified(self._phases.last)):
+        if self._last is not None and (certified := self._certified(self._last)):
             self._print(certified)
-        for line in self._phases.lines():
-            self._print(line)
         self._print(f"show this run again: {show}")
 
     def _certified(self, last: Mapping[str, Any]) -> str:
