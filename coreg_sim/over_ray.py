@@ -1,8 +1,7 @@
 r"""A federation over Ray: many sites in each process, on this machine or a cluster.
 
 All messages of one turn of the event loop become one call for each actor. A vector for a thousand sites is put into the object
-store once, and answers are read from there without a copy. An actor that dies is replaced by another with its sites' data. Its
-sites join again, as agents do after a restart, and the run begins again. A killed actor changes no bit of the run's result.
+store once, and answers are read from there without a copy. An actor that dies ends the simulation.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from coordinator.machine.events import Interrupted, Received, SiteJoined, SiteLost
+from coordinator.machine.events import Interrupted, Received, SiteJoined
 from coordinator.transports import Emit, SiteFunction, Traffic, words_of
 from coreg_core.agreement.closed_form import (
     Information,
@@ -159,19 +158,16 @@ def late(cluster: Cluster) -> str:
 
 
 CLOSE_SECONDS = 10.0  # to deliver the queued messages at the end
-LOST = "its actor died; another one starts"
-MAX_RESTARTS = 5  # of one actor
 
 
 @dataclass(eq=False)
 class _Actor:
-    """One process and its sites; another process replaces it when it dies."""
+    """One process and its sites."""
 
     sites: tuple[str, ...]
     data: Any  # a reference into the object store
     handle: Any = None
     calls: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)  # references to answers
-    restarts: int = 0
 
 
 class RayActors:
@@ -201,8 +197,9 @@ class RayActors:
     async def start(self, emit: Emit) -> None:
         """Start every actor; then every site joins. Unreachable: an actor does not start in time, or dies at the start."""
         self._emit = emit
+        options = {"num_cpus": self._share, "scheduling_strategy": "SPREAD", "max_restarts": 0}
         for actor in self._actors:
-            self._place(actor)
+            actor.handle = self._ray.remote(Host).options(**options).remote(self._make, actor.data)
         hellos = await asyncio.gather(*(self._hello(actor) for actor in self._actors))
         for hello in itertools.chain.from_iterable(hellos):
             self._open.add(hello.site)
@@ -251,10 +248,6 @@ class RayActors:
 
     # --- one actor ------------------------------------------------------------------------------------------------
 
-    def _place(self, actor: _Actor) -> None:
-        options = {"num_cpus": self._share, "scheduling_strategy": "SPREAD", "max_restarts": 0}
-        actor.handle = self._ray.remote(Host).options(**options).remote(self._make, actor.data)
-
     async def _hello(self, actor: _Actor) -> Any:
         try:
             return await asyncio.wait_for(_result(actor.handle.hello.remote()), START_SECONDS)
@@ -284,42 +277,22 @@ class RayActors:
             actor.calls.put_nowait(answers)
 
     async def _listen(self, actor: _Actor) -> None:
-        """Handle an actor's answers in the order of its calls; if it dies, replace it."""
+        """Handle an actor's answers in the order of its calls; if it dies, end the run."""
         try:
             while True:
                 answers = await actor.calls.get()
                 try:
                     self._received(await _result(answers))
                 except self._ray.exceptions.RayActorError as error:
-                    await self._replace(actor, error)
+                    raise Unreachable(
+                        f"an actor of {len(actor.sites)} sites died, probably of too little memory: {_why(error)} Use fewer "
+                        "sites per actor, a smaller form, or more nodes (--address)."
+                    ) from None
                 finally:
                     actor.calls.task_done()
         except Exception as error:  # noqa: BLE001 - a defect in a site, or Ray: it ends the run
             self.failure = error
             self._emit(Interrupted())
-
-    async def _replace(self, actor: _Actor, error: Exception) -> None:
-        while not actor.calls.empty():  # its queued messages are lost
-            actor.calls.get_nowait()
-            actor.calls.task_done()
-        mine = [site for site in actor.sites if site in self._open]
-        self._open.difference_update(mine)
-        self._outbox = [(site, message) for site, message in self._outbox if site not in mine]
-        for site in mine:
-            self._emit(SiteLost(site, LOST))
-        if not mine:
-            return
-        actor.restarts += 1
-        if actor.restarts > MAX_RESTARTS:
-            raise Unreachable(
-                f"an actor of {len(actor.sites)} sites died {actor.restarts} times, probably of too little memory; the last "
-                f"error: {_why(error)} Use fewer sites per actor, a smaller form, or more nodes (--address)."
-            )
-        self._place(actor)
-        for hello in await self._hello(actor):
-            if hello.site in mine:
-                self._open.add(hello.site)
-                self._emit(SiteJoined(hello))
 
     def _received(self, done: BatchAnswers) -> None:
         all_answers, results = done

@@ -62,15 +62,11 @@ class _Printing:
     """Prints one row for each answered question."""
 
     def __init__(self, *, as_json: bool):
-        self._as_json, self._lost = as_json, False
+        self._as_json = as_json
         if not as_json:
             typer.echo(PLAIN.format(*HEADINGS))
 
     def __call__(self, notice: Notice) -> None:
-        left = notice.name == "left"
-        if left and notice.fields["lost"] and not self._lost:
-            typer.echo(f"{notice.site} and all sites of its process: {notice.fields['reason']}", err=True)
-        self._lost = left  # hundreds of sites can be lost at once, so print one line
         if notice.name != "round":
             return
         if self._as_json:

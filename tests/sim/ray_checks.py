@@ -7,7 +7,6 @@ or the traceback as JSON. Without Ray it ends with the exit code of Unreachable.
 import asyncio
 import json
 import os
-import signal
 import sys
 import tempfile
 import traceback
@@ -22,9 +21,8 @@ from coreg_core import messages as m
 from coreg_core.errors import Refused, Unreachable
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
-from coreg_core.outcomes import Notice, Outcome
+from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from coreg_sim import over_ray as transport
 from coreg_sim.over_ray import OverRay, RayActors, connected
 from coreg_sim.problems import generated
 from coreg_sim.simulate import Hosted, closed_form, plan_for, simulate
@@ -111,34 +109,6 @@ def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(clust
 # --- whole runs ---------------------------------------------------------------------------------------------------
 
 
-class Killing:
-    """Kills one of the actors when something is told."""
-
-    def __init__(self, when):
-        self.when, self.actors, self.killed = when, None, 0
-
-    @contextmanager
-    def hosting(self, over_ray, data):
-        with over_ray(data) as hosted:
-            self.actors = hosted.transport
-            yield hosted
-
-    def __call__(self, notice: Notice) -> None:
-        if self.when(notice) and not self.killed:
-            last = self.actors._actors[-1].handle
-            self.killed = self.actors._ray.get(last.__ray_call__.remote(lambda _host: os.getpid()))
-            os.kill(self.killed, signal.SIGKILL)
-
-
-def at_step(number):
-    return lambda notice: notice.name == "round" and notice.fields["step"] == number
-
-
-def began_again(run):
-    """In another attempt, from its beginning."""
-    assert [run.taken[0].fields["attempt"], run.taken[-1].fields["attempt"]] == [0, 1]
-
-
 def same(left, right):
     assert left.predictions.tobytes() == right.predictions.tobytes()
     for figure in ("rounds", "numbers_sent", "certified_gap"):
@@ -147,29 +117,15 @@ def same(left, right):
         assert mine.function.coef.tobytes() == other.function.coef.tobytes()
 
 
-def algorithm_1_ends_on_the_bits_of_one_process_with_an_actor_killed_at_the_end(cluster):
-    """Its sites have sent their last answers, and their results are known."""
-    problem, killing = generated(5, 10, 40, 2, seed=1), Killing(lambda notice: notice.name == "run_ended")
-    terms = Agreement(form="exact", coupling=(0.1,)), Iteration("block-coordinate-descent", 1e-8, 1e-3)
-    plan = plan_for(problem, *terms)
-    here = simulate(problem, plan)
-    over = simulate(problem, plan, killing, lambda data: killing.hosting(OverRay(cluster, 3), data))
-    assert killing.killed
-    same(over, replace(here, numbers_sent=over.numbers_sent))
-    assert here.outcome is over.outcome is Outcome.CONVERGED
-
-
-def masks_change_no_bit_and_an_actor_that_died_has_new_keys(cluster):
+def both_schedules_end_on_the_bits_of_one_process_masked_or_not(cluster):
     problem = generated(5, 10, 40, 2, seed=1)
-    terms = Agreement(form="semi-parametric", coupling=(0.1,)), Iteration(tolerance=1e-12)
-    clear = simulate(problem, plan_for(problem, *terms))
-    killing = Killing(at_step(5))
-    masked = plan_for(problem, *terms, aggregation="secure")
-    over = simulate(problem, masked, killing, lambda data: killing.hosting(OverRay(cluster, 3), data))
-    assert killing.killed
-    began_again(over)
-    assert over.numbers_sent > clear.numbers_sent
-    same(replace(over, numbers_sent=0), replace(clear, numbers_sent=0))
+    for form, schedule in (("exact", "block-coordinate-descent"), ("semi-parametric", "conjugate-gradients")):
+        terms = Agreement(form=form, coupling=(0.1,)), Iteration(schedule, 1e-8, 1e-3)
+        here = simulate(problem, plan_for(problem, *terms))
+        same(simulate(problem, plan_for(problem, *terms), hosting=OverRay(cluster, 3)), here)
+    masked = simulate(problem, plan_for(problem, *terms, aggregation="secure"), hosting=OverRay(cluster, 3))
+    same(replace(masked, numbers_sent=here.numbers_sent), here)
+    assert here.outcome is masked.outcome is Outcome.CONVERGED
 
 
 def the_closed_forms_are_those_of_one_process(cluster):
@@ -182,8 +138,7 @@ def the_closed_forms_are_those_of_one_process(cluster):
     assert "bandwidth" in raised(Refused, lambda: OverRay(cluster).closed_form(one_row, plan_for(one_row)))
 
 
-def an_actor_that_always_dies_is_given_up(cluster):
-    transport.MAX_RESTARTS = 1
+def an_actor_that_dies_ends_the_simulation(cluster):
     problem = generated(2, 5, 10, 2, seed=0)
     actors = RayActors(cluster, problem.sites, sites_per_actor=2, make=mortal)
 
@@ -191,7 +146,9 @@ def an_actor_that_always_dies_is_given_up(cluster):
     def hosting(_data):
         yield Hosted(actors, actors.results.get, lambda: actors.failure)
 
-    assert "died 2 times" in raised(Unreachable, lambda: simulate(problem, plan_for(problem), hosting=hosting))
+    assert "an actor of 2 sites died" in raised(
+        Unreachable, lambda: simulate(problem, plan_for(problem), hosting=hosting)
+    )
 
 
 class Mortal(Echo):
@@ -215,14 +172,19 @@ def raised(kind, work) -> str:
 def both_nodes_are_used_and_the_bits_are_the_same(cluster):
     problem = generated(6, 10, 50, 2, seed=4)
     plan = plan_for(problem, Agreement(coupling=(0.1,)))
-    nodes, looking = set(), Killing(lambda notice: False)
+    nodes, actors = set(), []
+
+    @contextmanager
+    def hosting(data):
+        with OverRay(cluster)(data) as hosted:
+            actors.extend(hosted.transport._actors)
+            yield hosted
 
     def look(notice):
         if notice.name == "run_ended":
-            nodes.update(cluster.ray.get([a.handle.__ray_call__.remote(node_of) for a in looking.actors._actors]))
+            nodes.update(cluster.ray.get([actor.handle.__ray_call__.remote(node_of) for actor in actors]))
 
-    over = simulate(problem, plan, look, lambda data: looking.hosting(OverRay(cluster), data))
-    same(over, simulate(problem, plan))
+    same(simulate(problem, plan, look, hosting), simulate(problem, plan))
     there = OverRay(cluster).closed_form(problem, plan)
     np.testing.assert_allclose(there.predictions, closed_form(problem, plan).predictions, rtol=1e-9, atol=1e-9)
     assert len(nodes) == 2, nodes
@@ -237,10 +199,9 @@ def node_of(_host):
 CHECKS = {
     "one-node": (
         messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more,
-        algorithm_1_ends_on_the_bits_of_one_process_with_an_actor_killed_at_the_end,
-        masks_change_no_bit_and_an_actor_that_died_has_new_keys,
+        both_schedules_end_on_the_bits_of_one_process_masked_or_not,
         the_closed_forms_are_those_of_one_process,
-        an_actor_that_always_dies_is_given_up,
+        an_actor_that_dies_ends_the_simulation,
     ),
     "two-nodes": (both_nodes_are_used_and_the_bits_are_the_same,),
 }
