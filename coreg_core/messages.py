@@ -173,7 +173,7 @@ NO_HEAD = LedgerHead()
 
 @dataclass(frozen=True)
 class Fetched:
-    """The site received the end of the run. Carries the head of its ledger, of all lines before this message."""
+    """The site received the end of the run. Carries the signed head of its ledger, of all lines before."""
 
     run: str
     head: LedgerHead = NO_HEAD

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
-from coreg_core.errors import CoregError, Refused, UsageError
+from coreg_core.errors import BadData, CoregError, Refused, UsageError
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_federation.event_loop import outside
@@ -94,9 +95,10 @@ class Site:
             **options,
         }
         settings = self._settings({**given, "yes": True if consent is True else None})
-        joined = outside(app.join, settings, _sentences(progress), _asked(consent))
+        joined = _taken_part(settings, progress, consent, "training")
         plan = None if joined.result is None else joined.result.plan
-        return Trained(self, joined.outcome, joined.written, "" if plan is None else plan.run, words, accept_words)
+        again = {"id": id, "words": words, "accept_words": accept_words or None, "yes": True}
+        return Trained(self, joined.outcome, joined.written, "" if plan is None else plan.run, again)
 
     def _settings(self, given: dict[str, Any]) -> AgentSettings:
         return read_settings(self.folder / "agent.toml", given, ("data", "coordinator"))
@@ -110,8 +112,7 @@ class Trained:
     outcome: Outcome
     files: tuple[Path, ...]
     run: str
-    _words: str | None = field(default=None, repr=False)
-    _accept: bool = field(default=False, repr=False)
+    _options: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def model(self) -> Model:
@@ -140,21 +141,30 @@ class Trained:
         return self.files[place]
 
     def score(self, data: Any, *, id: str | None = None, progress: Callable[[str], None] = lambda _text: None) -> Any:  # noqa: A002
-        """Take part in a scoring: a polars frame with id and score, empty if this site receives none.
-
-        The federation's plan names the training whose models it uses; the scores are in the store of the site too.
+        """Take part in a scoring, while the operator calls `Federation.score`.
 
         Parameters
         ----------
         data
             the individuals to score, a frame or a path; all sites list the same, or the run aligns them.
         id
-            the id column.
+            the id column; else that of the training.
+
+        Returns
+        -------
+        polars.DataFrame
+            the id, ``score``, the ``sites`` that have a record, the deviation that missing ones leave, and parts where the plan
+            has contributions; empty if this site receives no scores.
+
+        Raises
+        ------
+        CoregError
+            any kind, also where the run ended early.
         """
-        settings = self.site._settings(
-            {"data": data, "id": id, "words": self._words, "accept_words": self._accept or None, "yes": True}
-        )
-        joined = outside(app.join, settings, _sentences(progress), _asked(consent=True), "scoring")
+        settings = self.site._settings({**self._options, "data": data, "id": id or self._options.get("id")})
+        joined = _taken_part(settings, progress, True, "scoring")
+        if not joined.outcome.good:
+            raise Refused(f"nothing was scored: {joined.outcome.name.lower()}.")
         if not joined.written:
             return pl.DataFrame()
         texts = pl.read_csv(joined.written[0], infer_schema=False)
@@ -163,16 +173,26 @@ class Trained:
         return texts.with_columns(pl.all().exclude(column, "sites").cast(pl.Float64), ids)
 
 
-def _sentences(progress: Callable[[str], None]) -> Callable[[Notice], None]:
-    return lambda notice: progress(notice.text) if notice.text else None
-
-
-def _asked(consent: Consent) -> "_Asked":
+def _taken_part(
+    settings: AgentSettings, progress: Callable[[str], None], consent: Consent, kind: Literal["training", "scoring"]
+) -> app.Joined:
+    """`app.join`; if this site's own table ends the run, the error has the fault, which only its operator receives."""
     if consent is False:
         raise UsageError(
             "no consent: pass consent=True to take part, or a function that sees the plan and the eight words and decides."
         )
-    return _Asked(consent)
+    told: list[Notice] = []
+
+    def observe(notice: Notice) -> None:
+        told.append(notice)
+        if notice.text:
+            progress(notice.text)
+
+    try:
+        return outside(app.join, settings, observe, _Asked(consent), kind)
+    except Refused as error:
+        faults = [after.text for notice, after in pairwise(told) if notice.name == "data_unusable"]
+        raise (BadData(faults[-1]) if faults else error) from None
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from coreg_wire.files.disk import write_whole
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.sources import SHOWN, BadTable, Fault, Faults, files_of, some
-from site_agent.data.tables import Table, read_table
+from site_agent.data.tables import Table, name_of, read_table
 from site_agent.site_data import PrivateData, row_keys
 
 UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
@@ -122,7 +122,7 @@ def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
         known |= {*ids} - {""}
     found.raise_any()
     if not known:
-        raise BadTable(Fault(str(inputs.table), "no id to align.", kind="missing"))
+        raise BadTable(Fault(name_of(inputs.table), "no id to align.", kind="missing"))
     return tuple(sorted(known, key=str.encode))
 
 
@@ -475,7 +475,7 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
     if inputs.id is not None and not open_target:
         return inputs
     columns = list(dict.fromkeys(read_table(inputs.table, Faults(), inputs.na_values, inputs.notation).columns))
-    found, source = Faults(), str(inputs.table)
+    found, source = Faults(), name_of(inputs.table)
     chosen = {"id": inputs.id, "target": inputs.target}
     if inputs.id is None:
         ends = [name for name in columns if name.endswith("_id")]

@@ -356,6 +356,11 @@ class Table:
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
+def name_of(source: Source | Any) -> str:
+    """A source in messages."""
+    return str(source) if isinstance(source, Path | Query) else FRAME
+
+
 def read_table(
     source: Source | Any,
     found: Faults | None = None,
@@ -363,7 +368,7 @@ def read_table(
     notation: Notation = Notation(),  # noqa: B008 - it is frozen
 ) -> Table:
     """Read a CSV or Parquet file, the rows of a query, or a frame. ``found`` collects faults, which are raised without it."""
-    name, here = str(source) if isinstance(source, Path | Query) else FRAME, Faults()
+    name, here = name_of(source), Faults()
     try:
         table = _read(source, name, na_values, notation, here)
     except FileNotFoundError:

@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coreg_core.errors import BadData, Refused
 from coreg_federation.event_loop import outside
+from coreg_federation.site import Site
 from examples.demo.processes import free_port
 from examples.demo.svg import axis
+from site_agent.machine.notices import data_unusable, finding
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -129,6 +132,19 @@ def test_what_runs_an_event_loop_works_in_a_notebook_which_runs_one():
 
     assert asyncio.run(cell()) == "done"
     assert outside(asyncio.run, asyncio.sleep(0, result="done")) == "done"
+
+
+def test_a_fault_of_the_own_table_is_in_the_error_of_the_site_that_has_it(tmp_path, monkeypatch):
+    (tmp_path / "agent.toml").write_text('coordinator = "c:1"')
+
+    def refused(settings, observer, asked, kind):
+        for notice in (data_unusable(""), finding("which is the id column?")):
+            observer(notice)
+        raise Refused("a refused the plan: its data set cannot be used")
+
+    monkeypatch.setattr("coreg_federation.site.app.join", refused)
+    with pytest.raises(BadData, match="which is the id column"):
+        Site(tmp_path).train(tmp_path / "t.csv", consent=True)
 
 
 @given(st.floats(1e-12, 1e12), st.floats(1.0, 1e9), st.booleans())
