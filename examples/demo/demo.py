@@ -38,6 +38,7 @@ SOLVERS = {"algorithm-1": "Algorithm 1", "conjugate-gradients": "conjugate gradi
 COLUMNS = {
     "mean": "mean of labels", "ridge": "λ = 0", "corlsr": "coRLSR", "local": "alone", "joined": "joined model", "score": "score",
 }  # fmt: skip
+ADVICE = {"local": "stay alone", "joined": "joined model", "score": "score together"}  # of a site's own report
 AGAINST = {"corlsr": "ridge", "joined": "local", "score": "local"}  # the same learner, alone
 
 
@@ -80,7 +81,8 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     scoring = ["run", "fed", "--study", data.studies["scoring"]]
     spent["scoring"] = together(work, "scoring", scoring, {s: [*score, data.held_out[s]] for s in sites})
     errors, pooled = judged(work, data), _pooled(data)
-    _show_errors(errors, pooled)
+    advised = {s: load_model(_file(work, s, "additive", "model.coreg")).found or {} for s in sites}
+    _show_errors(errors, pooled, {s: ADVICE[found.get("recommended", "local")] for s, found in advised.items()})
     _show_convergence(stored, off)
     say("\nwhat left each site, by its ledger (docs/concepts/privacy.md)")
     for site in sites:
@@ -202,7 +204,8 @@ def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, fl
     gaps = {study: _gaps(found) for study, found in stored.items()}
     print(f"\ncoRLSR (Brefeld et al., ICML 2006), λ = {', '.join(f'{c:g}' for c in COUPLINGS)}: Q − Q* is at most")
     print(f"{'sweep or round':<16}" + "".join(f"{name:>22}" for name in SOLVERS.values()))
-    for at in sorted({round_ for each in gaps.values() for round_ in each}):
+    rounds = sorted({round_ for each in gaps.values() for round_ in each})
+    for at in (at for at in rounds if at in (1, 2, 5, 10, rounds[-1])):
         cells = (f"{gaps[study][at]:.0e}" if at in gaps[study] else "" for study in SOLVERS)
         print(f"{at:<16}" + "".join(f"{cell:>22}" for cell in cells))
     for study, name in SOLVERS.items():
@@ -213,15 +216,19 @@ def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, fl
         )
 
 
-def _show_errors(errors: Mapping[str, Mapping[str, float]], pooled: float) -> None:
-    print("\nroot mean square error on 80 held-out patients (change against the same learner alone)")
-    print("One draw of the labels: README.md has the means of 100, and docs/research/benefit.md ten more tables.")
-    print(f"{'':<14}" + "".join(f"{name:>16}" for name in COLUMNS.values()))
+def _show_errors(errors: Mapping[str, Mapping[str, float]], pooled: float, advised: Mapping[str, str]) -> None:
+    better = sum(found["score"] < found["local"] for found in errors.values())
+    print(f"\nScored together, {better} of {len(errors)} sites predict 80 held-out patients better than alone.")
+    print("root mean square error (change against the same learner alone), and what each site's own report advises")
+    print(f"{'':<14}" + "".join(f"{name:>16}" for name in (*COLUMNS.values(), "advice")))
     for site, found in errors.items():
-        print(f"{site:<14}" + "".join(f"{_cell(found, key):>16}" for key in COLUMNS))
+        print(f"{site:<14}" + "".join(f"{_cell(found, key):>16}" for key in COLUMNS) + f"{advised[site]:>16}")
     print(f"All rows and columns in one place, for reference: {pooled:.1f}")
     print(
-        "coRLSR: each site keeps the λ that its own labels choose. λ = 0 is kernel ridge alone; alone: mixed with a forest."
+        "One draw of labels, and of the noise that hides them: repeated, the changes differ by 2 points. README.md has means."
+    )
+    print(
+        "coRLSR: each site keeps the λ that its own labels choose. λ = 0: kernel ridge alone; alone: mixed with a forest."
     )
 
 

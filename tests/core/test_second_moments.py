@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.ensemble import RandomForestRegressor
 
-from coreg_core.additive.check import blend, gain, left_out_joined, left_out_score, rescaling, slope
+from coreg_core.additive.check import blend, gain, left_out_joined, left_out_score, slope, verdict
 from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fit
 from coreg_core.additive.moments import Moments, Own, ScoreWeights, Sums, fit, sums
 from coreg_core.additive.site_model import SiteModel
@@ -110,10 +110,8 @@ def test_left_out_residuals_are_those_of_refits():
     assert np.mean(score**2) == pytest.approx(np.mean(exact**2), rel=0.15), "the mean leverage stands for a row's"
     assert np.mean(joined**2) == pytest.approx(np.mean(own**2), rel=0.05)
     Phi, y = p.W[0][:12], p.y[:12]
-    again = []
-    for i in range(12):
-        w, intercept, _ = ridge_fit(np.delete(Phi, i, 0), np.delete(y, i), 0.7)
-        again.append(y[i] - intercept - Phi[i] @ w)
+    fits = [ridge_fit(np.delete(Phi, i, 0), np.delete(y, i), 0.7) for i in range(12)]
+    again = [y[i] - intercept - Phi[i] @ w for i, (w, intercept, _) in enumerate(fits)]
     assert_allclose(ridge_fit(Phi, y, 0.7)[2], again, atol=1e-8)
 
 
@@ -130,25 +128,22 @@ def test_missing_sites_and_deviations_against_draws():
     assert ScoreWeights.of(f).missing_variance([0, 2]) == pytest.approx(np.var(full - best), rel=0.02)
     assert ScoreWeights.of(f).missing_variance(range(3)) == 0.0
     own = p.own(m)[1]
-    beta, e = (
-        rng.multivariate_normal(f.beta, f.S, size=200_000),
-        rng.multivariate_normal(np.zeros(D), own.R, size=200_000),
-    )
+    beta = rng.multivariate_normal(f.beta, f.S, size=200_000)
+    e = rng.multivariate_normal(np.zeros(D), own.R, size=200_000)
     draws = beta @ own.rows(p.W[1][:1])[0] + np.einsum("ij,ij->i", beta[:, :D], e)
     draws += np.sqrt(f.noise[0]) * rng.normal(size=200_000)
     assert np.std(draws) * m.deviation == pytest.approx(own.deviations(f, p.W[1][:1])[1][0], rel=0.01)
 
 
-@pytest.mark.parametrize(
-    "p",
-    [
-        Problem(1, n=(30, 0, 0)),
-        Problem(1, n=(3, 2, 2), d=(2, 2, 2), k=(3, 3, 3)),
-        Problem(1, m=0),
-        Problem(1, scale=1e6, level=1e9),
-    ],
-    ids=["sites without labels", "seven labels", "no shared row", "labels of 1e9"],
-)
+EDGES = {
+    "sites without labels": Problem(1, n=(30, 0, 0)),
+    "seven labels": Problem(1, n=(3, 2, 2), d=(2, 2, 2), k=(3, 3, 3)),
+    "no shared row": Problem(1, m=0),
+    "labels of 1e9": Problem(1, scale=1e6, level=1e9),
+}
+
+
+@pytest.mark.parametrize("p", EDGES.values(), ids=EDGES)
 def test_edge_cases_are_finite_and_units_do_not_matter(p):
     f = fit(p.moments())
     own = p.own(f.moments)
@@ -159,8 +154,7 @@ def test_edge_cases_are_finite_and_units_do_not_matter(p):
         assert np.isfinite(own[v].deviations(f, p.W[v])).all()
     if p.y[0] > 1e8:
         q = Problem(1)
-        small = fit(q.moments())
-        assert_allclose((p.Phi @ f.coef) / 1e6, q.Phi @ small.coef, atol=1e-6)
+        assert_allclose((p.Phi @ f.coef) / 1e6, q.Phi @ fit(q.moments()).coef, atol=1e-6)
 
 
 # --- features and the local model ---------------------------------------------------------------------------------
@@ -213,9 +207,23 @@ def test_a_slope_is_found_only_where_it_is_clear():
     assert slope(y, y - x) == pytest.approx(18.0)
     assert slope(-x, -2 * x) == 0.0, "labels that are opposed"
     assert slope(y[:19], (y - x)[:19]) == 1.0, "too few labels"
-    correction, left = rescaling(18.0, y, y - x)
-    assert_allclose(correction.rescaled(x), y, atol=1e-9)
-    assert np.abs(left).max() < 1e-9
+
+
+def test_both_corrections_of_a_verdict_have_the_slope_of_refits():
+    local, noise, other, x = np.random.default_rng(0).normal(size=(4, 40))
+    y = 8.0 + 3.0 * x + 0.5 * noise
+    score, joined = y - x, y - x - 0.1 * other
+    found = verdict(y, local, joined, score, 40, np.ones(40))
+    refits = [np.polyfit(np.delete(x, i), np.delete(y, i), 1) for i in range(40)]
+    w, left = blend(local, y - [np.polyval(line, at) for line, at in zip(refits, x, strict=True)], sloped=True)
+    c, intercept = np.polyfit(x, y, 1)
+    assert_allclose(list(vars(found.score).values()), [c, y.mean(), x.mean(), w])
+    assert_allclose(found.score.rescaled(x), intercept + c * x)
+    assert_allclose(found.left_out["score"], left)
+    assert_allclose([found.slope, found.joined.slope, found.joined.centre], [c, c, np.mean(y - joined)])
+    few = verdict(y, local, joined, score[:2], 2, np.ones(40))
+    assert few.slope == pytest.approx(np.polyfit(y - joined, y, 1)[0])
+    assert few.score == replace(few.joined, weight=1.0), "with two common labels that of all labels, and no blend"
 
 
 def test_a_blend_takes_what_is_better_and_is_pulled_where_labels_are_few():
@@ -225,7 +233,8 @@ def test_a_blend_takes_what_is_better_and_is_pulled_where_labels_are_few():
     assert blend(good, bad)[0] < 0.1
     assert blend(good[:5], 2 * good[:5])[0] > 0.7, "200/n labels speak for joining"
     assert gain(bad, good).change == pytest.approx(np.sqrt(np.mean(good**2) / np.mean(bad**2)) - 1)
-    assert 0 < gain(bad, good).standard_error < 0.1
+    errors = [np.sqrt(np.mean(good[i] ** 2) / np.mean(bad[i] ** 2)) for i in rng.integers(300, size=(2000, 300))]
+    assert gain(bad, good).standard_error == pytest.approx(1.5 * np.std(errors), rel=0.2), "wider than the bootstrap's"
 
 
 def federation(seed=0, n=40, m=300, M=3, private=False, unit=1.0):
@@ -272,8 +281,11 @@ def test_labels_in_another_unit_are_named_and_rescaled():
     sites, n_common, new, truth = federation(n=80, unit=20.0)
     run = train(sites, n_common)
     new = prepared(run, new)
-    assert run.sites[0].verdict.slope > 2.0
+    site = run.sites[0]
+    assert site.verdict.slope > 2.0
     assert rmse(run.checked_score(new, 0), 20 * truth) < 1.02 * rmse(new[0].local, 20 * truth)
+    model = SiteModel.of(run.fit, site.own, site.features, site.local, site.verdict, site.private_noise)
+    assert model.correct_joined == site.verdict.joined != site.verdict.score == model.correct_score
 
 
 def test_the_coefficients_of_a_linear_training_are_the_posterior_of_the_pooled_columns():
@@ -322,9 +334,8 @@ def test_rows_that_a_view_does_not_have():
         AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(np.where(np.arange(4) == 3, np.nan, X), y, label_mask=mask)
     with pytest.raises(BadData, match="Give label_mask"):
         AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(gaps, y)
-    nobody = np.full((1, 4), np.nan)
     with pytest.raises(BadData, match="no view has it"):
-        model.predict(nobody)
+        model.predict(np.full((1, 4), np.nan))
 
 
 def test_a_label_that_no_view_sees_is_an_unlabelled_row():

@@ -42,8 +42,8 @@ def test_demo(tmp_path, monkeypatch, capsys):
         assert (report[study]["stop"], report[study]["off"] <= 1e-6) == ("CONVERGED", True)
         assert name in (tmp_path / "out" / "convergence.svg").read_text()
     sweeps = [line.split() for line in printed.splitlines() if re.fullmatch(r"\d+ +[\de+-]+.*", line.strip())]
-    assert [int(row[0]) for row in sweeps] == [*range(1, len(sweeps) + 1)], "a row for each sweep of Algorithm 1"
-    assert len(sweeps) >= report["algorithm-1"]["rounds"] > report["conjugate-gradients"]["rounds"] > 5
+    assert [int(row[0]) for row in sweeps][:-1] == [1, 2, 5, 10]
+    assert int(sweeps[-1][0]) >= report["algorithm-1"]["rounds"] > report["conjugate-gradients"]["rounds"] > 5
     assert set(report["sites"]) == {"clinic", "laboratory-1", "laboratory-2"}
     assert (tmp_path / "out" / "errors.svg").read_text().count("<circle") == 3 * len(demo.COLUMNS)
     for site, errors in report["sites"].items():
