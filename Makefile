@@ -68,6 +68,7 @@ lint: setup
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/python tools/prose.py
+	$(BIN)/python tools/docs.py --check
 
 proto: setup
 	PYTHON=$(BIN)/python sh tools/proto.sh
@@ -101,7 +102,7 @@ DATA ?= data
 JOBS ?= 2
 papers: setup
 	$(BIN)/python -m benchmarks.papers all --data $(DATA) --jobs $(JOBS)
-	$(BIN)/python -m benchmarks.benefit --data $(DATA) --draws 8 --jobs $(JOBS)
+	$(BIN)/python -m benchmarks.benefit --data $(DATA) --jobs $(JOBS)
 	$(BIN)/python tools/docs.py --write
 
 FIRST ?= 0

@@ -101,16 +101,13 @@ def summed(found: dict[str, np.ndarray]) -> dict[str, dict]:
 
 
 def repeated(draw: int) -> list[float]:
-    """Deviation over ten trainings on the same labels, in per cent of the local error: of joined models and of scores."""
+    """Deviation, over ten trainings on the same labels, of the changes of joined models and of scores, in points."""
     pin_threads(1)
     deal, found = partition(draw, DEALS["60 each"]), []
     for again in range(10):
         trained = Federation(deal, 1000 * draw + again, rules=Additive())
-        found.append(
-            [np.sqrt(np.mean((deal.y_test - each) ** 2, axis=1)) for each in (trained.joined, trained.scores())]
-        )
-    mean = np.sqrt(np.mean((deal.y_test - trained.local) ** 2, axis=1)).mean()
-    return [100.0 * float(np.std(each, axis=0, ddof=1).mean() / mean) for each in np.swapaxes(found, 0, 1)]
+        found.append([trained.changes(each) for each in (trained.joined, trained.scores())])
+    return [100.0 * float(np.std(each, axis=0, ddof=1).mean()) for each in np.swapaxes(found, 0, 1)]
 
 
 def main() -> None:
@@ -121,9 +118,7 @@ def main() -> None:
         curve = {str(n): deals["60 each"] if n == 60 else summed(errors((n, n, n), options.draws, pool)) for n in CURVE}
     if options.write:
         keep("examples/demo/diabetes_draws.json", draws=options.draws, deals=deals, curve=curve)
-    print(
-        f"trained again on the same labels, errors deviate by {joined:.1f} % (joined models) and {score:.1f} % (scores)"
-    )
+    print(f"trained again on the same labels, changes deviate by {joined:.1f} (joined) and {score:.1f} points (scores)")
     for name, sites in deals.items():
         print(name)
         for site, row in sites.items():

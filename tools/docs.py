@@ -25,12 +25,7 @@ from render import ROOT, count, filled, main, table  # first: it finds the packa
 import coordinator.cli.app
 import coreg_sim.cli.app
 import site_agent.cli.app
-from coordinator.config.federation_toml import (
-    AdditiveSection,
-    AgreementSection,
-    Configuration,
-    ScoringSection,
-)
+from coordinator.config.federation_toml import MODELS, Configuration
 from coordinator.config.study_toml import StudySection
 from coordinator.store.schema import SCHEMA_VERSION
 from coreg_core.messages import PROTOCOL_VERSION, FromSite, ToSite
@@ -159,12 +154,10 @@ def settings() -> str:
     sections: dict[str, Any] = Configuration.model_json_schema()["$defs"]
     rows = []
     for section, field in Configuration.model_fields.items():
-        model: Any = AgreementSection if section == "model" else field.annotation
+        model: Any = MODELS["agreement"] if section == "model" else field.annotation
         rows += key_rows(sections[model.__name__], model.model_fields, section, f"[{section}] ")
-        rows = [
-            row.replace("| `agreement` | `agreement` |", "| `agreement` | `agreement`, `additive` |") for row in rows
-        ]
-    return table(KEYS, rows)
+    every = ", ".join(f"`{name}`" for name in MODELS)
+    return table(KEYS, [row.replace("| `agreement` | `agreement` |", f"| `agreement` | {every} |") for row in rows])
 
 
 def section(model: Any, explained: str, prefix: str = "") -> str:
@@ -258,9 +251,8 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/reference/federation-toml.md": {
         "federation.toml": settings,
-        "additive": lambda: section(AdditiveSection, "additive", "[model] "),
-        "scoring": lambda: section(ScoringSection, "scoring", "[model] "),
         "study.toml": lambda: section(StudySection, "study", "[study] "),
+        **{n: lambda n=n: section(MODELS[n], n, "[model] ") for n in MODELS if n != "agreement"},
     },
     "docs/reference/agent-toml.md": {"agent.toml": agent, "serving": serving},
     "docs/reference/policy-toml.md": {"policy.toml": lambda: section(Policy, "policy")},

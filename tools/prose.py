@@ -2,7 +2,7 @@
 
     python tools/prose.py      prints each finding as FILE:LINE; exit code 1 if there is one
 
-The rules are those of "Plain technical English" in our style guide. Tables, code and generated parts are not measured,
+The rules are those of CONTRIBUTING.md, Language. Tables, code and generated parts are not measured,
 but avoided words are found everywhere, in `--help` too (docs/reference/commands.md).
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from render import ROOT
 
-from coordinator.config.federation_toml import AgreementSection, Configuration
+from coordinator.config.federation_toml import MODELS, Configuration
 from coordinator.config.study_toml import Study
 from coreg_core.objectives.agreement import MOST_COLUMNS
 from site_agent.config.options import TABLE
@@ -69,9 +69,7 @@ def of_sections(model: Any) -> dict[str, Any]:
     for name, section in plain["$defs"].items():
         table = SECTIONS.get(name, name.removesuffix("Section").lower())
         definitions[name] = described(section, table)
-    definitions[AgreementSection.__name__]["properties"]["coupling"] = COUPLING
-    for name in ("AdditiveSection", "ScoringSection", "AlignmentSection"):
-        definitions[name]["required"] = sorted({*definitions[name].get("required", ()), "objective"})
+    definitions["AgreementSection"]["properties"]["coupling"] = COUPLING
     properties: dict[str, Any] = {}
     for key, shape in plain["properties"].items():
         if "oneOf" in shape:
@@ -84,11 +82,12 @@ def of_sections(model: Any) -> dict[str, Any]:
 
 def by_objective(definitions: dict[str, Any]) -> dict[str, Any]:
     """[model]: the keys of its objective. An editor completes from all of them, and a fault is that of the one that counts."""
-    chosen: dict[str, Any] = {"$ref": f"#/definitions/{AgreementSection.__name__}"}
-    every = dict(definitions[AgreementSection.__name__]["properties"])
-    for objective in ("additive", "scoring", "alignment"):
-        name = f"{objective.capitalize()}Section"
+    chosen: dict[str, Any] = {"$ref": "#/definitions/AgreementSection"}
+    every = dict(definitions["AgreementSection"]["properties"])
+    for objective in [name for name in MODELS if name != "agreement"]:
+        name = MODELS[objective].__name__
         every = definitions[name]["properties"] | every
+        definitions[name]["required"] = sorted({*definitions[name].get("required", ()), "objective"})
         said = {"properties": {"objective": {"const": objective}}, "required": ["objective"]}
         chosen = {"if": said, "then": {"$ref": f"#/definitions/{name}"}, "else": chosen}
     shown = {key: {"description": shape["description"]} for key, shape in every.items()}

@@ -8,6 +8,8 @@ import math
 import uuid
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
 
@@ -27,10 +29,8 @@ from pydantic import (
 
 from coordinator.machine.records import Timeouts
 from coreg_core.errors import UsageError
-from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
-from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import DropoutPolicy, Iteration, Membership, Privacy
 from coreg_core.plan import OBJECTIVES, Objective, Plan, plan_fault
 from coreg_wire.files.toml_file import file_faults, read_toml
@@ -74,8 +74,8 @@ def _with_zero(section: Any) -> Any:
 
 def _objective_said(section: dict[str, Any]) -> str | None:
     """The section's objective. A section without one is of the agreement, unless it has keys of another objective."""
-    others = {key for each in (AdditiveSection, ScoringSection) for key in each.model_fields}
-    strange = section.keys() & (others - AgreementSection.model_fields.keys())
+    every = {key for each in MODELS.values() for key in each.model_fields}
+    strange = section.keys() & (every - MODELS["agreement"].model_fields.keys())
     return section.get("objective", None if strange else "agreement")
 
 
@@ -84,37 +84,33 @@ def _one_or_several(value: object) -> object:
 
 
 if TYPE_CHECKING:
+    MODELS: dict[str, type[BaseModel]]
     ModelSection: TypeAlias = BaseModel
-    AgreementSection: TypeAlias = BaseModel
-    AdditiveSection: TypeAlias = BaseModel
-    ScoringSection: TypeAlias = BaseModel
     AlignmentSection: TypeAlias = BaseModel
     ScheduleSection: TypeAlias = BaseModel
     PrivacySection: TypeAlias = BaseModel
 else:
     _hints = get_type_hints(Agreement, include_extras=True)
     _couplings = (Annotated[_hints["coupling"], BeforeValidator(_one_or_several)], Agreement().coupling)
-    AgreementSection = _section(
-        Agreement,
-        _with_zero,
-        objective=(Literal["agreement"], "agreement"),
-        coupling=_couplings,
-    )
-    AdditiveSection = _section(Additive, objective=(Literal["additive"], "additive"))
-    ScoringSection = _section(Scoring, objective=(Literal["scoring"], "scoring"), of_run=(str, ""))
+    # Terms that a file states otherwise than a plan.
+    _stated = {"agreement": {"coupling": _couplings}, "scoring": {"of_run": (str, "")}}
+    # [model] of each objective. The alignment has a section of its own.
+    MODELS = {
+        name: _section(terms, _with_zero, objective=(Literal[name], name), **_stated.get(name, {}))
+        for name, terms in OBJECTIVES.items()
+        if terms is not Alignment
+    }
     # `align`: false where the sites' ids are equal by agreement.
     AlignmentSection = _section(Alignment, align=(StrictBool, True))
     # The objective determines the keys of the section. Without one they are those of the agreement; see `check_model`.
     ModelSection = Annotated[
-        Annotated[AgreementSection, Tag("agreement")]
-        | Annotated[AdditiveSection, Tag("additive")]
-        | Annotated[ScoringSection, Tag("scoring")],
+        reduce(or_, [Annotated[section, Tag(name)] for name, section in MODELS.items()]),
         Discriminator(
             lambda said: _objective_said(said) if isinstance(said, dict) else said.objective,
             custom_error_type="objective",
             custom_error_message=(
-                "its key objective is missing, misspelt or has another value. It should be 'additive' (recommended), "
-                "'agreement' or 'scoring'"
+                "its key objective is missing, misspelt or has another value. It should be 'additive' (recommended) or "
+                + " or ".join(f"'{name}'" for name in MODELS if name != "additive")
             ),
         ),
     ]
@@ -192,7 +188,7 @@ class TimeoutSection(Section):
 class Computed(Section):
     """The sections that describe the computation, of federation.toml and of a study."""
 
-    model: ModelSection = AgreementSection()
+    model: ModelSection = MODELS["agreement"]()
     schedule: ScheduleSection = ScheduleSection()
     privacy: PrivacySection = PrivacySection()
     alignment: AlignmentSection = AlignmentSection()
@@ -283,7 +279,7 @@ def read_configuration(path: Path, listen: str | None = None) -> Configuration:
 
 def faults_of(path: Path, error: ValidationError, file: type[BaseModel] = Configuration) -> UsageError:
     """Every fault of a federation or study file with its key, as one error."""
-    models = [("model", kind) for kind in (ScoringSection, AgreementSection, AdditiveSection)]
+    models = [("model", section) for section in MODELS.values()]
     sections = {name: field.annotation for name, field in file.model_fields.items()}
     sections |= {"schedule": ScheduleSection, "privacy": PrivacySection, "alignment": AlignmentSection}
     known = [

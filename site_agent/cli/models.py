@@ -165,7 +165,7 @@ def report(
         if len(runs) > 1:
             raise UsageError("--plot draws one run. Name one model.")
         [(_, shown)] = runs
-        picture(plot, shown.found or {}, shown.target, findings.ROWS)
+        picture(plot, shown.found or {}, shown.target, findings.shown_models(shown.found or {}))
     if as_json:
         found = [
             {"run": each.run, "model": str(path), "target": each.target}

@@ -180,7 +180,7 @@ class Site:
                 return ScoringJob(plan, terms, self.name, batch, pin, consent)
             case Scoring(), _:
                 raise Refused("this site has no model for scoring together.")
-            case _:
+            case ((Agreement() | Additive()), _):
                 raise Refused("this site was started with a model for scoring together, so it cannot train.")
 
     # --- steps ----------------------------------------------------------------------------------------------------

@@ -52,8 +52,8 @@ def of(result: SiteResult, preprocessing: Preprocessing) -> Found | None:
     if result.additive is not None:
         if result.judged is None:
             return None
-        found = of_training(result.judged, classes=bool(result.probabilities))
-        return found | of_linear(result.additive, preprocessing)
+        training = of_training(result.judged, classes=bool(result.probabilities))
+        return training | of_linear(result.additive, preprocessing)
     if result.choice is None or 0.0 not in result.couplings:
         return None
     return of_path(result.choice, result.couplings, result.divisor)
@@ -77,10 +77,10 @@ def of_training(judged: Judged, *, classes: bool = False) -> Found:
 
 def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
     """With kernel = "linear": this site's coefficients in the units of its columns, with standard errors; the noise and R²."""
-    if (found := model.slopes()) is None:
+    if (estimated := model.slopes()) is None:
         return {}
     scales = [scale for column in preprocessing.columns for scale in column.scales]
-    slopes, errors = (np.asarray(each) / scales for each in found)
+    slopes, errors = (np.asarray(each) / scales for each in estimated)
     names = preprocessing.feature_names
     rows = zip(names, slopes.tolist(), errors.tolist(), strict=True)
     each = [dict(zip(("column", "coefficient", "se"), row, strict=True)) for row in rows]
@@ -100,8 +100,8 @@ def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) ->
 
 def _errors(residuals: Arr, local: Arr | None = None) -> dict[str, float]:
     """The error with its standard error, and its relative change against the local model on the same rows."""
-    found = estimate(residuals)
-    out = {"rmse": found.rmse, "se": _known(found.standard_error) or 0.0, "rows": found.rows}
+    error = estimate(residuals)
+    out = {"rmse": error.rmse, "se": _known(error.standard_error) or 0.0, "rows": error.rows}
     if local is None:
         return out
     beside = gain(local[: len(residuals)], residuals)
@@ -122,25 +122,25 @@ def decimals(largest: float) -> str:
     return f"{max(0, 3 - floor(log10(largest)))}f" if 1e-3 <= largest < 1e7 else "4g"
 
 
+def shown_models(found: Mapping[str, Any]) -> dict[str, str]:
+    """ROWS with an error; where the labels chose λ = 0, "agreement" is the error of the choice, and the local model is kept."""
+    return {k: name for k, name in ROWS.items() if k in found and not (k == "agreement" and chose_local(found))}
+
+
 def lines(found: Mapping[str, Any], target: str) -> list[str]:
     """The errors as text under a header: a bar for each error, its light end for one standard error; none without errors."""
-    rows = [
-        (name, found[key]["rmse"], found[key]["se"], found[key].get("change"))
-        for key, name in ROWS.items()
-        # Where the labels chose λ = 0, the kept model is the local one, and "agreement" is the error of the choice.
-        if key in found and not (key == "agreement" and chose_local(found))
-    ]
-    if not rows:
+    if not (shown := shown_models(found)):
         return []
     of = f"the score for {target}, which is 0 or 1," if found.get("auc") else f"{target}, in units of {target},"
-    left_out = max(int(found[key]["rows"]) for key in ROWS if key in found)
-    longest = max((error + se for _, error, se, _ in rows), default=1.0) or 1.0
+    left_out = max(int(found[key]["rows"]) for key in shown)
+    longest = max(found[key]["rmse"] + found[key]["se"] for key in shown) or 1.0
     digits = decimals(longest)
     out = [
         f"root mean square error of {of} on {left_out} left-out labels (± one standard error)",
         f"{'model':<18} {'error':>9} ± {'s.e.':<7} {'change':>8}",
     ]
-    for name, error, se, change in rows:
+    for key, name in shown.items():
+        error, se, change = found[key]["rmse"], found[key]["se"], found[key].get("change")
         whole, end = round(40 * error / longest), round(40 * (error + se) / longest)
         bar = "█" * whole + "░" * (end - whole)
         beside = "" if change is None else f"{100 * change:+.1f} %"
@@ -152,13 +152,12 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
 
 
 def aligned(result: SiteResult) -> list[str]:
-    if result.aligned is None:
+    if (shared := result.aligned) is None:
         return []
-    found = result.aligned
-    (least, most), *rest = found.known_to
+    (least, most), *rest = shared.known_to
     more = "".join(f", {many} to {sites} or more" for sites, many in rest)
     told = [f"{most} of this site's ids are known to {least} or more sites{more} (this site included)."]
-    return [*told, f"the shared set: {len(found.ids)} ids that every site knows."]
+    return [*told, f"the shared set: {len(shared.ids)} ids that every site knows."]
 
 
 def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
@@ -302,32 +301,32 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         )
     if not np.isin(y, (0.0, 1.0)).all() and any(model.probability is not None for model in loaded.values()):
         raise BadData(f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability.")
-    found, residuals = dict[str, dict[str, Any]](), list[Arr]()
+    compared, residuals = dict[str, dict[str, Any]](), list[Arr]()
     for name, model in loaded.items():
         predicted = model.predict(table)
         residuals.append(y - predicted)
         error = estimate(residuals[-1])
-        beside = asdict(paired(residuals[-1], residuals[0])) if found else None
-        found[name] = {"rmse": error.rmse, "standard_error": error.standard_error, "paired": beside}
+        beside = asdict(paired(residuals[-1], residuals[0])) if compared else None
+        compared[name] = {"rmse": error.rmse, "standard_error": error.standard_error, "paired": beside}
         if model.probability is not None:
             figures = zip(("auc", "log_loss", "calibration_error"), quality(predicted, y), strict=True)
-            found[name] |= {figure: _known(value) for figure, value in figures}
-    return Evaluated(target, len(y), found, tuple(notes))
+            compared[name] |= {figure: _known(value) for figure, value in figures}
+    return Evaluated(target, len(y), compared, tuple(notes))
 
 
-def evaluated_lines(found: Evaluated) -> list[str]:
+def evaluated_lines(evaluated: Evaluated) -> list[str]:
     """One line for each model: its error ± one standard error, its change against the first model, and a bar."""
-    longest = max(each["rmse"] for each in found.models.values()) or 1.0
-    width, digits = max(len(name) for name in found.models), decimals(longest)
+    longest = max(each["rmse"] for each in evaluated.models.values()) or 1.0
+    width, digits = max(len(name) for name in evaluated.models), decimals(longest)
     out = []
-    for name, each in found.models.items():
+    for name, each in evaluated.models.items():
         change, bar = "", "█" * round(36 * each["rmse"] / longest)
         if (beside := each["paired"]) is not None:
             clear = "more" if abs(beside["difference"]) > beside["standard_error"] else "less"
             change = f"{100 * beside['change']:+.1f} % ({clear} than one s.e.)"
         error = f"{each['rmse']:>8.{digits}} ± {each['standard_error']:<7.{digits}}"
         out.append(f"{name:<{width}}  {error}  {change:<30} {bar}")
-    for name, each in found.models.items():
+    for name, each in evaluated.models.items():
         if "auc" in each:
             known = "unknown (one class)" if each["auc"] is None else f"{each['auc']:.3f}"
             figures = f"log loss {each['log_loss']:.3f}, calibration error {each['calibration_error']:.3f}"

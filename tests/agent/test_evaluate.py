@@ -60,10 +60,6 @@ def changed(folder, name, **changes):
     return folder / name
 
 
-def rows_of(folder):
-    return read_table(folder / "t.csv").rows(np.arange(N))
-
-
 def test_a_command_writes_to_a_terminal_that_lacks_its_signs(folder):
     words = ["evaluate", "--model", "poor.model", "--model", "good.model", "--data", "t.csv"]
     command = [sys.executable, "-c", "from site_agent.cli.app import main; main()", *words]
@@ -78,8 +74,9 @@ def test_models_are_compared_with_the_first_on_the_same_rows(folder):
     words = ("evaluate", "--model", "poor.model", "--model", "good.model", "--data", "t.csv")
     found = json.loads(agent(*words, "--json").stdout)
     assert (found["rows"], found["target"]) == (N, "y")
+    table = read_table(folder / "t.csv").rows(np.arange(N))
     for row, name in zip(found["models"], ("poor", "good"), strict=True):
-        errors = rows_of(folder).numbers("y") - load_model(folder / f"{name}.model").predict(rows_of(folder))
+        errors = table.numbers("y") - load_model(folder / f"{name}.model").predict(table)
         assert row["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
         assert 0.0 < row["standard_error"] < row["rmse"]
     assert found["models"][0]["paired"] is None
@@ -193,11 +190,8 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
         agent("report", "--model", "good.model")
 
 
-JOINED, ALONE, SCORE = (
-    "recommendation: keep the joined model. ",
-    "recommendation: stay alone. ",
-    "recommendation: score together ",
-)
+USES = ("keep the joined model.", "stay alone.", "score together")
+JOINED, ALONE, SCORE = (f"recommendation: {use} " for use in USES)
 
 
 @pytest.mark.parametrize(
@@ -234,16 +228,14 @@ def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
     [
         (path(), "keep the joined model. On left-out labels the joined model's error is 50.0 % smaller."),
         (path(joined=2.0 * ERROR), "stay alone. On left-out labels the joined model's error is 100.0 % larger."),
-        (
-            path(np.ones(40), np.array([4.0] + [0.9] * 39)),
-            "joined models are better on average, so they are the default",
-        ),
+        (path(np.ones(40), np.array([4.0] + [0.9] * 39)), "joined models are better on average, so they are the"),
         (path(ERROR[:5], 0.5 * ERROR[:5]), "With 5 labels this can be chance"),
         (path(joined=2.0 * ERROR, chosen=0), findings.LOCAL_CHOSEN),
     ],
 )
 def test_a_path_keeps_the_joined_model_unless_it_errs_clearly_more(found, words):
     assert words in findings.recommended(found)[0]
+    assert ("joined, own λ" in "\n".join(findings.lines(found, "y"))) == (words != findings.LOCAL_CHOSEN)
 
 
 # --- yes/no targets ---------------------------------------------------------------------------------------------------

@@ -153,14 +153,11 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
 
 
 def agreement(store, coupling=(0.5,), *, alone=False, **changes):
-    """The files and notes of a result whose models predict 1, 2, … times the feature, and the local one -1 times."""
-    made = plan("r1", objective=Agreement(coupling=coupling))
-
-    def solution(factor):
-        return Solution(KernelExpansion(Linear(), np.eye(1), np.array([factor])), np.zeros(1), 0.0)
-
-    solutions = tuple(solution(1.0 + j) for j in range(len(coupling)))
-    result = SiteResult(Outcome.CONVERGED, "", made, solutions, solution(-1.0) if alone else None, 0.0, 1.0)
+    """The files and notes of a result whose models predict 1 and 2 times the feature, and the local one -1 times."""
+    made, factors = plan("r1", objective=Agreement(coupling=coupling)), (-1.0, 1.0, 2.0)
+    local, *joined = (Solution(KernelExpansion(Linear(), np.eye(1), np.array([c])), np.zeros(1), 0.0) for c in factors)
+    joined = tuple(joined[: len(coupling)])
+    result = SiteResult(Outcome.CONVERGED, "", made, joined, local if alone else None, 0.0, 1.0)
     rows, notes = prepared(write(store.folder.parent, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n")), []
     return store.put_models(made, dataclasses.replace(result, **changes), rows, "y", notes.append), notes
 

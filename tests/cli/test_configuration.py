@@ -1,5 +1,6 @@
 """federation.toml: names that survive the wire, sums that are possible, and the samples that we ship."""
 
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
+from coreg_core.plan import OBJECTIVES
 from site_agent.config.settings import AGENT, POLICY, read_settings
 from site_agent.consent.objections import Policy, read_policy
 
@@ -49,8 +51,19 @@ def test_a_plan_that_sums_cannot_serve_is_refused_with_what_to_do(tmp_path, site
     with pytest.raises(UsageError, match="align = false"):
         configuration(tmp_path, f'{text}[privacy]\naggregation = "plaintext"\n', sites=sites)
     clear = f'{text}[privacy]\naggregation = "plaintext"\n[alignment]\nalign = false\n'
-    plain = configuration(tmp_path, clear, sites=sites)
-    assert not plain.plan().masked
+    assert not configuration(tmp_path, clear, sites=sites).plan().masked
+
+
+def test_every_objective_is_chosen_under_model_but_the_alignment(tmp_path):
+    """It has a section of its own: editors offer its keys there, and require none."""
+    for name in OBJECTIVES.keys() - {"alignment"}:
+        assert configuration(tmp_path, f'[model]\nobjective = "{name}"\n').objective.name == name
+    with pytest.raises(UsageError, match=r"model.* objective"):
+        configuration(tmp_path, '[model]\nobjective = "alignment"\n')
+    schema = json.loads((ROOT / "docs" / "reference" / "schemas" / "federation.json").read_text())
+    own = schema["definitions"]["AlignmentSection"]
+    assert not schema["properties"]["model"]["properties"].keys() & own["properties"].keys()
+    assert "required" not in own
 
 
 def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):

@@ -45,13 +45,17 @@ def problem(n_sites, common, labelled, private, seed, rules, twice=15):
     return sites, [x[-400:] for x in X], truth[-400:]
 
 
-def exchanged(sites):
-    """Relay the summaries and messages, and add the words, as the coordinator does."""
+def first_sum(sites):
+    """Relay the summaries and messages, and add the words, as the coordinator does; and the shares."""
     summaries = [site.summary() for site in sites]
     messages = [site.announce(summaries, bytes(32)) for site in sites]
     words, shares = zip(*[site.add(messages) for site in sites], strict=True)
-    n = len(sites)
-    second = [s.add_private(total(words), {u: shares[u][v] for u in range(n) if u != v}) for v, s in enumerate(sites)]
+    return total(words), shares
+
+
+def exchanged(sites):
+    n, (first, shares) = len(sites), first_sum(sites)
+    second = [s.add_private(first, {u: shares[u][v] for u in range(n) if u != v}) for v, s in enumerate(sites)]
     opened = None if second[0] is None else total(second)
     rows = sites[0].terms.rows
     parts = [s.parts(opened, np.random.default_rng(v).normal(size=rows)) for v, s in enumerate(sites)]
@@ -135,10 +139,7 @@ def test_under_the_default_rules_a_score_knows_what_no_site_does():
 
 def test_a_changed_sum_that_no_columns_have_is_refused():
     sites, _, _ = problem(3, 300, (90, 60, 40), (0, 0, 0), 2, EXACT)
-    summaries = [site.summary() for site in sites]
-    messages = [site.announce(summaries, bytes(32)) for site in sites]
-    words, shares = zip(*[site.add(messages) for site in sites], strict=True)
-    opened = total(words)
+    opened, shares = first_sum(sites)
     opened["P"][0] += np.uint64(1 << 20)
     with pytest.raises(Refused, match="changed them"):
         sites[0].add_private(opened, {u: shares[u][0] for u in (1, 2)})
