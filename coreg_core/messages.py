@@ -2,16 +2,8 @@ r"""The closed list of messages that can cross a site's boundary: the wire encod
 
 An attempt at a run is a log of numbered steps. The coordinator proposes a plan and collects the sites' offers. Then it collects
 one `Answer` from every site, adds their words and passes the others on, and sends the result to all as the next `Step`. It does
-not know the meaning of the words. The log of an attempt:
-
-| step | carries | a site answers |
-|---|---|---|
-| 0 | every site's offer | this site's contribution to the run key, wrapped for each other site |
-| 1 | the wrapped contributions | words: the first answer of the computation |
-| 2, … | the sum of the words, and the words of all | the next words; at the end none, and the outcome |
-
-In plaintext there are no keys, and sites answer step 0 with words. Every message is a frozen value. The messages of a
-session (`Hello`, `Leaving`, `Rejected`) belong to no run; every other message names its run.
+not know the meaning of the words (docs/reference/protocol.md). Every message is a frozen value. The messages of a session
+(`Hello`, `Leaving`, `Rejected`) belong to no run; every other message names its run.
 """
 
 import hashlib

@@ -9,12 +9,8 @@ X25519 multiplies by 2²⁵⁴ + 8k. So it removes a small-order part, and produ
 
     start_v = c_v,   pass_v = a_v,   end_v = a_v / c_v  (mod ℓ)          every list ends as point(id)^(a_1 ⋯ a_M)
 
-The owner multiplies first and last, so no other site sees a list's final points.
-
-Lists on their way from site to site: sealed for the next one, in words that a sum of one answer carries.
-
-All members receive the words of a hop. A key of the two sites, from X25519 keys of this alignment alone, keeps its points from
-the others. The nonce is the place of a block, and AES-256-GCM-SIV (RFC 8452) stays safe if two texts have the same place.
+The owner multiplies first and last, so no other site sees a list's final points. A block is sealed for the next site under a
+key of the two. Its nonce is its place, and AES-256-GCM-SIV (RFC 8452) stays safe if two texts have the same place.
 """
 
 import hashlib

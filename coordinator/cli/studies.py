@@ -119,10 +119,9 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
 def show(
     run: Annotated[str, typer.Argument(help="A run, or a prefix of its name.")],
     store: StoreOption = Path("runs.sqlite"),
-    steps: Annotated[bool, typer.Option("--steps", help="List every step, also those without figures.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a run: plan, steps with figures, phases, outcome, and where each site's ledger stood at the end.
+    """Show a run: plan, steps with figures (--json: all), phases, outcome, and where each site's ledger stood at the end.
 
     A site finds lines that were removed from its ledger with the output of `coreg-coordinator show RUN --json`:
     `coreg-agent ledger --verify --checkpoints FILE`.
@@ -164,15 +163,9 @@ def show(
                 typer.echo(f"    {term} = {json.dumps(chosen, ensure_ascii=False)}")
         elif name not in ("run", "federation") and value:
             typer.echo(f"  {name} = {value}")
-    typer.echo(PLAIN.format(*HEADINGS))
-    hidden = 0
-    for values in map(_worst, rounds):
-        if steps or any(values[name] is not None for name in ("residual", "gap")):
-            typer.echo(PLAIN.format(*cells(values)))
-        else:
-            hidden += 1
-    if hidden:
-        typer.echo(f"and {hidden} steps without figures for the coordinator (--steps lists them)")
+    stated = [values for values in map(_worst, rounds) if values["residual"] is not None or values["gap"] is not None]
+    for row in [HEADINGS, *map(cells, stated)] if stated else ():
+        typer.echo(PLAIN.format(*row))
     for phase in filter(itemgetter("phase"), phases):
         typer.echo("{phase}: {steps} steps, {0}, {seconds:.2f} s".format(human_bytes(phase["bytes"]), **phase))
     for checkpoint in checkpoints:

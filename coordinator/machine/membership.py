@@ -1,9 +1,7 @@
 """Membership of a run: sites join, offer, are dismissed, dropped or excluded.
 
 Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. An attempt is proposed to every connected site and
-begins with the offers of its members. The next attempt begins from its beginning when a member restarts, or is dropped.
-
-Before the first attempt the offers are compared when all of them are here: the first one can be the wrong one.
+begins with the offers of its members, which are compared when all are here. A member that restarts or is dropped ends it.
 """
 
 from collections.abc import Iterable, Mapping

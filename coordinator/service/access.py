@@ -36,11 +36,7 @@ class AccessControl:
         return GrpcServer(listen, self._server.credentials, Authorised(self._identity).check, idle=timeouts.idle)
 
     def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
-        """Countersign the head that a site sent with the server's key, or give the reason for not signing.
-
-        The site's signature must be by the key of its session's certificate. Otherwise only the countersignature is refused:
-        the site keeps its models, and both sides receive the reason.
-        """
+        """Countersign a site's head, or give the reason: its signature is not by the key of its session's certificate."""
         server = to_hex(load_certificates(self._files.certificate_pem, "coordinator.pem")[0])
         shown = load_certificates(certificate_pem, f"The certificate of {site!r}")[0]
         receipt = Countersigned(fetched.run, fetched.head, timestamp(), "", server)

@@ -271,11 +271,8 @@ class SiteExchange:
     def parts(
         self, total: Mapping[str, Some] | None, normals: Float64[Arr, " r"]
     ) -> dict[int, UInt64[np.ndarray, " q"]]:
-        """The fifth step: the fit, and the words of this site's parts of the score at each other site's labelled common rows.
-
-        ``normals`` has a standard normal for each common row in use, always the same one for an individual and a model. With two
-        sites there are no parts: a sum of one part would disclose it.
-        """
+        """The fifth step: the fit, and words of this site's parts of the score at each other site's labelled common rows."""
+        # ``normals``: always the same one for an individual and a model. With two sites a sum of one part would disclose it.
         T, v = self.terms, self.site
         if total is not None:
             self._parts = (*self._parts, T.part(total, private=True))

@@ -311,11 +311,7 @@ class Own:
     def deviations(
         self, fit: Fit, W: Float64[Arr, "n k"], private: float | None = None
     ) -> tuple[Float64[Arr, " n"], Float64[Arr, " n"]]:
-        """Of a new label given all sites' features, and given the own ones.
-
-        ``private``: the inverse precision of this site's private rows, where there are no others; their noise holds what the
-        own features leave unknown.
-        """
+        """Of a new label given all sites' features, and given the own ones; ``private``: 1/precision where all rows are."""
         x, D = self.rows(W), len(self.moments.C)
         missing = float(fit.beta[:D] @ self.R @ fit.beta[:D])
         noise = float(fit.noise[0])

@@ -107,11 +107,8 @@ def precision_weighted_mean(total: Information, weight: float) -> Float64[Arr, "
 
 
 def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:
-    r"""Q as a quadratic in the coordinates: $\sum_v [a_v^\top a_v - 2\beta_v^\top a_v] + λ \sum_{u,v} \|P_u a_u - P_v a_v\|^2$.
-
-    Its normal matrix has the blocks $I + 2λ(M-1) P_v^\top P_v$ and $-2λ P_v^\top P_u$: at least I, for any rows. SingularSystem:
-    rounding of λ P_vᵀP_u outweighs the I.
-    """
+    r"""Q in the coordinates: $\sum_v [a_v^\top a_v - 2\beta_v^\top a_v] + λ \sum_{u,v} \|P_u a_u - P_v a_v\|^2$."""
+    # Its normal matrix has the blocks I + 2λ(M - 1) P_vᵀP_v and -2λ P_vᵀP_u: at least I, unless rounding outweighs it.
     maps, M = [view.prediction_map for view in views], len(views)
     ends = np.cumsum([0] + [P.shape[1] for P in maps])
     N = np.eye(ends[-1])

@@ -71,13 +71,7 @@ def weight_of(schedule: str, coupling: float, n_views: int) -> float:
 def consensus_certificate(
     residual_norm: float, scale: float, weight: float, bounds: Float64[Arr, " M"], stays: float | None = None
 ) -> Certificate:
-    r"""A sharper certificate for answers at a common z, in exact arithmetic: r = mean answer − z, $x_v = \mu b_v$.
-
-    $\mathrm{gap} = \mu M \lVert r\rVert^2 \frac{\sum_v x_v/(1 + x_v)}{\sum_v 1/(1 + x_v)}$,
-    $\lVert\hat y_v - \hat y_v^*\rVert \le \lVert z - z^*\rVert\,\frac{x_v}{1 + x_v}$,
-    $\lVert z - z^*\rVert \le \frac{M \lVert r\rVert}{\sum_v 1/(1 + x_v)}$ (docs/research/mathematics.md). The gap is at most
-    $\mu^2\lVert r\rVert^2\sum_v b_v$, and much less where one site's b_v is far above the others'.
-    """
+    r"""A sharper certificate for answers at a common z: r = mean answer − z, $x_v = \mu b_v$ (docs/research/mathematics.md)."""
     x = weight * bounds
     follows, M = x / (1.0 + x), len(x)
     if stays is None:

@@ -2,12 +2,9 @@ r"""Private alignment of ids as a federation computes it: lists pass from site t
 
     publish → for each list and block: pass at the owner, pass at each other site, take at the owner → canaries → tally …
 
-Each pass has one answering site. Its words are sealed for the next site (`site_agent.id_points`), so a state holds one
-block that its site cannot read, unless it is the next. The tally is a sealed sum: every member
-reads how many sites have each fingerprint, and no one reads a site's own. Before it every site compares what all sites'
-canaries became: a changed list ends the run before a count is known. The coordinator reads nothing.
-
-A sum that tells how many sites have each fingerprint, and not which: an invertible Bloom lookup table.
+Each pass has one answering site, whose words are sealed for the next (`site_agent.id_points`). Before the tally every site
+compares what all sites' canaries became: a changed list ends the run before a count is known. The tally is a sealed sum that
+tells how many sites have each fingerprint, and not which: an invertible Bloom lookup table.
 
     cell ← Σ over its entries (1, high, low, check)          an entry is in one cell of each of 4 rows
 

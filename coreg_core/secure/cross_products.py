@@ -78,10 +78,7 @@ def fixed(values: Float64[Arr, "n c"], exponent: int) -> Int64[Ints, "n c"]:
 def announce(
     seed: bytes, W: Int64[Ints, "n k"], Y: Int64[Ints, "n c"], random_bytes: RandomBytes
 ) -> tuple[Secret, Message]:
-    """A site's secret and its message; ``seed`` (32 bytes) is the attempt's, ``random_bytes`` the system's.
-
-    Memory is the message and a block of rows. A column of Y is below 2²³ in absolute value.
-    """
+    """A site's secret and its message; ``seed`` (32 bytes) is the attempt's. A column of Y is below 2²³ in absolute value."""
     if len(seed) != 32 or len(W) != len(Y) or np.abs(Y).max(initial=0) >= 1 << 23:
         raise ValueError("a seed of 32 bytes, columns of equally many rows, and Y below 2²³ are needed.")
     S = np.frombuffer(random_bytes(8 * SECRET_ROWS * W.shape[1]), WORD).reshape(SECRET_ROWS, -1)

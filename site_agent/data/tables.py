@@ -455,10 +455,8 @@ def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults
 
 
 def _by_line(body: bytes, above: int, separator: str, decimal: Mark | None) -> tuple[list[Column], Ints] | None:
-    """The columns, if each line is one row; None: read row by row. polars pads short rows, and does not see cells that follow.
-
-    A column whose first cells are numbers is read as numbers, and its texts are read when they are asked for.
-    """
+    """The columns, if each line is one row; None: read row by row. Texts of columns of numbers are read when asked for."""
+    # polars pads short rows, and does not see cells that follow.
     end = body.find(b"\n")
     if end < 0 or (b"\r" in body and body.count(b"\r") != body.count(b"\r\n")):
         return None
@@ -530,11 +528,7 @@ def _quoted(separator: str) -> re.Pattern[str]:
 
 
 def _by_row(body: str, above: int, separator: str, source: str, found: Faults) -> tuple[list[Column], Ints]:
-    """The columns by the standard reader, and the first line of each row below the header, counted as in an editor.
-
-    A row with another number of cells than the header becomes a fault in ``found`` and is left out. A blank line is not a row.
-    In a table with one column it is a missing cell.
-    """
+    """The columns by the standard reader, and the first line of each row; a row of another length is a fault, and left out."""
     rows, begins, ragged, line = list[list[str]](), list[int](), dict[int, int](), above + 1
     reader = csv.reader(io.StringIO(body, newline=""), strict=True, delimiter=separator)
     try:

@@ -4,11 +4,9 @@ r"""The keys of one attempt of a run: ephemeral, made from a contribution of eve
     K = HKDF(c_1, …, c_M; T)                    words_v = n_v + Σ_u ± mask_uv + [v is the first] keystream_K  (mod 2⁶⁴)
 
 T is the digest of the plan and of all offers. Masks and keystream are AES-256-CTR, each under a key that HKDF derives for
-one step's context. A single answer reveals nothing, and only members can read the sum. An additive tag accompanies the
-words (`coreg_core.secure.sums`), so that a changed sum is detected, and a site with another K.
-
-The coordinator forwards offers and is the certificate authority. Therefore a signature counts only if this site's own
-operator has confirmed its key, by the eight words. These secrets are never written to a disk.
+one step's context. An additive tag accompanies the words (`coreg_core.secure.sums`): it shows a changed sum, and a site with
+another K. The coordinator is the certificate authority, so a signature counts only if this site's own operator has confirmed
+its key, by the eight words. These secrets are never written to a disk.
 """
 
 import json

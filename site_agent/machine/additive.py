@@ -1,12 +1,6 @@
-"""A site's part in an exchange of second moments (`coreg_core.additive.exchange`): the stages as bytes and words, and the models.
+"""A site's part in an exchange of second moments: its stages (`coreg_core.additive.exchange`) as bytes and words, and the models.
 
-| stage | every site tells | to |
-|---|---|---|
-| summary | its `SiteSummary` | all members, under the group key |
-| announce | B and H of `coreg_core.secure.cross_products` | all |
-| sums | words of the moments; a share of the further features of each other site | the sum; that site, under the pair's key |
-| private | words over private rows, if a site has some | the sum |
-| parts | its parts of the score at the other sites' labelled common rows | each of them, blinded with the other senders |
+Who reads what of a stage: docs/reference/protocol.md, A run.
 """
 
 import hashlib

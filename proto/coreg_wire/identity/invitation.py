@@ -1,11 +1,6 @@
-"""What operators tell each other: an invitation, and the eight words of a study.
+"""What operators tell each other: an invitation (docs/reference/protocol.md, Enrolment), and the eight words of a study.
 
-An invitation is one line with all that a site needs to join a federation.
-
-``coreg://HOST:PORT/SITE#FINGERPRINT.SECRET``: where the coordinator listens for sites, the site's name, the SHA-256 of the
-authority's certificate (DER), and a secret of 128 bits. The secret is never sent: the site sends a proof of it.
-
-The eight words stand for the authority, the names of all sites and their public keys:
+The words stand for the authority, the names of all sites and their public keys:
 
     scrypt(authority, name₁, key₁, …, name_M, key_M; N = 2¹⁴, r = 8)  →  128 bits  →  eight words
 
