@@ -30,7 +30,7 @@ from coreg_core.messages import PlanRefused, Proposal
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy
-from coreg_core.outcomes import Notice, Outcome, end_sentence
+from coreg_core.outcomes import Notice, Outcome, advice, end_sentence
 from coreg_core.plan import Plan
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import Problem
@@ -228,7 +228,8 @@ def simulate(
         r for r in results if r is not None and (r.additive is not None or (r.solutions and r.alone is not None))
     )
     if len(trained) < len(results):
-        raise Refused(end_sentence(end.outcome, end.reason))
+        here = "Give each site more labels (--labelled), or change the plan."
+        raise Refused(end_sentence(end.outcome, end.reason).replace(advice(Outcome.REFUSED), here))
     sent = traffic.sent + traffic.received
     return Simulated(plan, end.outcome, end.reason, trained, tuple(taken), traffic.numbers, sent, seconds)
 

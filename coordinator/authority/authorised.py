@@ -1,9 +1,8 @@
 """The allow-list: the sites that may join, each with its key.
 
-The file `authorised-sites` is in the authority's folder. It has one `NAME FINGERPRINT` per line (SHA-256 of the site's public key
-in hexadecimal, with or without colons); `#` begins a comment. A renewed certificate has the same key. The list is read at every
-join, so that changes need no restart. It is replaced atomically, so that a reader never sees half of it. If it cannot be read,
-no site can join.
+`authorised-sites` in the authority's folder has one `NAME FINGERPRINT` per line (SHA-256 of the site's public key in hexadecimal,
+with or without colons); `#` begins a comment. It is read at every join, and replaced atomically. If it cannot be read, no site
+can join.
 """
 
 import re
@@ -72,7 +71,7 @@ def authorise(directory: Path, name: str, mark: str, first: Callable[[], None] =
 
 
 def unsigned(directory: Path, sites: Sequence[str]) -> str:
-    """A warning of sites that cannot connect, because the list has no certificate of theirs; "" without one."""
+    """A sentence on sites without a certificate in the list, which therefore cannot connect; "" without one."""
     path = directory / ALLOW_LIST
     listed, damage = (Authorised(directory).sites(), Authorised(directory).damage()) if path.exists() else ({}, "")
     if not (missing := [site for site in sites if site not in listed]):
@@ -80,7 +79,7 @@ def unsigned(directory: Path, sites: Sequence[str]) -> str:
     if damage:
         return f"{', '.join(missing)} cannot connect: {damage} Runs wait for [timeouts] join."
     return (
-        f"{', '.join(missing)} cannot connect: no certificate in {path}. Send each its invitation "
+        f"waiting for `coreg-agent join` of {', '.join(missing)}, not enrolled in {path}. Each needs its invitation "
         f"(`coreg-coordinator invite {directory} SITE` makes another one). Runs wait for [timeouts] join."
     )
 

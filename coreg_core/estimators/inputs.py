@@ -185,12 +185,11 @@ def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -
     )  # fmt: skip
     if (bad := np.isinf(table) if gaps else ~np.isfinite(table)).any():
         row, column = np.argwhere(bad)[0].tolist()
-        what = "NaN (a missing value)" if np.isnan(table[row, column]) else "infinity"
+        what, do = "infinity", "Values must be finite."
+        if np.isnan(table[row, column]):
+            what, do = "NaN (a missing value)", "Fill missing values first, as sklearn.impute.SimpleImputer does."
         label = repr(list(X.columns)[column]) if hasattr(X, "columns") else column + 1
-        raise BadData(
-            f"Input {name} contains {what} at row {row + 1}, column {label} (counted from 1). Fill missing values first, for "
-            "example with sklearn.impute.SimpleImputer."
-        )
+        raise BadData(f"Input {name} contains {what} at row {row + 1}, column {label} (counted from 1). {do}")
     _refuse_sizes(table, name, least=0.0)
     return table
 

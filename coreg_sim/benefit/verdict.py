@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from coreg_core.objectives.additive import Additive
 from coreg_sim.benefit.partition import Regime
 from coreg_sim.benefit.trial import SiteOutcome
 
@@ -17,6 +18,7 @@ HARM = 0.02
 WORTH, RISK = 0.05, 0.05  # the least gain, and the largest share of sites harmed
 SHOWN = 0.0005  # a change that is not printed as 0.0 %
 FEW = 30  # sites: with fewer, another draw changes the sentences
+LEAST = Additive().least_rows
 CLEAR, RARE = 0.05, 0.03  # a difference of AUC; a share of one class
 METHODS = {
     "joined": "joined model",
@@ -81,7 +83,9 @@ def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
         )
     if part[0].areas:
         out.append(f"{_ranking(part)} The verdict does not use the AUC.")
-    return [*out, f"Verdict for {regime.name}: {_verdict(regime, part)}"]
+    verdict, n = _verdict(regime, part), sum(regime.labels)
+    few = f"\n    {n} labelled individuals: default policies refuse fewer than {LEAST}; each site would have to lower least_rows."
+    return [*out, f"Verdict for {regime.name}: {verdict}{few * (n < LEAST and verdict.startswith('join'))}"]
 
 
 def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) -> str:

@@ -89,7 +89,7 @@ def benefit(
         raise UsageError(f"unexpected {' '.join(context.args)}. {text}")
     from coreg_sim.benefit.own import OwnTable  # scikit-learn and polars take one second to import
     from coreg_sim.benefit.partition import REGIMES, fits, needs
-    from coreg_sim.benefit.verdict import HEADING, by_site, figures, findings
+    from coreg_sim.benefit.verdict import HEADING, LEAST, by_site, figures, findings
     from site_agent.data.sources import BadTable
 
     if views is not None:
@@ -133,7 +133,8 @@ def benefit(
     told += [by_site(regime, found[regime.name], names) for regime in chosen if names]
     told += _doubts(source, leaks)
     if as_json:
-        print_json({"regimes": values, "findings": told})
+        few = {regime.name: sum(regime.labels) for regime in chosen if sum(regime.labels) < LEAST}
+        print_json({"regimes": values, "findings": told, "refused_by_default": few})
         return
     for sentence in told:
         typer.echo(_wrapped(sentence))

@@ -31,6 +31,7 @@ from site_agent.data.prepare import (
     site_salt,
 )
 from site_agent.data.sources import BadTable, some
+from site_agent.data.tables import read_table
 from site_agent.identity.identity import check_identity
 from site_agent.ledger.ledger import read_lines, remember
 from site_agent.machine.site import Site
@@ -66,13 +67,14 @@ def check(
             note(f"{title}: {why}", True, {"check": title, "warning": True})
         except _Skipped as why:
             note(f"not checked: {title} ({why})", None, {"check": title})
+            return False
         except BadTable as error:  # one line for each fault
             for fault in error.faults:
                 later = fault.kind == UNSHARED  # an alignment can find the shared ids
                 fields = {"check": title.partition(" ")[0], "warning": later, **fault.fields()}
                 note(f"{title}: {fault.text}{owner_hint(error)}", later, fields)
                 code = code or (0 if later else error.exit_code)
-            return False
+            return all(fault.kind == UNSHARED for fault in error.faults)
         except CoregError as error:
             note(f"{title}: {error}{owner_hint(error)}", False, {"check": title})
             code = code or error.exit_code
@@ -85,10 +87,14 @@ def check(
     def table(name: str, inputs: Inputs) -> str:
         try:
             inputs = named(inputs)
-        except BadTable:
-            inputs = named(inputs, trains=False)
+        except BadTable as open_columns:
             untrained.add(name)
-            many = len(read_ids(inputs, "exact"))
+            read_table(inputs.table, None, inputs.na_values, inputs.notation)  # raises what no study can mend
+            try:
+                many = len(read_ids(named(inputs, trains=False), "exact"))
+            except BadTable:
+                told = open_columns.advised(lambda todo: f"A study can name it; else {todo[:1].lower()}{todo[1:]}")
+                raise _Skipped(" ".join(fault.text for fault in told.faults)) from None
             return f"{many} ids, no target: for scoring, or a study that names the target"
         prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
         found[name], d = prepared, prepared.data
@@ -157,7 +163,7 @@ def check(
         memory = Memory()
         remember(settings.ledger_path, memory)
         data_set, allows, so_far = DataSets(settings.data, salt).choose(planned.data), "the policy allows it", ""
-        if planned.objective.needs != "rows" or data_set in untrained:
+        if planned.objective.needs != "rows" or (data_set in untrained and not planned.target):
             against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
             if planned.objective.needs == "rows":
                 against.append(Objection("its data set has no target here, so this site cannot train"))
@@ -217,9 +223,7 @@ def check(
     step("versions", versions)
     step("ledger", ledger)
     for name, inputs in settings.data.items():
-        before = code
-        read = step(f"table {name}".rstrip(), partial(table, name, inputs))
-        if read or code == before:  # else the table's faults are enough
+        if step(f"table {name}".rstrip(), partial(table, name, inputs)):  # else its faults are enough
             step(f"ids {name}".rstrip(), partial(ids, inputs))
     step("policy", policy)
     step("modes", modes)

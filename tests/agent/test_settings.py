@@ -166,6 +166,14 @@ def test_each_check_has_its_own_verdict(folder):
     assert ("line 5" in wrong[0], "coreg-agent join" in wrong[1]) == (True, True)
     [skipped] = [v for v in verdicts if v["ok"] is None]
     assert skipped["text"] == "not checked: connection (127.0.0.1:9: no identity)"
+    text = (folder / "north.csv").read_text().replace("id,u,v,y", "key,u,v,outcome")
+    for more, ended in (("9,9\n", (6, ["table"])), ("", (0, []))):  # only the study can name the columns
+        write(folder, text + more, "open.csv")
+        code, verdicts = check("--data", "open.csv")
+        assert (code, [v["check"] for v in verdicts if v["ok"] is False]) == ended
+    said = next(v["text"] for v in verdicts if v["ok"] is None)
+    asked = r"which is the id column\?.* A study can name it; else name it with --id\..*the column to predict\?"
+    assert re.match(rf"not checked: table \(open\.csv: {asked}", said)
     done = agent("check", *OPTIONS, "--coordinator", "localhost")
     assert done.exit_code == 2
     assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == [
@@ -268,6 +276,10 @@ def test_of_a_plan_that_aligns_ids_the_most_that_can_leave_is_stated_then_what_l
     write(folder, "\n".join(row for row in rows if not row.endswith(",")), "north.csv")  # no row is shared yet
     _, (before, *_), wrong = judged(folder, plan)
     assert (f"the labels of {labelled} labelled individuals" in before, wrong) == (True, [])
+    write(folder, "\n".join(["key,u,v,outcome", *rows[1:]]), "north.csv")
+    write(folder, json.dumps(plan | {"target": "outcome", "id": "key"}), "plan.json")
+    code, verdicts = check("--data", "north.csv", "--policy", "policy.toml", "--plan", "plan.json")
+    assert (code, [v for v in verdicts if v["ok"] is False]) == (0, []), "the plan names the columns"
 
 
 @pytest.fixture

@@ -11,7 +11,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # of many small matrices
+EXACT = 1e-12  # of docs/concepts/privacy.md
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "research" / "attacks"
 
 
@@ -34,40 +37,39 @@ def test_every_script_of_the_folder_is_run_here() -> None:
 
 def test_a_coordinator_reads_answers_in_plaintext_and_of_sealed_sums_nothing() -> None:
     found = attack("separation")
-    assert found["coordinator, plaintext"] < 1e-10
-    assert min(found["coordinator, sealed"], found["coordinator, sealed sum"]) > 0.9
+    assert found["coordinator, plaintext"] < EXACT
+    assert [found["coordinator, sealed"], found["coordinator, sealed sum"]] == pytest.approx([1.0, 1.0], abs=0.01)
 
 
 def test_a_member_takes_two_operators_apart_and_of_one_there_are_others_with_the_same_transcript() -> None:
     found = attack("separation")
-    assert found["member, two operators"] < 1e-8
+    assert found["member, two operators"] < EXACT
     assert found["member, one operator"] > 0.5
     other = found["alternative"]
-    assert other["transcript"] < 1e-12
+    assert other["transcript"] < EXACT
     assert other["largest eigenvalue"] < 1.0, "it is the response of some site"
-    assert other["distance of R_b"] > 0.5
+    assert other["distance of R_b"] == pytest.approx(0.69, abs=0.05)
 
 
 def test_a_fit_from_a_good_guess_ends_at_the_truth_and_from_random_starts_elsewhere() -> None:
-    found = attack("fit")
-    assert found["0.99"]["share"] > 0.0
-    assert found["0"]["share"] == 0.0
+    assert attack("fit", correlations=(0.99,))["0.99"]["share"] == pytest.approx(19 / 20, abs=0.1)
+    assert attack("fit", starts=2, correlations=(0.0,))["0"]["share"] == 0.0
 
 
 def test_a_column_of_two_values_is_recognised_in_the_span() -> None:
     found = attack("binary_columns")
-    assert found["right guess"] < 1e-10 < 0.1 < found["best of 200 wrong guesses"]
+    assert found["right guess"] < EXACT < 0.45 < found["best of 200 wrong guesses"]
 
 
 def test_a_sum_without_one_site_is_refused() -> None:
     found = attack("differencing")
     assert "The difference of the two sums reveals the answers of d alone" in found["no consent"]["refused"]
-    assert found["consented"]["off"] < 1e-10
+    assert found["consented"]["error"] < EXACT
 
 
 def test_invented_sites_are_not_those_whose_words_were_compared() -> None:
     found = attack("invented_sites")
-    assert found["words not compared"]["off"] < 1e-12
+    assert found["words not compared"]["error"] < EXACT
     assert "poses as that site" in found["compared"]["refused"]
 
 
@@ -89,24 +91,24 @@ def test_a_swapped_key_and_an_added_member_change_the_words_and_the_sealed_run_i
 def test_colluding_sites_leave_the_sum_of_the_others() -> None:
     found = attack("colluding_sites")
     assert min(found[str(k)] for k in (1, 2)) > 0.3
-    assert found["3"] < 1e-10
+    assert found["3"] < EXACT
 
 
 def test_a_plan_chosen_against_a_site_is_refused_by_its_number() -> None:
     found = attack("chosen_plan")
     for answers in ("plaintext", "secure"):  # masks hide nothing where nobody else has anything to say
-        assert found[answers]["narrow"]["off"] < 1e-9
-        assert found[answers]["strong"]["off"] < 0.1
+        assert found[answers]["narrow"]["error"] < 1e-9
+        assert found[answers]["strong"]["error"] < 0.1
         refused = found[answers]["narrow, policy"]["refused"]
         assert all(limit in refused for limit in ("is below 0.5 times", "is below 0.01 times"))
-        assert found[answers]["flat"]["off"] < 1e-3
+        assert found[answers]["flat"]["error"] < 1e-3
         assert "is above 1 times" in found[answers]["flat, policy"]["refused"]
-        assert found[answers]["flat, border"]["off"] > 0.5
+        assert found[answers]["flat, border"]["error"] > 0.5
         assert "coupling = [50000.0] is above 100" in found[answers]["strong, policy"]["refused"]
     assert "make up more than 0.95" in found["secure"]["strongest, policy"]["refused"]
-    assert found["secure"]["border"]["off"] > 0.2
-    assert found["secure"]["honest"]["off"] > 0.9 > found["plaintext"]["honest"]["off"]
-    assert found["plaintext"]["border"]["off"] < 0.01, "a label among the shared rows is told in the clear"
+    assert found["secure"]["border"]["error"] == pytest.approx(0.42, abs=0.03)
+    assert 1.01 > found["secure"]["honest"]["error"] > 0.97 > 0.9 > found["plaintext"]["honest"]["error"]
+    assert found["plaintext"]["border"]["error"] < 0.01, "a label among the shared rows is told in the clear"
 
 
 def test_a_keyed_digest_confirms_no_guess_of_the_ids() -> None:
@@ -115,21 +117,21 @@ def test_a_keyed_digest_confirms_no_guess_of_the_ids() -> None:
 
 def test_of_two_sites_each_has_the_other_s_predictions_and_of_three_none() -> None:
     found = attack("two_sites")
-    assert found["two"] < 1e-8
+    assert found["two"] < EXACT
     assert found["three"] > 0.3
     assert "min_sites = 2 is below min_sites = 3" in found["refused"]
 
 
 def test_members_read_of_labels_and_features_the_part_in_the_span_of_their_own() -> None:
     found = attack("second_moments")
-    for labelled, d in ((50, 15), (200, 30)):
+    for labelled, d, beyond in ((50, 15, 0.12), (200, 30, 0.08)):
         told, share = found[f"3 x {labelled}, 0 and 0"], d / (2 * labelled)
         assert 0.5 * share < told["one"] < 2.0 * share
         assert 1.5 * share < told["all but one"] < 1.0, "twice the features, half the labels"
-        assert 0.03 < told["features"] - told["anyway"] < 0.25
-    noisy, noisier = (found[f"8 x 20, 0.01 and {noise}"]["all but one"] for noise in ("0.5", "1"))
-    assert 0.2 < noisier < noisy - 0.1 < 0.9, "only label noise limits seven of eight"
-    assert found["3 x 50, 0.01 and 1"]["one"] < found["3 x 50, 0 and 0"]["one"]
+        assert told["features"] - told["anyway"] == pytest.approx(beyond, abs=0.03)
+    assert [found[f"3 x {n}, 0.01 and 0.5"]["one"] for n in (50, 200)] == pytest.approx([0.11, 0.02], abs=0.03)
+    told = [found[f"{n}, 0.01 and {noise}"]["all but one"] for n in ("3 x 50", "8 x 20") for noise in ("0.5", "1")]
+    assert told == pytest.approx([0.38, 0.13, 0.78, 0.53], abs=0.04), "only label noise limits seven of eight"
 
 
 def test_few_individuals_without_labels_are_in_no_sum() -> None:
@@ -142,8 +144,8 @@ def test_few_individuals_without_labels_are_in_no_sum() -> None:
 
 def test_labels_that_leave_between_two_trainings_are_read_unless_many_leave() -> None:
     found = attack("changed_rows")
-    assert min(found["read"][k] for k in ("1", "10", "20")) > 0.999
-    assert found["read"]["300"] < 0.3
+    assert min(found["share read"][k] for k in ("1", "10", "20")) > 0.999
+    assert found["share read"]["300"] < 0.3
     refused, allowed = found["second training"]["20"], found["second training"]["300"]
     assert "20 labelled rows differ from those of an earlier training" in refused
     assert "None or at least 300 have to differ" in refused
@@ -153,13 +155,13 @@ def test_labels_that_leave_between_two_trainings_are_read_unless_many_leave() ->
 def test_a_label_that_a_member_claims_and_takes_back_discloses_features_so_the_row_is_another() -> None:
     found = attack("claimed_bits")
     assert found["exact"] > 0.999
-    assert 0.7 < found["default"] < 0.999
+    assert 0.87 < found["default"] < 0.98
     assert "1 labelled rows differ from those of an earlier training" in found["second training"]
 
 
 def test_a_member_that_lies_about_its_labels_chooses_the_model() -> None:
     found = attack("chosen_model")
-    assert found["honest"] < 0.5 < 0.95 < found["chosen"]
+    assert found["honest"] < 0.5 < 0.97 < found["chosen"]
 
 
 def test_scores_with_sites_missing_disclose_features_and_each_individual_has_five() -> None:
@@ -172,7 +174,7 @@ def test_scores_with_sites_missing_disclose_features_and_each_individual_has_fiv
         assert all("scored by 5 models or sets of sites (models_per_individual" in why for why in limited["refused"])
         assert free["told"][1] > free["told"][0]
     chosen, honest = (found[f"6 sites, all, {how}, 10000"]["told"] for how in ("chosen", "honest"))
-    assert chosen[5] < 0.92 < 0.98 < chosen[-1], "five equations on 18 features, and enough of them"
+    assert 0.2 < chosen[0] < 0.6 < 0.72 < chosen[5] < 0.9 < 0.98 < chosen[-1], "five, or enough equations"
     assert honest[5] + 0.02 < honest[-1] < 0.9
     assert found["6 sites, one, chosen, 10000"]["told"][-1] < 0.92, "the parts of four honest sites are mixed"
 

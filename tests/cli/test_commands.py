@@ -120,12 +120,12 @@ def test_a_revoked_site_is_named_at_every_submission(command, tmp_path):
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
     submit = ("coreg-coordinator", "submit", "study.toml", "--federation", "co/federation.toml")
     code, _, err = command(*submit)
-    assert (code, "cannot connect" in err) == (0, False)
+    assert (code, "not enrolled" in err) == (0, False)
     code, out, _ = command("coreg-coordinator", "revoke", "co", "site-b")
     assert (code, "remove site-b from [federation] sites" in out) == (0, True)
     code, out, err = command(*submit)
     assert (code, "is in the queue" in out) == (0, True)
-    assert "warning: site-b cannot connect: no certificate in co/authorised-sites" in err
+    assert "warning: waiting for `coreg-agent join` of site-b, not enrolled in co/authorised-sites" in err
 
 
 def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_path):

@@ -80,7 +80,8 @@ def test_the_quickstart_and_the_use_of_its_model_run_as_typed(tmp_path):
     said = typed([*quickstart[1:], *using_the_model(free_port())], tmp_path)
     assert [line for line in shown(TUTORIALS / "quickstart.md") if not re.search(line, said)] == []
     assert (tmp_path / "quickstart" / "clinic" / "predictions.csv").read_text().count("\n") == 81, "for each patient"
-    assert len([*(tmp_path / "quickstart").glob("*/models/waiting-times-scores/*/scores.csv")]) == 3
+    found = [path.parts[-3] for path in (tmp_path / "quickstart").glob("*/models/*/*/scores.csv")]
+    assert sorted(found) == ["scoring"] * 3 + ["waiting-times-scores"] * 3, "of the tutorial, and of use-a-model.md"
     assert {"model.onnx", "report.svg"} <= {path.name for path in (tmp_path / "quickstart" / "clinic").iterdir()}
     assert '"predictions":' in said or not shutil.which("curl"), "of predict --listen"
 

@@ -38,6 +38,7 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     assert "benefit: 2 of 2 federations" in result.stderr
     printed = json.loads(benefit(*options, "--json").stdout)
     assert set(printed["regimes"]) == {"n10", "n20"}
+    assert printed["refused_by_default"] == {"n10": 30, "n20": 60}
     assert set(printed["regimes"]["n10"]["joined"]) == {"mean_change", "median_change", "harmed"}
     assert any(line.startswith("Verdict for n20: ") for line in printed["findings"])
 

@@ -228,7 +228,7 @@ def test_a_run_prints_each_site_s_errors_and_forecasts():
         (["--coupling", "0.1"], "--coupling needs --objective agreement"),
         (["--objective", "agreement", "--label-noise", "0"], "--label-noise needs --objective additive"),
         (["--sites", "39"], "39 sites: an additive training has at most 38"),
-        (["--sites", "3", "--labelled", "40"], "120 labelled common individuals, where least_rows is 150"),
+        (["--sites", "3", "--labelled", "40"], "150: label more. Give each site more labels (--labelled), or change"),
     ],
 )
 def test_options_that_do_not_go_together_and_too_few_labels_are_told(options, says):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from federation import FEATURES, SHARED, SITES, VICTIM, data_of, member_operator, plan_of, site_of, watched
+from federation import FEATURES, SHARED, SITES, VICTIM, data_of, member_operator, plan_of, reported, site_of, watched
 
 from site_agent.site_data import PrivateData
 
@@ -20,8 +20,9 @@ def with_a_binary_column(data: PrivateData) -> PrivateData:
     return replace(data, X=X, Z=Z)
 
 
+@reported
 def attack() -> dict[str, Any]:
-    """Distances of guesses from the span (1: at a right angle to it)."""
+    """Relative distance of a guessed column from the span of the columns: 0 confirms the guess, 1 is a right angle."""
     data = with_a_binary_column(data_of(VICTIM))
     plan = plan_of("secure")
     seen = watched(plan, {name: site_of(name, data if name == VICTIM else None) for name in SITES})
@@ -35,7 +36,3 @@ def attack() -> dict[str, Any]:
         "right guess": missed(data.Z[:, 1]),
         "best of 200 wrong guesses": min(map(missed, wrong)),
     }
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from federation import reported
 from training import Rows, left_out, read, rows_of, train
 
 from coreg_core.additive.exchange import SiteExchange
@@ -53,14 +54,11 @@ def refused(rows: Rows, k: int) -> str:
     return train(without(rows, k), 0.0, 0.0, "run-2", records)[0].reason
 
 
+@reported
 def attack() -> dict[str, Any]:
-    """Shares read with 30 features, and the ends of real sessions."""
+    """Share read of what the score leaves open of k labels that left, with 30 features; how such a second run ends."""
     rows = rows_of(labelled=200)
     return {
-        "read": {str(k): labels(rows, k) for k in (1, 10, 20, 300)},
+        "share read": {str(k): labels(rows, k) for k in (1, 10, 20, 300)},
         "second training": {str(k): refused(rows, k) for k in (20, 300)},
     }
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201

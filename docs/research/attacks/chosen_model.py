@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from federation import reported
 from training import rows_of, train
 
 from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
@@ -64,15 +65,12 @@ def received_in(rows: Any, run: str, records: dict[str, Memory]) -> tuple[list[S
         return train(rows, 0.01, 0.5, run, records)[1], kept[0]
 
 
+@reported
 def attack() -> dict[str, Any]:
-    """R² with an honest model, and with the chosen one; all sites keep their rules."""
+    """R² of the received scores with one feature of another site: of an honest model, and of the chosen one."""
     rows = rows_of(labelled=100)
     records = {name: Memory() for name in rows}
     honest, parts = received_in(rows, "run-1", records)
     with patch.object(SiteExchange, "add", lie(honest[0])):
         chosen, told = received_in(rows, "run-2", records)
     return {"honest": correlation(honest, parts), "chosen": correlation(chosen, told)}
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201

@@ -32,6 +32,7 @@ from federation import (
     off,
     operator,
     plan_of,
+    reported,
     site_of,
     watched,
 )
@@ -96,7 +97,7 @@ def labels(plan: Plan, policy: Policy | None) -> dict[str, Any]:
     found = told[own_rows(VICTIM)]
     # The shrinkage of a lone row follows from the plan, so the attacker knows it.
     factor = (found @ y) / (found @ found)
-    return {"off": float(np.sqrt(np.mean((factor * found - y) ** 2)) / y.std())}
+    return {"error": float(np.sqrt(np.mean((factor * found - y) ** 2)) / y.std())}
 
 
 def distances(plan: Plan, policy: Policy | None) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def distances(plan: Plan, policy: Policy | None) -> dict[str, Any]:
     norms = np.diag(gram)
     found = (norms[:, None] + norms - gram - gram.T)[np.triu_indices(SHARED, 1)]
     columns = [among_the_shared(name).Z for name in (SITES if plan.masked else (VICTIM,))]
-    return {"off": off(found, pdist(np.concatenate(columns, axis=1), "sqeuclidean"))}
+    return {"error": off(found, pdist(np.concatenate(columns, axis=1), "sqeuclidean"))}
 
 
 def border(answers: Any, policy: Policy) -> dict[str, Any]:
@@ -125,13 +126,14 @@ def border(answers: Any, policy: Policy) -> dict[str, Any]:
     apart = max(float(np.median(pdist(data_of(name).X, "sqeuclidean"))) for name in SITES)
     for coupling in np.geomspace(100.0, 1e-6, 49).tolist():
         found = labels(chosen(answers, coupling, bandwidth=BANDWIDTH_MIN * apart, ridge=RIDGE_MIN), policy)
-        if "off" in found:
+        if "error" in found:
             return {**found, "coupling": coupling}
     return found
 
 
+@reported
 def attack() -> dict[str, Any]:
-    """Errors and refusals, for the coordinator in plaintext and for a member with sealed sums."""
+    """Errors of labels (flat: of distances), 1 as of a guess, for a coordinator (plaintext) and a member (secure); refusals."""
     found: dict[str, Any] = {}
     sizes = min(float(np.sum(data_of(name).X ** 2)) for name in SITES)
     for answers in ("plaintext", "secure"):
@@ -153,7 +155,3 @@ def attack() -> dict[str, Any]:
             "flat, border": distances(widest, policy),
         }
     return found
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201

@@ -4,7 +4,7 @@ If at least two sites remain, and there is one operator, the colluding members c
 the coordinator discloses all sums to it. No key prevents this: choose the members with care.
 """
 
-from federation import SITES, VICTIM, member_operator, off, plan_of, truth, watched
+from federation import SITES, VICTIM, member_operator, off, plan_of, reported, truth, watched
 
 
 def with_colluding(k: int) -> float:
@@ -15,10 +15,7 @@ def with_colluding(k: int) -> float:
     return off(left / (len(SITES) - k), truth(VICTIM, plan))
 
 
+@reported
 def attack() -> dict[str, float]:
-    """The error, by the number of colluding members."""
+    """Relative error of one site's operator, by the number of colluding members of four: 0 is disclosed, 1 is a guess of zero."""
     return {str(k): with_colluding(k) for k in range(1, len(SITES))}
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201

@@ -6,7 +6,7 @@ other run has the same effect. A site remembers the sets of sites that it was su
 
 from typing import Any
 
-from federation import COUPLING, SITES, member_operator, off, plan_of, site_of, truth, watched
+from federation import COUPLING, SITES, member_operator, off, plan_of, reported, site_of, truth, watched
 
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, Policy
@@ -28,13 +28,10 @@ def second_sum(*, consent: bool) -> dict[str, Any]:
             answered = {"kind": "Answer", "run": run, "numbers": 1, "participants": sites, "may_change": consent}
             memories[name].add(answered)
         found.append(member_operator(seen))
-    return {"off": off(found[0] - found[1], truth("d", plan_of("secure")))}
+    return {"error": off(found[0] - found[1], truth("d", plan_of("secure")))}
 
 
+@reported
 def attack() -> dict[str, Any]:
-    """A refusal; and, if every policy and both plans consent, the error of the difference as d's operator."""
+    """A refusal; if all policies and both plans consent, the relative error of d's operator (0: disclosed)."""
     return {"no consent": second_sum(consent=False), "consented": second_sum(consent=True)}
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201

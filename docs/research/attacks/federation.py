@@ -6,8 +6,9 @@ The coordinator sees messages. A member also sees the sums, and the questions th
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,24 @@ def truth(name: str, plan: Plan, coupling: float = COUPLING) -> Any:
 def off(found: Any, truth: Any) -> float:
     """Relative error; guessing zero gives 1."""
     return float(np.linalg.norm(np.asarray(found) - truth) / np.linalg.norm(truth))
+
+
+def reported(attack: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Decorates a script's last function, which returns or yields its findings. A script that is run prints each at once."""
+    if attack.__module__ == "__main__":
+        print(cleandoc(attack.__doc__ or ""), flush=True)  # noqa: T201
+        found = attack()
+        for name, value in found.items() if isinstance(found, dict) else found:
+            print(*lines(name, value), sep="\n", flush=True)  # noqa: T201
+    return lambda **given: dict(attack(**given))
+
+
+def lines(name: str, value: Any) -> Iterator[str]:
+    """`name: value`, with three significant digits; of a dict one for each of its values, of a long list the ends."""
+    if isinstance(value, dict):
+        for inner, each in value.items():
+            yield from lines(f"{name}, {inner}", each)
+    else:
+        said = [f"{each:.3g}" if isinstance(each, float) else str(each) for each in np.atleast_1d(value).tolist()]
+        said = said[:1] if len({*said}) == 1 else said if len(said) < 7 else [*said[:6], "…", said[-1]]
+        yield f"{name}: {' '.join(said)}"

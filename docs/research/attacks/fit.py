@@ -5,10 +5,11 @@ than these. No algebra separates the operators, but least squares can: from a go
 the truth, and from random starts it ends elsewhere.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from federation import off
+from federation import off, reported
 from scipy.optimize import least_squares
 from scipy.spatial.distance import cdist
 
@@ -35,22 +36,15 @@ def ends_at(rows: Any, start: Any) -> float:
     return max(off(response(mine), response(own)) for own, mine in pairs)
 
 
-def attack(starts: int = 2, correlations: tuple[float, ...] = (0.99, 0.0)) -> dict[str, Any]:
-    """Share of the starts that end within a thousandth of every site's own R, by the guess's correlation with the truth."""
-    rng, found = np.random.default_rng(4), {}
+@reported
+def attack(starts: int = 20, correlations: tuple[float, ...] = (0.99, 0.9, 0.8, 0.0)) -> Iterator[tuple[str, Any]]:
+    """By the guess's correlation with the truth (about ten minutes): share of starts that end within 0.001 of every site's R."""
+    rng = np.random.default_rng(4)
     for correlation in correlations:
         errors = []
         for _ in range(starts):
             rows = rng.normal(size=(HIDDEN, LABELLED + SHARED))
             guess = correlation * rows + np.sqrt(1.0 - correlation**2) * rng.normal(size=rows.shape)
             errors.append(ends_at(rows, guess))
-        found[f"{correlation:g}"] = {
-            "share": float(np.mean(np.array(errors) < 1e-3)),
-            "median": float(np.median(errors)),
-        }
-    return found
-
-
-if __name__ == "__main__":
-    for correlation, said in attack(20, (0.99, 0.9, 0.8, 0.0)).items():
-        print(correlation, said)  # noqa: T201
+        share = float(np.mean(np.array(errors) < 1e-3))
+        yield f"{correlation:g}", {"share": share, "median error": float(np.median(errors))}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from federation import reported
 from training import rows_of, train
 
 from coreg_core.additive.exchange import SiteExchange
@@ -65,8 +66,9 @@ def found(made: list[SiteExchange], y: Any) -> float | None:
     return None if guess is None else float(np.mean(guess == y[hidden]))
 
 
+@reported
 def attack(tables: int = TABLES, noises: tuple[tuple[float, float], ...] = NOISES) -> dict[str, Any]:
-    """In how many of so many tables all labels are found, by the noise on entries and on labels."""
+    """In how many of four tables two of three members find all labels, by the noise on entries and on labels."""
     answers = {}
     for terms in noises:
         shares = []
@@ -75,7 +77,3 @@ def attack(tables: int = TABLES, noises: tuple[tuple[float, float], ...] = NOISE
             shares.append(found(train(rows, *terms)[1], np.concatenate([data.y for data in rows.values()])))
         answers["{:g} and {:g}".format(*terms)] = shares.count(1.0)
     return answers
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201

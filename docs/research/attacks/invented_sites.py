@@ -6,7 +6,7 @@ own words. A site that confirmed the real keys of its peers refuses the roster.
 
 from typing import Any
 
-from federation import SITES, VICTIM, member_operator, off, plan_of, site_of, truth, watched
+from federation import SITES, VICTIM, member_operator, off, plan_of, reported, site_of, truth, watched
 
 from coreg_sim.simulate import fingerprint_of, identity_of
 from site_agent.identity.run_keys import RunKeys
@@ -26,7 +26,7 @@ def alone_among_puppets(*, deceived: bool) -> dict[str, Any]:
     if not seen.rounds:
         return {"refused": seen.reason}
     puppets = sum(truth(name, plan_of("secure")) for name in OWN)  # its own answers, which it knows
-    return {"off": off(member_operator(seen) - puppets, truth(VICTIM, plan_of("secure")))}
+    return {"error": off(member_operator(seen) - puppets, truth(VICTIM, plan_of("secure")))}
 
 
 def fingerprint_by_owner(name: str) -> str:
@@ -34,10 +34,7 @@ def fingerprint_by_owner(name: str) -> str:
     return fingerprint_of(OWN.get(name, name))
 
 
+@reported
 def attack() -> dict[str, Any]:
-    """The error of b's operator for the attacker, or b's refusal."""
+    """The relative error of b's operator for the coordinator (0: disclosed), or b's refusal."""
     return {"words not compared": alone_among_puppets(deceived=True), "compared": alone_among_puppets(deceived=False)}
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201

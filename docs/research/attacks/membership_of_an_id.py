@@ -7,7 +7,7 @@ coordinator does not have, the digest is keyed and confirms nothing to it. The s
 from itertools import combinations
 from typing import Any
 
-import federation  # noqa: F401 - puts the checkout on the path
+from federation import reported
 
 from site_agent.data.prepare import ids_digest, keyed
 
@@ -23,14 +23,11 @@ def guessed(digest: str) -> list[str] | None:
     return None
 
 
+@reported
 def attack() -> dict[str, Any]:
-    """Whether the set was found."""
+    """Whether the coordinator finds the shared ids, from a plain digest and from a keyed one."""
     plain = ids_digest(SHARED_IDS)
     return {
         "plain": guessed(plain) == SHARED_IDS,
         "keyed": guessed(keyed(plain, "a secret of at least sixteen letters")) == SHARED_IDS,
     }
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import numpy as np
 from chosen_model import words
-from federation import site_of, watched
+from federation import reported, site_of, watched
 from training import read, rows_of, train
 
 from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
@@ -130,8 +130,9 @@ def attacked(models: Any, phi: Any, liars: int, limit: int) -> dict[str, Any]:
     return {"told": [read(truth, each, truth.mean(axis=0)) for each in told], "refused": refused}
 
 
+@reported
 def attack(tables: tuple[tuple[int, int], ...] = ((6, 30),), seed: int = 0) -> dict[str, Any]:
-    """By sites, liars, models and limit."""
+    """By sites, liars, models and limit: R² of the honest site's features before and after each score (told), and refusals."""
     found = dict[str, Any]()
     for (M, labelled), who in product(tables, ("one", "all")):
         liars = 1 if who == "one" else M - 1
@@ -139,10 +140,3 @@ def attack(tables: tuple[tuple[int, int], ...] = ((6, 30),), seed: int = 0) -> d
         for (how, used), limit in product({"honest": 1, "chosen": 3}.items(), (NO_LIMIT, DEFAULT)):
             found[f"{M} sites, {who}, {how}, {limit}"] = attacked(models[:used], phi, liars, limit)
     return found
-
-
-if __name__ == "__main__":
-    for seed in range(3):
-        for how, told in attack(((3, 50), (4, 40), (6, 30)), seed).items():
-            r2 = [round(each, 2) for each in told["told"]]
-            print(seed, how, r2[:6], r2[10::10], r2[-1], "refusals", len(told["refused"]))  # noqa: T201

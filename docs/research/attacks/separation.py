@@ -19,6 +19,7 @@ from federation import (
     off,
     operator,
     plan_of,
+    reported,
     truth,
     watched,
 )
@@ -89,8 +90,9 @@ def alternative() -> dict[str, float]:
     }
 
 
+@reported
 def attack() -> dict[str, Any]:
-    """Relative errors."""
+    """Relative errors of what is reconstructed: 0 is disclosed, 1 is as a guess of zero."""
     return {
         "coordinator, plaintext": by_the_coordinator("plaintext"),
         "coordinator, sealed": by_the_coordinator("secure"),
@@ -99,7 +101,3 @@ def attack() -> dict[str, Any]:
         "member, one operator": by_a_member(PATH[:1]),
         "alternative": alternative(),
     }
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from federation import SITES, VICTIM, plan_of, site_of, watched
+from federation import SITES, VICTIM, plan_of, reported, site_of, watched
 
 from coordinator.authority.pki import check_request, create_authority, issue
 from coreg_core.messages import Proposal
@@ -52,8 +52,9 @@ def trained(plan: Plan, members: dict[str, Members], instead: str) -> Any:
     return "" if seen.rounds else seen.reason
 
 
+@reported
 def attack() -> dict[str, Any]:
-    """For each lie: the number of different words, what is new to site a, and the reply of sites that confirmed the real keys."""
+    """By lie: how many sites' words differ, what is new to site a, and the reply of sites that confirmed the real keys."""
     honest, found = plan_of("secure"), dict[str, Any]()
     more = replace(honest, membership=replace(honest.membership, sites=(*SITES, ADDED)))
     with TemporaryDirectory() as place:
@@ -81,8 +82,3 @@ def attack() -> dict[str, Any]:
                 "refused, words taken unseen": trained(plan, unseen, instead) if all(settled) else "not settled",
             }
     return found
-
-
-if __name__ == "__main__":
-    for how, said in attack().items():
-        print(how, said)  # noqa: T201

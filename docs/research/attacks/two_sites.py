@@ -6,7 +6,7 @@ With three or more sites the mean covers at least two others, and stays a mean. 
 from dataclasses import replace
 from typing import Any
 
-from federation import SITES, off, plan_of, site_of, watched
+from federation import SITES, off, plan_of, reported, site_of, watched
 
 from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.objectives.setting import Iteration
@@ -32,8 +32,9 @@ def read_by_a(n_sites: int) -> float:
     return off((n_sites * models.of(0)[:, 0] - predictions[0]) / (n_sites - 1), predictions[1])
 
 
+@reported
 def attack() -> dict[str, Any]:
-    """Relative errors, and the reply of a policy with min_sites = 3."""
+    """Relative error of a's guess of b's predictions among so many sites (0: disclosed); how min_sites = 3 refuses two."""
     three = Policy(min_sites=3)
     plan = plan_of("secure", SITES[:2])
     plan = replace(plan, membership=replace(plan.membership, min_sites=2))
@@ -42,7 +43,3 @@ def attack() -> dict[str, Any]:
         "three": read_by_a(3),
         "refused": refusal(objections(plan, three, None, Memory(), "ids")) or "",
     }
-
-
-if __name__ == "__main__":
-    print(attack())  # noqa: T201
