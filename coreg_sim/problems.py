@@ -24,7 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
 from coreg_wire.files.toml_file import file_faults, read_toml
-from site_agent.data.notation import notation_of
+from site_agent.data.inputs import Decimal, Separator
+from site_agent.data.notation import Notation
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import read_table
 from site_agent.site_data import PrivateData
@@ -98,8 +99,8 @@ class ViewsFile(_Strict):
 
     data: Path
     target: str
-    separator: str | None = None
-    decimal: str | None = None
+    separator: Separator = None
+    decimal: Decimal = None
     sites: dict[str, SiteViews] = Field(min_length=1)
 
 
@@ -119,7 +120,7 @@ def read_views(path: Path) -> ViewsFile:
 
 def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: int, *, common: bool = False) -> Problem:
     """Each site's data, and the held-out rows. ``unlabelled`` None shares two thirds of the rows without labels."""
-    table = read_table(views.data, notation=notation_of(views.separator, views.decimal))
+    table = read_table(views.data, notation=Notation(views.separator, views.decimal))
     table.require([views.target], "the target")
     for site, its in views.sites.items():
         table.require(its.columns, f"columns of {site}")

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -12,10 +13,9 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit.partition import AttributeTable, table_of
 from coreg_sim.problems import read_views
-from site_agent.data.notation import dates_of, notation_of
+from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.sources import NA_VALUES
-from site_agent.data.tables import Table, read_table
+from site_agent.data.tables import Table, name_of, read_table
 
 MOST_COUNTS = 30  # different values of a target that looks like a count
 SUSPICIOUS = 0.98  # a rank correlation with the target above which a column probably contains it
@@ -39,49 +39,50 @@ def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A file, how to read it, and with ``sites`` each site's name and columns."""
+    """A table, how to read it, and with ``sites`` each site's name and columns."""
 
-    path: str
-    target: str
-    drop: tuple[str, ...] = ()  # columns that are no features
-    dates: tuple[str, ...] = ()  # COLUMN=FORMAT
-    positive: str = ""  # the target value that means 1
-    categorical: tuple[str, ...] = ()  # columns of texts
-    na_values: tuple[str, ...] = ()  # beside the usual ones
-    separator: str | None = None
-    decimal: str | None = None
+    inputs: Inputs
     sites: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @classmethod
-    def divided(cls, path: Path, positive: str = "", na_values: tuple[str, ...] = ()) -> "OwnTable":
-        """By a views.toml (`coreg_sim.problems`)."""
+    def divided(cls, path: Path, **options: Any) -> "OwnTable":
+        """By a views.toml (`coreg_sim.problems`), with the options that it does not have."""
         views = read_views(path)
         if len(views.sites) < 2:
             raise UsageError(f"{path}: one site has no other to join. Add a second section [sites.NAME].")
         named = sorted(views.sites.items())
-        dates = tuple(dict.fromkeys(f"{name}={layout}" for _, its in named for name, layout in its.dates.items()))
-        categorical = tuple(dict.fromkeys(name for _, its in named for name in its.categorical))
-        sites = tuple((name, its.columns) for name, its in named)
-        notation = views.separator, views.decimal
-        return cls(str(views.data), views.target, (), dates, positive, categorical, na_values, *notation, sites)
+        dates = {name: layout for _, its in named for name, layout in its.dates.items()}
+        categorical = tuple(name for _, its in named for name in its.categorical)
+        table = {"table": views.data, **views.model_dump(include={"target", "separator", "decimal"})}
+        inputs = Inputs(**table, dates=dates, categorical=categorical, **options)
+        return cls(inputs, tuple((name, its.columns) for name, its in named))
+
+    @property
+    def name(self) -> str:
+        return name_of(self.inputs.table)
+
+    @property
+    def target(self) -> str:
+        assert self.inputs.target is not None
+        return self.inputs.target
 
     def _labelled(self) -> tuple[Table, Arr, int]:
         """Features and target of the rows that have a target, and how many have none; BadTable names a wrong column."""
-        notation = notation_of(self.separator, self.decimal)
-        table = read_table(Path(self.path), na_values=self.na_values or NA_VALUES, notation=notation)  # as the agent's
+        given = self.inputs
+        table = read_table(given.table, na_values=given.na_values, notation=given.notation)
         table.require([self.target], "the target")
-        if self.target in self.drop:
+        if self.target in given.drop:
             raise UsageError(f"{self.target!r} is both the target and a column to drop.")
-        table.require(self.drop, "to be dropped")
-        table.require(list(dates_of(self.dates)), "to be read as dates")
-        table.require(self.categorical, "to be read as texts")
-        y = table.with_classes(self.target, self.positive).numbers(self.target, target=True)
+        table.require(given.drop, "to be dropped")
+        table.require(list(given.dates), "to be read as dates")
+        table.require(given.categorical, "to be read as texts")
+        y = table.with_classes(self.target, given.positive).numbers(self.target, target=True)
         known = np.flatnonzero(~np.isnan(y))
         if len(known) and np.ptp(y[known]) == 0.0:
             raise BadData(
-                f"{self.path}: the target {self.target!r} has one value, {y[known[0]]:g}. There is nothing to predict."
+                f"{self.name}: the target {self.target!r} has one value, {y[known[0]]:g}. There is nothing to predict."
             )
-        features = table.rows(known).select([n for n in table.columns if n not in (self.target, *self.drop)])
+        features = table.rows(known).select([n for n in table.columns if n not in (self.target, *given.drop)])
         return features, y[known], len(y) - len(known)
 
     def _leaks(self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]) -> tuple[str, ...]:
@@ -114,11 +115,11 @@ class OwnTable:
             features = features.select(list(dict.fromkeys(name for _, columns in self.sites for name in columns)))
         if not len(y) or not features.columns:
             raise UsageError(
-                f"{self.path}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features. A study needs rows "
+                f"{self.name}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features. A study needs rows "
                 "with a target, and features beside it."
             )
-        dates = {name: layout for name, layout in dates_of(self.dates).items() if name in features.columns}
-        known = Preprocessing.fit(features, categorical=self.categorical, dates=dates, scale=False)
+        dates = {name: layout for name, layout in self.inputs.dates.items() if name in features.columns}
+        known = Preprocessing.fit(features, categorical=self.inputs.categorical, dates=dates, scale=False)
         X, names = known.transform(features), tuple(known.feature_names)
         sources = [
             column.name for column in known.columns for _ in column.feature_names
@@ -136,7 +137,7 @@ class OwnTable:
         )
         read = f"{len(y)} rows with a target; features from the columns {known.summary}"
         told = (*features.notes, *features.doubts(features.columns), *known.notes)
-        warnings = (read, *(text.removeprefix(f"{self.path}: ") for text in told), *missing, *ids)
+        warnings = (read, *(text.removeprefix(f"{self.name}: ") for text in told), *missing, *ids)
         values = np.unique(y)
         if values[0] == 0.0 and 2 < len(values) <= MOST_COUNTS and (values == np.rint(values)).all():
             warnings += (

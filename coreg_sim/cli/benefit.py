@@ -1,17 +1,16 @@
 """coreg-sim benefit: the benefit of joining on a table of the user's own, for each method and site."""
 
-import re
 import sys
 import textwrap
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coreg_core.errors import UsageError
-from coreg_wire.files.toml_file import unknown_key
 from coreg_wire.terminal.command_line import print_json
+from site_agent.config.options import OWN, with_settings
 
 if TYPE_CHECKING:
     from coreg_sim.benefit.own import OwnTable
@@ -24,49 +23,10 @@ ADVICE = (
 SENTENCES = 110  # columns of a finding in a file or a wide terminal
 
 
-def listed(values: list[str] | None) -> list[str]:
-    """The values of a repeatable option; one value can hold several, with commas."""
-    return [name for value in values or () for name in value.split(",") if name]
-
-
+@with_settings(without=frozenset({"id", "unlabelled", "scale", "labels", *OWN}))
 def benefit(
     context: typer.Context,
-    data: Annotated[Path | None, typer.Option("--data", help="Your table (CSV, Parquet).")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="The target column of the table.")] = None,
-    positive: Annotated[
-        str,
-        typer.Option("--positive", help="The value of a yes/no target that means 1. A target of 0 and 1 needs none."),
-    ] = "",
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--drop",
-            callback=listed,
-            help="A column of the table to leave out, such as an id; repeatable, or NAME,NAME.",
-        ),
-    ] = None,
-    dates: Annotated[
-        list[str] | None,
-        typer.Option("--dates", help="The format of a column of dates, such as 'when=%d/%m/%Y'; repeatable [found]."),
-    ] = None,
-    categorical: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--categorical", callback=listed, help="A column of texts, also if most look like numbers; repeatable."
-        ),
-    ] = None,
-    na_values: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--na-values",
-            callback=listed,
-            help="A text that means a missing value, instead of NA and NULL; repeatable, or TEXT,TEXT.",
-        ),
-    ] = None,
-    separator: Annotated[
-        str | None, typer.Option("--separator", help="What separates the columns: ',', ';' or tab [found].")
-    ] = None,
-    decimal: Annotated[str | None, typer.Option("--decimal", help="The decimal mark: . or , [found].")] = None,
+    given: dict[str, Any],
     views: Annotated[
         Path | None,
         typer.Option("--views", help="A views.toml with your table, its target and the columns of each site."),
@@ -90,21 +50,22 @@ def benefit(
     from coreg_sim.benefit.own import OwnTable  # scikit-learn and polars take one second to import
     from coreg_sim.benefit.partition import REGIMES, fits, needs
     from coreg_sim.benefit.verdict import HEADING, LEAST, by_site, figures, findings
+    from site_agent.config.settings import inputs_of
     from site_agent.data.sources import BadTable
 
+    options = {key: value for key, value in given.items() if value}
     if views is not None:
-        if data or target or drop or dates or categorical or separator or decimal:
+        if options.keys() - {"positive", "na_values"}:
             raise UsageError(
                 f"{views} names the table, its target and columns. Leave out --data, --target and the like."
             )
-        source = OwnTable.divided(views, positive, tuple(na_values or ()))
-    elif data is None or target is None:
+        source = OwnTable.divided(views, **options)
+    elif "data" not in options or "target" not in options:
         raise UsageError(
             "Name your table and the column to predict: --data FILE --target COLUMN, or --views views.toml."
         )
     else:
-        columns = (tuple(drop or ()), tuple(dates or ()), positive, tuple(categorical or ()), tuple(na_values or ()))
-        source = OwnTable(str(data), target, *columns, separator, decimal)
+        source = OwnTable(inputs_of(options))
     names, chosen = [name for name, _ in source.sites], _chosen(regimes, divided=bool(source.sites))
     chosen = [regime.with_sites(len(names) or len(regime.labels)) for regime in chosen]
     try:
@@ -112,7 +73,7 @@ def benefit(
     except BadTable as error:  # its advice is for a site that has an agent.toml
         raise error.advised(lambda todo: ADVICE if "--" in todo else todo) from None
     for sentence in (*sentences, *leaks):
-        typer.echo(f"{source.path}: {sentence}", err=True)
+        typer.echo(f"{source.name}: {sentence}", err=True)
     size = f"{len(table.y)} rows with a target, {len(table.attributes)} columns"
     small = [needs(regime, divided=bool(names)) for regime in chosen if not fits(table, regime)]
     chosen = [regime for regime in chosen if fits(table, regime)]
@@ -145,15 +106,8 @@ def _chosen(names: str, *, divided: bool) -> "list[Regime]":
     from coreg_sim.benefit.partition import REGIMES, SITES
 
     chosen = list(dict.fromkeys(names.split(",")))
-    for name in chosen:
-        if name in REGIMES:
-            continue
-        sizes = [each for each in REGIMES if re.fullmatch(r"n\d+", each)]
-        told = unknown_key(name, REGIMES, "regime")
-        if re.fullmatch(r"n\d+", name):  # n30 is nearest to n20 as a number, and to n50 as a text
-            nearest = min(sizes, key=lambda size: abs(int(size[1:]) - int(name[1:])))
-            told = f"unknown regime; did you mean {nearest}?"
-        raise UsageError(f"--regimes {name}: {told} There are {', '.join(REGIMES)}.")
+    if unknown := [name for name in chosen if name not in REGIMES]:
+        raise UsageError(f"--regimes {unknown[0]}: no such regime. There are {', '.join(REGIMES)}.")
     if refused := [name for name in chosen if divided and name in SITES]:
         raise UsageError(f"--regimes {', '.join(refused)}: about the number of sites, which --views has fixed.")
     return [REGIMES[name] for name in chosen]
@@ -200,11 +154,6 @@ def _doubts(source: "OwnTable", leaks: tuple[str, ...]) -> list[str]:
 
 
 def _wrapped(sentence: str) -> str:
-    """A sentence in lines; the lines of a table stay."""
-    first, *rest = sentence.split("\n")
-    lines = textwrap.wrap(first, SENTENCES, initial_indent="- ", break_on_hyphens=False)
-    for line in rest:
-        words = line.lstrip()
-        long = textwrap.wrap(words, SENTENCES, initial_indent=line[: -len(words)], break_on_hyphens=False)
-        lines += long if len(line) > SENTENCES else [line]
-    return "\n".join(lines)
+    """A sentence in lines; the lines of a table below it stay."""
+    first, *table = sentence.split("\n")
+    return "\n".join([textwrap.fill(f"- {first}", SENTENCES, break_on_hyphens=False), *table])

@@ -35,15 +35,6 @@ OPTIONS = {
 }
 
 
-def _problem(
-    sites: int, labelled: int, unlabelled: int | None, views: str, seed: int, *, common: bool = False
-) -> Problem:
-    """Generated, or a table split by a views.toml; ``common``: labelled rows are shared."""
-    if not views.isdigit():
-        return partitioned(read_views(Path(views)), labelled, unlabelled, seed, common=common)
-    return generated(sites, labelled, unlabelled or 500, int(views), seed, common=common)
-
-
 @contextmanager
 def _hosting(on: str, address: str | None, sites_per_actor: int | None) -> Iterator[Hosting]:
     """The host of the sites while the block runs."""
@@ -155,14 +146,11 @@ def run(
     for other in OPTIONS.keys() - {objective}:
         for name in filter(given, OPTIONS[other]):
             raise UsageError(f"--{name.replace('_', '-')} needs --objective {other}.")
-    problem = _problem(
-        sites,
-        labelled,
-        unlabelled,
-        views,
-        seed,
-        common=objective == "additive" and not private_rows,
-    )
+    common = objective == "additive" and not private_rows
+    if views.isdigit():
+        problem = generated(sites, labelled, unlabelled or 500, int(views), seed, common=common)
+    else:
+        problem = partitioned(read_views(Path(views)), labelled, unlabelled, seed, common=common)
     if objective == "additive":
         terms = Additive(kernel, rows_per_feature=rows_per_feature, noise=noise, label_noise=label_noise)
         plan = plan_for(problem, terms)

@@ -19,14 +19,11 @@ ConfigOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
 TABLE_HELP = {
-    "data": (
-        "The site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared "
-        "unlabelled set, unless --unlabelled names it."
-    ),
+    "data": "The table: CSV, Parquet, or 'sqlite:PATH?SELECT …'.",
     "target": "The column to predict [as the study says; else y, target or label].",
     "positive": "Of a yes/no target: the value that is read as 1, for example yes. The other one is 0.",
     "id": "The column that names the instances; several as NAME+NAME [as the study says; else id, or the only one in _id].",
-    "unlabelled": "A table of the shared unlabelled set.",
+    "unlabelled": "A table of the shared unlabelled set [the rows of --data with an empty target].",
     "separator": "What separates the columns of a CSV file: ',', ';' or tab [found].",
     "decimal": (
         "The decimal mark: . or , [found]. The other mark before groups of three digits then separates thousands."

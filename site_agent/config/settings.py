@@ -99,6 +99,12 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
     return settings if config is None else _relative_to(config.parent, settings, options)
 
 
+def inputs_of(options: dict[str, Any]) -> Inputs:
+    """The table of a command line that has no agent.toml."""
+    table = {TABLE[key]: value for key, value in options.items()}
+    return _validated(None, {"data": {ONLY: table}}).data[ONLY]
+
+
 def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
     try:
         return AgentSettings.model_validate(values)
@@ -106,7 +112,8 @@ def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
         sections = [name for name in values.get("data", {}) if name != ONLY]
         of_table = [f"data.{name}.{key}" for name in sections for key in Inputs.model_fields]
         known = [*AgentSettings.model_fields, *(of_table or (*TABLE, *TABLE.values()))]
-        raise file_faults(config or Path("the command line"), error, known) from None
+        fault = file_faults(config or Path("the command line"), error, known)
+        raise UsageError(str(fault).replace(f"data.{ONLY}.", "")) from None
 
 
 def _relative_to(base: Path, settings: AgentSettings, options: dict[str, Any]) -> AgentSettings:

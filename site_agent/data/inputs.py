@@ -11,6 +11,8 @@ from site_agent.data.sources import NA_VALUES, Query, Source, at, source_of
 
 Text = Annotated[str, Field(min_length=1)]
 Words = Annotated[tuple[Text, ...], Field(strict=False)]
+Separator = Annotated[Literal[",", ";", "\t"] | None, BeforeValidator(lambda text: "\t" if text == "tab" else text)]
+Decimal = Literal[".", ","] | None
 
 
 def a_source(value: object) -> Source | None:
@@ -46,10 +48,8 @@ class Inputs(BaseModel):
     positive: Annotated[str, BeforeValidator(_as_text)] = ""
     id: Text | None = None
     unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = None
-    separator: Annotated[
-        Literal[",", ";", "\t"] | None, BeforeValidator(lambda text: "\t" if text == "tab" else text)
-    ] = None
-    decimal: Literal[".", ","] | None = None
+    separator: Separator = None
+    decimal: Decimal = None
     dates: Annotated[Mapping[Text, Text], BeforeValidator(_as_dates)] = {}
     na_values: Words = NA_VALUES
     categorical: Words = ()

@@ -11,6 +11,7 @@ from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit.own import OwnTable
 from coreg_sim.benefit.partition import REGIMES, partition
 from coreg_sim.cli.app import app
+from site_agent.data.inputs import Inputs
 from site_agent.data.sources import BadTable
 
 
@@ -50,14 +51,19 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
     day = np.datetime64("2024-01-01")
     rows = [f"{day + b},{day + b + s},{'long' if s > 14 else 'short'},{s}" for b, s in zip(begin, stay, strict=True)]
     (tmp_path / "stay.csv").write_text("in,out,band,days\n" + "\n".join(rows) + "\n")
-    both = OwnTable(str(tmp_path / "stay.csv"), "days", ("band",), ("in=%Y-%m-%d", "out=%Y-%m-%d"))
-    [leak] = both.read()[2]
+    dates = {"in": "%Y-%m-%d"}
+
+    def read(target, drop, **more):
+        table = Inputs(table=tmp_path / "stay.csv", target=target, drop=drop, dates=dates | more)
+        return OwnTable(table).read()[2]
+
+    [leak] = read("days", ("band",), out="%Y-%m-%d")
     assert "a linear model of all columns predicts the target almost exactly (R² 1.000" in leak
-    assert OwnTable(str(tmp_path / "stay.csv"), "days", ("band", "out"), ("in=%Y-%m-%d",)).read()[2] == ()
+    assert read("days", ("band", "out")) == ()
     text = (tmp_path / "stay.csv").read_text().replace("days", "long", 1).splitlines()
     coded = [text[0], *(f"{line.rpartition(',')[0]},{int('long' in line)}" for line in text[1:])]
     (tmp_path / "stay.csv").write_text("\n".join(coded) + "\n")
-    [leak] = OwnTable(str(tmp_path / "stay.csv"), "long", ("out",), ("in=%Y-%m-%d",)).read()[2]
+    [leak] = read("long", ("out",))
     assert leak.startswith("column 'band' has nearly the order of the target")
     assert leak.endswith("Then add --drop band.")
 
@@ -70,7 +76,7 @@ def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
         ((*table, "--regimes", "n10", "n20"), "unexpected n20. Write several names with commas"),
         ((tmp_path / "own.csv", "--target", "y"), f"Give a table with --data {tmp_path / 'own.csv'}."),
         (("--data", tmp_path / "own.csv"), "Name your table and the column to predict"),
-        ((*table, "--regimes", "n30"), "n30: unknown regime; did you mean n20? There are n10, n20, n50,"),
+        ((*table, "--regimes", "n30"), "n30: no such regime. There are n10, n20, n50,"),
         (
             table,
             "too small: 2 rows with a target, 1 columns. n20 needs 3 columns and 190 rows with a target; n50 needs",
@@ -159,6 +165,7 @@ def test_what_a_division_refuses(divided):
 def test_an_own_table_is_read_as_an_agent_reads_it_and_a_column_of_whole_numbers_is_doubted(tmp_path):
     lines = [f"p{i};2024-01-{i % 28 + 1:02};{i % 7},5;{'' if i == 3 else i % 5};{i},25;{i + 7}" for i in range(60)]
     (tmp_path / "own.csv").write_text("\n".join(["who;when;x;z;y;number", *lines]) + "\n")
-    table, warnings, _ = OwnTable(str(tmp_path / "own.csv"), "y", ("who",), ("when=%Y-%m-%d",)).read()
+    given = Inputs(table=tmp_path / "own.csv", target="y", drop=("who",), dates={"when": "%Y-%m-%d"})
+    table, warnings, _ = OwnTable(given).read()
     assert sorted(block.shape[1] for block in table.attributes) == [1, 1, 1, 2], "of z also whether it is empty"
     assert "column 'number' has a different whole number in every row. Add --drop number if it is an id." in warnings
