@@ -56,8 +56,8 @@ def predict(
 
     Standard error reports columns that moved since training: unknown texts, missing cells, values outside the range.
     """
-    from site_agent.data.notation import notation_of
-    from site_agent.data.sources import files_of, source_of
+    from site_agent.config.settings import inputs_of
+    from site_agent.data.sources import files_of
     from site_agent.data.tables import read_table
     from site_agent.models.batch import check_predictions, write_predictions
     from site_agent.models.explain import contributions as of_columns
@@ -77,10 +77,10 @@ def predict(
 
         answer(loaded, listen or "", share)
         return
-    source = source_of(data)
-    check_predictions(output, files_of(source))
+    given = inputs_of({"data": data, "separator": separator, "decimal": decimal})
+    check_predictions(output, files_of(given.table))
     column = "prediction" if loaded.probability is None else "probability"
-    table = read_table(source, na_values=loaded.preprocessing.na_values, notation=notation_of(separator, decimal))
+    table = read_table(given.table, na_values=loaded.preprocessing.na_values, notation=given.notation)
     predictions = loaded.predict(table)
     table = table if id_column is None else table.with_id(id_column)
     ids = None if id_column is None else table.ids(id_column)
@@ -118,8 +118,7 @@ def evaluate(
 
     Errors are compared with the first model's row by row, so small differences are visible (s.e.: standard error).
     """
-    from site_agent.data.notation import notation_of
-    from site_agent.data.sources import source_of
+    from site_agent.config.settings import inputs_of
     from site_agent.models.findings import evaluate, evaluated_lines
     from site_agent.models.store import LOCAL, MODEL
 
@@ -127,7 +126,8 @@ def evaluate(
     if not files:
         newest = _store(config).newest()
         files = [path for path in (newest / LOCAL, newest / MODEL) if path.exists()]
-    found = evaluate(files, source_of(data), notation_of(separator, decimal))
+    given = inputs_of({"data": data, "separator": separator, "decimal": decimal})
+    found = evaluate(files, given.table, given.notation)
     if as_json:
         models = [{"model": name, **each} for name, each in found.models.items()]
         print_json({"event": "evaluated", **asdict(found), "models": models})

@@ -49,17 +49,6 @@ class Notation:
     decimal: Literal[".", ","] | None = None
 
 
-def notation_of(separator: str | None, decimal: str | None) -> Notation:
-    separator = "\t" if separator == "tab" else separator
-    if separator not in (None, *SEPARATORS):
-        raise UsageError(f"--separator {separator}: needs ',', ';' or tab.")
-    match decimal:
-        case None | "." | ",":
-            return Notation(separator, decimal)
-        case _:
-            raise UsageError(f"--decimal {decimal}: needs . or ,")
-
-
 def flag(key: str, value: str) -> str:
     """The option as it is typed; agent.toml has a key of the same name."""
     return f"--{key} {shlex.quote(value)}"
