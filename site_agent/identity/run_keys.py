@@ -234,6 +234,7 @@ def _add_stream(words: Words, stream: bytes, *, negative: bool) -> None:
 # --- the members of a study -------------------------------------------------------------------------------------------
 
 FILE = "members.json"
+OTHERS = "the words that you gave are not these"
 
 
 @dataclass
@@ -275,6 +276,8 @@ class Members:
         changed = [site for site, key in keys.items() if known.get(site, key) != key]
         parts = [f"{', '.join(new)} {'is' if len(new) == 1 else 'are'} new"] if new else []
         parts += [f"another key than before: {', '.join(changed)}"] if changed else []
+        if parts and self.written and not same_words(self.written, self.words(keys)):
+            parts.append(OTHERS)
         return "; ".join(parts)
 
     def settled(self, keys: Mapping[str, str]) -> bool:

@@ -57,6 +57,7 @@ class Judged:
     run: str
     reason: str | None
     about: Mapping[str, str] = field(default_factory=dict)
+    for_now: bool = False  # it can join after a correction
 
 
 @dataclass(frozen=True)
@@ -334,8 +335,9 @@ def _objection(agent: Agent, plan: Plan) -> str | None:
     return None
 
 
-def _refuse(agent: Agent, plan: Plan, reason: str) -> tuple[Agent, list[Action]]:
-    refused: list[Action] = [Notify(notices.refused(plan.run, plan.study, reason)), Say(PlanRefused(plan.run, reason))]
+def _refuse(agent: Agent, plan: Plan, reason: str, *, for_now: bool = False) -> tuple[Agent, list[Action]]:
+    told = notices.dismissed if for_now else notices.refused
+    refused: list[Action] = [Notify(told(plan.run, plan.study, reason)), Say(PlanRefused(plan.run, reason, for_now))]
     return _without(agent, plan.run), [
         *refused,
         *_refuse_held(agent, plan.run, reason),
@@ -355,7 +357,7 @@ def _judged(agent: Agent, judged: Judged) -> tuple[Agent, list[Action]]:
     if (run := agent.runs.get(name)) is None or run.stage not in (Stage.JUDGED, Stage.WAITING):
         return agent, []
     if judged.reason is not None:  # the policy's refusal needs no decision of the operator
-        return _refuse(agent, run.plan, judged.reason)
+        return _refuse(agent, run.plan, judged.reason, for_now=judged.for_now)
     if run.stage is Stage.WAITING:  # checked again, because another run ended
         return agent, []
     asked = AskOperator(run.plan, judged.about, run.proposal.approval)

@@ -16,6 +16,7 @@ from coreg_core.outcomes import Notice
 from coreg_core.plan import Plan
 from coreg_wire.terminal.command_line import print_json
 from coreg_wire.terminal.service import Log, log_notice
+from site_agent.identity.run_keys import OTHERS
 from site_agent.service.state_dir import Decision
 
 COMPARE = "Compare them with the operators of all sites by telephone. If they differ, refuse"
@@ -105,9 +106,11 @@ class Terminal:
     async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError:
         """The operator's decision. Without a terminal, an error: it ends the agent."""
         if words and not isatty():
+            then = f'Then give them: --words "{words}", or words = "{words}" in agent.toml.'
+            if OTHERS in news:
+                then = "If the others read the words that you gave, another party poses as a site: take no part."
             return Refused(
-                f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. Then give them: "
-                f'--words "{words}", or words = "{words}" in agent.toml.'
+                f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. {then}"
             )
         self._before()
         if self._consents:

@@ -216,6 +216,9 @@ class RunTables:
         return next((text for name, text in self.troubles.items() if reason == _unusable(name)), None)
 
 
+WAITS = " The run waits: correct it, and start the agent again."
+
+
 def _unusable(name: str) -> str:
     named = f" {name!r}" if name else ""
     return f"its data set{named} cannot be used; its operator can read the reason."
@@ -294,17 +297,22 @@ class RunWorkers:
         except NotAligned as error:
             return self._judged_unaligned(plan, error.ids)
         except (CoregError, Unusable) as error:
-            return Judged(plan.run, str(error))
+            return Judged(plan.run, **self._against(error))
 
     def _judged_unaligned(self, plan: Plan, ids: tuple[str, ...]) -> Judged:
         try:
             labelled = self.tables.labelled(plan)
         except Unusable as error:
-            return Judged(plan.run, str(error))
+            return Judged(plan.run, **self._against(error))
         found = objections(plan, self.policy, None, self.ledger.memory, "")
         columns = f"{self._columns(plan)}; the alignment finds which of {len(ids)} ids are shared"
         about = describe_request(plan, columns, len(ids), labelled, warning=guessable(ids))
         return Judged(plan.run, refusal(found, self.policy), about=about)
+
+    def _against(self, error: Exception) -> dict[str, Any]:
+        """The reason; the run waits for a table that can be mended, if its agent is for one run and is started again."""
+        waits = isinstance(error, Unusable) and bool(self.tables.only)
+        return {"reason": f"{error}{WAITS * waits}", "for_now": waits}
 
     def _columns(self, plan: Plan) -> str:
         inputs = self.tables.inputs(plan)
@@ -341,7 +349,7 @@ class RunWorkers:
             prepared, data, scored = self.tables.read(plan, self.policy, self.results)
             consent = Consent(self.policy, self._memory_of(data), time.monotonic)
         except (CoregError, Unusable) as error:
-            return PlanRefused(plan.run, str(error))
+            return PlanRefused(plan.run, **self._against(error))
         target = "" if prepared is None else self.tables.inputs(plan).target or ""
         token = os.urandom(16).hex()
         site = Site(self.name, data, consent, self.keys, pin_threads=pin_threads, release=release(), token=token)

@@ -51,7 +51,7 @@ def brief(action):
     """An action in a few words: cases compare whole lists of them."""
     match action:
         case Say(message):
-            return f"say {type(message).__name__}"
+            return f"say {type(message).__name__}" + " for now" * getattr(message, "for_now", False)
         case Work(_, message):
             return f"work on {type(message).__name__}"
         case Notify(notice):
@@ -130,6 +130,8 @@ CASES = {
     "the operator is asked about a plan that the policy allows": (
         ASKED, ASKS, "AskOperator; say Approval"),
     "and not about one that it refuses": ([PLAN, Judged("r", "max_rounds")], ASKS, "notify refused; say PlanRefused; forget"),
+    "a run waits for a table that can be mended": (
+        [PLAN, Judged("r", "a fault", for_now=True)], ASKS, "notify dismissed; say PlanRefused for now; forget"),
     "an approved plan is worked on": ([*ASKED, Decided("r", True, "", DIGEST)], ASKS,
         "notify approved; say Approval; work on Proposal"),
     "and is worked on once there": (

@@ -16,7 +16,7 @@ from coreg_wire.identity.invitation import eight_words, same_words
 from coreg_wire.identity.names import key_fingerprint
 from coreg_wire.identity.signatures import private_key
 from site_agent.consent.objections import Policy
-from site_agent.identity.run_keys import FILE, Members
+from site_agent.identity.run_keys import FILE, OTHERS, Members
 from site_agent.service.state_dir import Decision
 
 AUTHORITY, KEYS = "a" * 64, {"north": "1" * 64, "south": "2" * 64}
@@ -64,7 +64,7 @@ def test_the_coordinator_cannot_replace_this_sites_own_key(site):
     keys = members.keys_of(proposed(north=OTHER))
     assert keys == {"north": key_fingerprint(private_key(site.key_pem).public_key()), "south": SOUTH, "west": WEST}
     assert members.keys_of(proposed(west="")).keys() == {"north", "south"}, "west has not enrolled"
-    assert members.keys_of(replace(proposed(), keys=())) == {}, "without TLS"
+    assert members.keys_of(replace(proposed(), keys=())) == {}
 
 
 def test_new_and_changed_members_are_named_and_not_settled(site):
@@ -88,6 +88,7 @@ def test_words_that_were_written_down_confirm_these_keys_for_later_processes(sit
     keys = Members(site).keys_of(proposed())
     words = Members(site).words(keys)
     assert not Members(site, "another word").settled(keys)
+    assert Members(site, "another word").news(keys) == f"south, west are new; {OTHERS}"
     assert Members(site, words.upper().replace(" ", "-")).settled(keys)
     assert Members(site).settled(keys)
     assert (site.directory / FILE).stat().st_mode & 0o777 == 0o600

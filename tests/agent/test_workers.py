@@ -84,6 +84,10 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
         assert reason == "its data set 'patients' cannot be used; its operator can read the reason."
         assert "'half'" in (agent.workers.tables.fault_behind(reason) or "")
     assert agent.workers.tables.fault_behind("another reason") is None
+    agent.workers.tables.only = "training"  # an agent of one run is started again: the run waits
+    for each in (agent.workers.judge(plan("r1")), answers(agent, plan("r1"))[0]):
+        assert (each.for_now, each.reason.endswith("The run waits: correct it, and start the agent again.")) == (True, True)
+    agent.workers.tables.only = ""
     assert "'half'" in agent.workers.tables.troubles["patients"]
     assert "data_unusable" in agent.noticed
     assert {notice.private for notice in agent.notices if "half" in notice.text} == {True}, "on a terminal, in no log"
