@@ -80,7 +80,7 @@ def unsigned(directory: Path, sites: Sequence[str]) -> str:
         return f"{', '.join(missing)} cannot connect: {damage} Runs wait for [timeouts] join."
     return (
         f"waiting for `coreg-agent join` of {', '.join(missing)}, not enrolled in {path}. Each needs its invitation "
-        f"(`coreg-coordinator invite {directory} SITE` makes another one). Runs wait for [timeouts] join."
+        f"(`coreg-coordinator invite {directory} SITE` makes one); or remove it from [federation] sites. Runs wait for it."
     )
 
 

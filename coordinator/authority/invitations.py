@@ -14,7 +14,14 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 from coordinator.authority.authorised import Authorised, revoke
-from coordinator.authority.pki import check_request, issue, load_certificate, server_names, signed_by
+from coordinator.authority.pki import (
+    check_authority_key,
+    check_request,
+    issue,
+    load_certificate,
+    server_names,
+    signed_by,
+)
 from coreg_core.errors import CoregError, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import exclusive, write_whole
@@ -50,6 +57,7 @@ def invite(folder: Path, site: str, listen: str) -> Invitation:
         raise UsageError(
             f"[service] listen = {listen!r}: invitations need a port of 1 to 65534. Sites enrol at the next port."
         )
+    check_authority_key(folder)
     authority = fingerprint(load_certificate(folder / "ca.pem"))
     host = next((name for name in server_names(folder) if name not in _LOCAL), "127.0.0.1")
     made = Invitation(host, port, site, authority, secrets.token_hex(16))

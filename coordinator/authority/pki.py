@@ -184,10 +184,23 @@ def _served_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
     return list(names)
 
 
+def check_authority_key(directory: Path) -> None:
+    """Refuse a key of the authority that others can read; it need not be on this machine."""
+    if (directory / "ca.key").exists():
+        check_private(directory / "ca.key")
+
+
 def load_server(directory: Path) -> ServerFiles:
     """The key and certificates of the server, after checks that they match and are valid today."""
     key = _load_private(directory / "coordinator.key")
-    ca, server = load_certificate(directory / "ca.pem"), load_certificate(directory / "coordinator.pem")
+    check_authority_key(directory)
+    ca = load_certificate(directory / "ca.pem")
+    try:
+        server = load_certificate(directory / "coordinator.pem")
+    except BadData as error:
+        raise BadData(
+            f"{error} Or make it again: `coreg-coordinator init {directory} --renew-server --host NAME`."
+        ) from None
     if server.public_key() != key.public_key():
         raise Refused(
             f"{directory}: coordinator.pem was issued for another key than coordinator.key: {_renew(directory)}."

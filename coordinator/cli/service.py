@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ WebOption = Annotated[
     str | None,
     typer.Option("--web", help="HOST:PORT of a page for a browser; off by default. Beyond loopback it needs a token."),
 ]
-TokenOption = Annotated[Path | None, typer.Option("--web-token-file", help="A file with the token of the page.")]
+TokenOption = Annotated[Path | None, typer.Option("--web-token-file", help="Token of the page, read at each request.")]
 
 
 def serve(
@@ -53,7 +54,7 @@ def serve(
     log = make_log(as_json=as_json)
     with last_line(log, as_json=as_json), ExitStack() as held:
         configuration = read_configuration(federation, listen)
-        options = ServiceOptions(port_file, metrics, web, _token(web_token_file))
+        options = ServiceOptions(port_file, metrics, web, partial(_token, web_token_file) if web_token_file else None)
         if web is not None:
             need_extra("web", "starlette", "uvicorn")
         held.enter_context(store_of(configuration.service.store))
@@ -99,10 +100,11 @@ def show_command(run: str, store: Path) -> str:
     return f"coreg-coordinator show {run}{where}"
 
 
-def _token(path: Path | None) -> str | None:
-    if path is None:
-        return None
+def _token(path: Path) -> str:
+    from coreg_wire.identity.signatures import check_private
+
     try:
+        check_private(path)
         token = path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None

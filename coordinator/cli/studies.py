@@ -21,6 +21,7 @@ from coordinator.cli.options import (
     waits_now,
 )
 from coreg_core.errors import UsageError
+from coreg_core.plan import aligns_for
 from coreg_wire.terminal.command_line import human_bytes, print_json
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def cancel(
 
 
 def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
-    """List the queue and every run, the latest first."""
+    """List the queue and every run, the latest first. --json also has the alignments of ids (RUN-ids-N)."""
     from coordinator.store.runs import RunStore
 
     opened = RunStore(existing(store), read_only=True)
@@ -108,7 +109,7 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
     for plan, submitted in [] if as_json else reversed(opened.cancelled()):
         typer.echo(queued_line(plan, submitted, "cancelled"))
     waits = waits_now(store)
-    for summary in opened.runs():
+    for summary in (each for each in opened.runs() if as_json or not aligns_for(each.run)):
         waiting = waits.get(summary.run, "") if summary.stop is None else ""  # the status is up to 5 s old
         if as_json:
             print_json({**dataclasses.asdict(summary), "waiting": waiting})

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import Notice
+from coreg_core.plan import aligns_for
 from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.transport.service import host_port, why_not
 
@@ -123,7 +124,9 @@ class Metrics:
             case "run_ended":
                 self._unapproved.discard(run)
                 self._round.pop(run, None)
-                self._over.labels(self._study.pop(run, ""), fields["outcome"]).inc()
+                study = self._study.pop(run, "")
+                if not aligns_for(run):
+                    self._over.labels(study, fields["outcome"]).inc()
             case "stalled":
                 self._stalled.labels(study).inc()
             case "session_opened":

@@ -52,7 +52,7 @@ class ServiceOptions:
     port_file: Path | None = None
     metrics: str | None = None
     web: str | None = None
-    web_token: str | None = None
+    web_token: Callable[[], str] | None = None
 
 
 def serve(

@@ -25,7 +25,7 @@ from starlette.staticfiles import StaticFiles
 
 from coordinator.store.schema import open_for_reading
 from coordinator.store.status import overview
-from coreg_core.errors import StorageError, UsageError
+from coreg_core.errors import CoregError, StorageError, UsageError
 from coreg_wire.files.disk import is_held
 from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.transport.service import host_port, listening
@@ -42,20 +42,25 @@ HEADERS = {
 }
 
 
-def application(store: Path, token: str | None = None) -> Starlette:
-    """The application that shows this store. Without a token it rejects foreign host names, else requests without it."""
-
-    def fits(word: str) -> bool:
-        return token is not None and hmac.compare_digest(word.encode(), token.encode())
+def application(store: Path, token: Callable[[], str] | None = None) -> Starlette:
+    """Shows this store. Without a token it rejects foreign host names, else requests without the token as it is now."""
 
     async def admitted(request: Request, go_on: RequestResponseEndpoint) -> Response:
         if token is None:
             if _is_own(request.url.hostname or ""):
                 return await go_on(request)
             return Text("Host name not accepted. Open the page by its IP address, or set --web-token-file.\n", 421)
+        try:
+            expected = token()
+        except CoregError as error:
+            return Text(f"{error}\n", 503)
+
+        def fits(word: str) -> bool:
+            return hmac.compare_digest(word.encode(), expected.encode())
+
         if fits(request.query_params.get("token", "")):  # once, from a link; afterwards the cookie
             moved, secure = RedirectResponse(request.url.path, 303), request.url.scheme == "https"
-            moved.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure)
+            moved.set_cookie(COOKIE, expected, httponly=True, samesite="strict", secure=secure)
             return moved
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         if fits(request.cookies.get(COOKIE, "")) or fits(bearer):
@@ -107,19 +112,19 @@ async def events(store: Path, request: Request) -> AsyncIterator[str]:
         yield f"event: fault\ndata: {json.dumps(str(error))}\n\n"
 
 
-def bound(address: str, token: str | None) -> socket.socket:
+def bound(address: str, *, guarded: bool) -> socket.socket:
     """A listening socket of --web."""
     host_port(address, "--web")
-    if not is_loopback(address) and not token:
+    if not is_loopback(address) and not guarded:
         raise UsageError(
             f"--web {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."
         )
     return listening(address, "--web")
 
 
-def show(address: str, store: Path, token: str | None) -> Callable[[], None]:
+def show(address: str, store: Path, token: Callable[[], str] | None) -> Callable[[], None]:
     """Serve the page in a thread; the returned function ends it."""
-    server_socket = bound(address, token)
+    server_socket = bound(address, guarded=token is not None and bool(token()))
     quiet = uvicorn.Config(application(store, token), log_config=None, access_log=False, server_header=False)
     quiet.timeout_graceful_shutdown = 1
     server = uvicorn.Server(quiet)

@@ -219,8 +219,8 @@ def test_without_a_token_the_page_answers_under_no_name_of_somebody_elses(shown,
 
 
 def test_a_token_is_asked_for_where_one_is_set(shown):
-    token = "correct-horse-battery"
-    with TestClient(server.application(shown, token), base_url="http://testserver") as client:
+    words = [token := "correct-horse-battery"]
+    with TestClient(server.application(shown, lambda: words[0]), base_url="http://testserver") as client:
         for path in ("/", "/status.json", "/events", "/static/page.js", "/?token=wrong"):
             assert client.get(path).status_code == 401
         assert client.get("/", headers={"Authorization": f"Bearer {token}"}).status_code == 200
@@ -228,6 +228,8 @@ def test_a_token_is_asked_for_where_one_is_set(shown):
         assert (answer.status_code, answer.headers["location"]) == (303, "/"), "the token leaves the address"
         assert "httponly" in answer.headers["set-cookie"].lower()
         assert client.get("/").status_code == 200
+        words[0] = "a-new-one-in-the-file"
+        assert client.get("/").status_code == 401
 
 
 def heard(store, at_look, looks=6):

@@ -129,9 +129,11 @@ def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:
     (authority / "coordinator.key").write_bytes((tmp_path / "other" / "coordinator.key").read_bytes())
     with pytest.raises(Refused, match="another key"):
         pki.load_server(authority)
-    (authority / "coordinator.key").chmod(0o644)
-    with pytest.raises(Refused, match=r"chmod 600 .*coordinator\.key"):
-        pki.load_server(authority)
+    for key in ("ca.key", "coordinator.key"):
+        (authority / key).chmod(0o644)
+        with pytest.raises(Refused, match=rf"chmod 600 .*{key}"):
+            pki.load_server(authority)
+        (authority / key).chmod(0o600)
 
 
 # --- signing

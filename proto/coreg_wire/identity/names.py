@@ -79,7 +79,7 @@ def load_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
             certificate.public_key()  # read now: a damaged key is an error of this file
         return found
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise BadData(f"{where} has no readable PEM certificate ({error}). Copy it again from its source.") from error
+        raise BadData(f"{where} has no readable PEM certificate. Copy it again from its source.") from error
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
