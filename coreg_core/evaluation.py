@@ -4,17 +4,15 @@ r"""Errors of left-out rows with standard errors: of one model, and of the diffe
     d_i = e_i² − b_i²         mean d,  se(d) = sd(d)/√n   change = rmse(e)/rmse(b) − 1
 
 Pairs are compared row by row, so a difficulty of a row for both models cancels in d. The rows of one fold share a model,
-so these standard errors are somewhat too small (Bengio and Grandvalet 2004). The rules that use them were judged with
-this effect included.
+so these standard errors are somewhat too small (Bengio and Grandvalet 2004).
 
 Probabilities from scores of a yes/no target, and how good they are.
 
     p = 1/(1 + exp(−(A s + B))),   min Σ log-loss + ½ (log A/4)² / τ²,   τ = ½
 
 Labels are smoothed to (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), so that few labels state no certainty. A is above 0, so the order of the
-scores stays: left-out scores of a weak model run against its labels, and a negative A would invert them. Without labels A is 4
-and B is −2, the line of least squares at p = ½. Sources: Platt (1999), "Probabilistic outputs for support vector machines";
-Lin, Lin and Weng (2007); the prior and τ are ours, chosen on the first group of sets of the benefit study.
+scores stays. Without labels A is 4 and B is −2, the line of least squares at p = ½. Sources: Platt (1999); Lin, Lin and Weng
+(2007); the prior and τ are ours, chosen on the first group of sets of the benefit study.
 """
 
 from dataclasses import dataclass

@@ -18,10 +18,7 @@ from coreg_core.errors import UsageError
 
 @dataclass(frozen=True)
 class Gaussian:
-    r"""$k(x, x') = \exp(-\|x - x'\|^2 / \sigma)$, with σ = ``bandwidth``: the paper's form, no factor 2, no square.
-
-    Source: Brefeld et al. (2006), section 5. scikit-learn's ``gamma`` is 1/σ.
-    """
+    r"""$k(x, x') = \exp(-\|x - x'\|^2 / \sigma)$, σ = ``bandwidth``: the paper's form. scikit-learn's ``gamma`` is 1/σ."""
 
     bandwidth: float
 
@@ -83,12 +80,7 @@ def expand(
 
 
 def paper_bandwidth(X: Float64[Arr, "n d"]) -> float:
-    r"""$\sigma = \frac{1}{n^2} \sum_{i,j} \|x_i - x_j\|^2$, over all n² pairs, i = j included.
-
-    Computed as twice the total variance, $\frac{2}{n}\sum_i \|x_i - \bar x\|^2$, which is the same number in O(nd).
-
-    Source: Brefeld et al. (2006), section 5.
-    """
+    r"""$\sigma = \frac{1}{n^2} \sum_{i,j} \|x_i - x_j\|^2 = \frac{2}{n}\sum_i \|x_i - \bar x\|^2$ (the paper, section 5)."""
     rule = "the paper's rule for the bandwidth (mean squared distance)"
     centred = X - X.mean(axis=0)
     sigma = 2.0 * float(np.einsum("ij,ij->", centred, centred)) / len(X)

@@ -21,8 +21,6 @@ from coreg_core.agreement.views import Part, View
 from coreg_core.arrays import Arr, Ints, dot, norms
 from coreg_core.objectives.setting import ScheduleName
 
-_FEW_COLUMNS, _PIECE = 4, 8192  # numbers of a column at a time
-
 
 class Stop(IntEnum):
     """How a column of a schedule ended, in the order of severity. How a run ended is `coreg_core.outcomes.Outcome`."""
@@ -133,17 +131,6 @@ class _Lockstep:
         return None if np.isinf(state.residual).any() else FinalTargets(state.verified_targets, self.weights)
 
 
-def divided(values: Float64[Arr, "m k"], by: float) -> Float64[Arr, "m k"]:
-    """The quotients, column-major, in pieces that stay in the cache: a fifth of the time of whole columns."""
-    if values.shape[1] <= _FEW_COLUMNS or values.flags.f_contiguous:
-        return np.divide(values, by, order="F")
-    out = np.empty(values.shape, order="F")
-    for start in range(0, len(values), _PIECE):
-        rows = slice(start, start + _PIECE)
-        np.divide(values[rows], by, out=out[rows])
-    return out
-
-
 def normalised(directions: Float64[Arr, "m k"]) -> tuple[Float64[Arr, "m k"], Float64[Arr, " k"]]:
     """Each column divided by its largest absolute value, and those values (1 for a column of zeros)."""
     scale = np.maximum(directions.max(axis=0, initial=0.0), -directions.min(axis=0, initial=0.0))
@@ -174,15 +161,10 @@ class SweepState:
 
 @dataclass(frozen=True)
 class BlockCoordinateDescent(_Lockstep):
-    r"""Algorithm 1 of the paper: the sites in turn, each against the mean of the others' latest predictions.
+    r"""Algorithm 1 of Brefeld et al. (2006): for each view v in turn ŷ_v ← respond_v(mean_{u≠v} ŷ_u, 2λ(M−1)), from ŷ = 0.
 
-        repeat  for each view v in order:  ŷ_v ← respond_v( mean_{u≠v} ŷ_u, 2λ(M−1) )  until convergence,  from ŷ = 0
-
-    which is the paper's c_v ← G_v⁻¹ [L_vᵀ y_v + 2λ U_vᵀ Σ_{u≠v} ŷ_u], since G_v is the normal matrix of respond at that
-    weight. A *round* here is a sweep: M steps in series, each asked of one site. Departure from the paper: "until
-    convergence" is a certificate, gap = 4λ² Σ_v b_v ‖Δ_v‖², Δ_v the change of the others' sum since v's target.
-
-    Source: Brefeld et al. (2006), Algorithm 1, Propositions 4.1 and 4.2; certificate: docs/research/mathematics.md.
+    A *round* is a sweep of M steps in series. Departure from the paper: "until convergence" is a certificate,
+    gap = 4λ² Σ_v b_v ‖Δ_v‖², Δ_v the change of the others' sum since v's target (docs/research/mathematics.md).
     """
 
     name = "block-coordinate-descent"
@@ -305,12 +287,9 @@ class ConjugateGradient(_Lockstep):
 
         (I − (1/M) Σ_v R_v) z = (1/M) Σ_v respond_v(0, μ) = b,    μ = 2λM                           (docs/research/mathematics.md)
 
-    Round 0 asks respond(0), the only affine query, and is verified: its models are the answers at z = 0. Then each round
-    asks R s, s = p/‖p‖∞ (H p = ‖p‖∞ (s − mean R s)). Every 20 rounds, and before any finish, R at z is asked: the residual
-    b + mean R z − z replaces the recursive one, which drifts below it, and only such verified rounds certify and set
-    models. Departures from the textbook: the normalised direction; the residual replacement (β then uses the replaced
-    residual), after which p·r differs from ‖r‖², so α = p·r / p·Hp, the step that never goes uphill; several columns in
-    lockstep, each judged by itself; one that has stopped stays in the matrix, as zeros.
+    Round 0 asks respond(0), the only affine query, and is verified. Then each round asks R s, s = p/‖p‖∞. Every 20 rounds, and
+    before any finish, R at z is asked: the residual b + mean R z − z replaces the recursive one, which drifts below it, and only
+    such verified rounds certify and set models. After a replacement p·r differs from ‖r‖², so α = p·r / p·Hp never goes uphill.
     """
 
     name = "conjugate-gradients"
@@ -348,7 +327,7 @@ class ConjugateGradient(_Lockstep):
 
     def step(self, state: GradientState, total: Float64[Arr, "m k"]) -> GradientState:
         """One round: see the class."""
-        mean = divided(total, self.terms.n_views)
+        mean = np.divide(total, self.terms.n_views, order="F")
         match Next(state.ask):
             case Next.AFFINE:
                 state = replace(state, round=state.round + 1, b=mean)

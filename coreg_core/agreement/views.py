@@ -83,8 +83,8 @@ class FunctionSpaceView:
     $m_0 = K_{ZX}(K_{XX} + \nu I)^{-1} y$, $\Sigma = K_{ZZ} - K_{ZX}(K_{XX} + \nu I)^{-1}K_{XZ}$,
     $B = I + (\mu/\nu)\Sigma$;  $\mathrm{respond}(t, \mu) = m_0 + (I - B^{-1})(t - m_0)$.
 
-    Memory: Σ (m, m) and a Cholesky factor of B for each of ``n_weights`` μ in use. Set-up O(m² n + m³/3) per μ, a round O(m²) for
-    each column. SingularSystem: rounding of K outweighs ν, or the identity in B, so no answer would have a bound.
+    Set-up O(m² n + m³/3) for each of ``n_weights`` μ in use, a round O(m²) for each column. SingularSystem: rounding of K
+    outweighs ν, or the identity in B.
     """
 
     def __init__(

@@ -40,9 +40,7 @@ def root(
     A site types two commands: `coreg-agent join INVITATION` once, then `coreg-agent --data local.csv`. Before anything leaves, it
     shows the plan and asks; with new members it shows eight words, which all operators compare by telephone.
 
-    The ledger has a line for each message that leaves this machine: the site's name and release; the number of shared
-    instances, a digest of their ids and a salted digest of the data; for each step, encrypted numbers about the shared
-    instances; the texts of refusals and faults. No record leaves.
+    The ledger has a line for each message that leaves this machine. No record leaves.
     """
     if context.invoked_subcommand is not None:
         return
@@ -94,6 +92,8 @@ def _fields(joined: "Joined") -> dict[str, Any]:
 
 
 def _sentences(joined: "Joined") -> list[str]:
+    from site_agent.models import findings
+
     listed = ", ".join(f"{s.messages} {kind} ({s.numbers} numbers)" for kind, s in sorted(joined.sent.items()))
     said = [f"what left this machine: {listed}; {joined.ledger} lists each, with what was computed from labels"]
     said += [f"{_KINDS[path.suffix]}: {path}" for path in joined.written]
@@ -103,7 +103,11 @@ def _sentences(joined: "Joined") -> list[str]:
         said.append("this run left no file here: this site receives no scores, or an earlier process stored the models")
     if joined.written and joined.written[0].suffix == ".coreg":
         command = f"--model {joined.written[0]}"
-        said.append(f"next: coreg-agent report {command}; coreg-agent predict {command} --data new.csv")
+        judged = None if joined.result is None else joined.result.judged
+        told = [] if judged is None else findings.recommended(findings.of_training(judged))
+        score = "; coreg-agent score" * any("coreg-agent score" in text for text in told)
+        predict = f"coreg-agent predict {command} --data new.csv --id NAME"
+        said.append(f"next: coreg-agent report {command}; {predict}{score}")
     return said
 
 
@@ -190,8 +194,7 @@ def check_command(
     lists every reason against that plan, with the line of policy.toml that would allow it, if there is one. With
     sections [data.NAME] in --config it reads every data set.
 
-    All faults of a table are listed at once. With --json each has the fields file, row (its first line), rows (how many),
-    column, kind (never the cell itself) and do. A check that is not possible has null under "ok".
+    With --json each fault has fields, and never the content of a cell. A check that is not possible has null under "ok".
     """
     from site_agent.config.settings import DEFAULT_FILE, read_settings
     from site_agent.service.preflight import check
@@ -219,9 +222,7 @@ def score_command(given: dict[str, Any], config: ConfigOption = None, as_json: J
     """Score shared instances together with the other sites. Each site sends its part for the same ids and receives the sum.
 
     --data has the id column and the model's columns. If all features of a row are empty, this site has no record of that
-    instance. The members learn which ones it has. Only the receivers read the sum of the parts: it goes to
-    models/STUDY/RUN/scores.csv. The ledger lists both. The policy must have scoring = true. The plan names the training
-    whose models it uses.
+    instance. The members learn which ones it has. Only the receivers read the scores, in models/STUDY/RUN/scores.csv.
     """
     _take_part(config, given, as_json=as_json, kind="scoring")
 

@@ -36,9 +36,8 @@ def ledger(
 ) -> None:
     """Show what left this machine, and check the chain. Or verify the signatures of both sides.
 
-    The chain reveals a line that was changed, removed or inserted, by the line after it. It does not reveal a changed last
-    line, removed last lines or a rewritten chain. --verify reveals these up to the last line that both sides signed at a
-    run's end. With --checkpoints it also reveals removed last lines.
+    The chain reveals a line that was changed, removed or inserted. --verify also reveals a rewritten chain, and with
+    --checkpoints removed last lines.
     """
     if verify:
         _verify(path, checkpoints, authority, as_json=as_json)
@@ -100,9 +99,8 @@ def shown(entry: Mapping[str, Any]) -> str:
 
 def _must_exist(path: Path) -> None:
     if not path.exists():
-        raise UsageError(
-            f"{path.absolute()}: no such ledger. Go to the site's folder, or name the file: identity/ledger.jsonl there."
-        )
+        todo = "Go to the site's folder, or name the file: identity/ledger.jsonl there."
+        raise UsageError(f"{path.absolute()}: no such ledger. {todo}")
 
 
 def _verify(path: Path, checkpoints: Path | None, authority: Path | None, *, as_json: bool) -> None:
@@ -146,7 +144,7 @@ def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.after.items()))
         said.append(f"not yet signed: the last {sum(found.after.values())} lines ({kinds})")
     if compared:
-        said.append(f"{found.compared} checkpoints of the coordinator's record fit")
+        said.append(f"checkpoints of the coordinator's record that fit: {found.compared}")
     return said
 
 

@@ -66,9 +66,7 @@ def predict(
     if (data is None) == (listen is None):
         raise UsageError("give --data, the table to predict; or --listen HOST:PORT, to answer requests.")
     if listen is not None and (id_column is not None or contributions or separator or decimal or as_json):
-        raise UsageError(
-            "--listen takes --model, --interval and --config. Its answers have the contributions of a linear model."
-        )
+        raise UsageError("--listen takes --model, --interval and --config. Linear models answer with contributions.")
     file = _store(config).recommended() if model is None else model
     loaded, share = load_model(file), None if interval is None else interval / 100.0
     if data is None or listen is not None:

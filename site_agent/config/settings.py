@@ -35,7 +35,6 @@ class AgentSettings(BaseModel):
     words: Text | None = None
     yes: bool = False
     accept_words: bool = False
-    keep_models: Annotated[int, Field(ge=1)] | None = None
     approval: Literal["policy", "ask"] = "policy"
     data: dict[str, Inputs] = Field(default_factory=dict)
 

@@ -7,6 +7,7 @@ the (model, sites) that scored them.
 
 import base64
 import hashlib
+import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
@@ -17,7 +18,7 @@ from jaxtyping import UInt64
 
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
-from site_agent.site_data import keyed
+from site_agent.site_data import PrivateData, keyed
 
 Keys = UInt64[np.ndarray, " n"]
 
@@ -27,9 +28,8 @@ class RowSet:
     r"""Labelled rows of one attempt: keyed names of the individuals, sorted, and of the rows; features in all; openings so far.
 
     Sums over two sets that differ by k ≤ d rows disclose those rows' labels, so a later set is the same, or differs in s d
-    rows. R runs on overlapping rows give R Σ d equations on their labels, so s Σ d ≤ N over the sets that overlap. A set that is
-    opened again and again averages its noise away. A row is an individual, this site's label of it, and every site's statement
-    whether it has one. docs/concepts/privacy.md has what the attacks gain.
+    rows, and s Σ d ≤ N over the sets that overlap. A set that is opened again and again averages its noise away. A row is an
+    individual, this site's label of it, and every site's statement whether it has one.
     """
 
     individuals: Keys
@@ -145,7 +145,7 @@ class Memory:
                 summed = SummedWith(frozenset(entry["participants"]), bool(entry.get("may_change")))
                 self._summed.setdefault(terms[1], set()).add(summed)
         elif kind == "Opened":
-            known = self._opened[entry["again"]] if "again" in entry else _row_set(entry["rows"])
+            known = self._opened[entry["again"]] if "again" in entry else RowSet(*_words(entry["rows"]).reshape(2, -1))
             features = max(known.features, int(entry["features"]))
             opened = replace(known, features=features, openings=int(entry["openings"]))
             self._opened[opened.digest] = opened
@@ -191,6 +191,16 @@ class Memory:
         known = self._opened.get(rows.digest)
         return 0 if known is None else known.openings
 
+    def trainings(self, data: PrivateData) -> int:
+        """The most openings of a set with all labelled individuals of these rows; others' labels can make it another set."""
+        assert data.positions is not None
+        at = enumerate(data.positions.tolist())
+        names = [(data.ids[place] if place >= 0 else data.row_keys[i]).encode() for i, place in at]
+        secret = hmac.new(data.salt, (4).to_bytes(8, "little") + b"rows", hashlib.sha256).digest()  # as `AdditiveJob`
+        own = row_set(secret, names, {}, [b"own"] * len(names)).individuals
+        holding = [each for each in self.row_sets() if len(own) and np.isin(own, each.individuals).all()]
+        return max((each.openings for each in holding), default=0)
+
     def scores(self) -> Pairs:
         """Every individual that was scored, with each model and sites."""
         if len(self._scored) > 1:
@@ -227,11 +237,6 @@ class Memory:
 
 def _text(words: UInt64[np.ndarray, "..."]) -> str:
     return base64.b64encode(np.ascontiguousarray(words, dtype="<u8").tobytes()).decode()
-
-
-def _row_set(text: str) -> RowSet:
-    individuals, rows = _words(text).reshape(2, -1)
-    return RowSet(individuals, rows)
 
 
 def _words(text: str) -> UInt64[np.ndarray, " n"]:

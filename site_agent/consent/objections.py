@@ -135,6 +135,16 @@ def objections(
         return found if policy is None else [*_of_terms(plan, policy, data), *found]
 
 
+def trainings(plan: Plan, policy: Policy, data: PrivateData | None, memory: Memory) -> dict[str, str]:
+    """By heading, for the operator: no objection, because `_of_labelled` allows them where other sites have enough new labels."""
+    if data is None or not isinstance(plan.objective, Additive):
+        return {}
+    times = memory.trainings(data)
+    spent = ", so the run ends refused unless other sites have enough new labels (openings)"
+    told = f"{times} of at most {policy.openings}{spent * (times >= policy.openings)}"
+    return {"trainings of these labelled rows": told}
+
+
 def not_listed(plan: Plan, name: str) -> list[Objection]:
     reason = f"the plan does not list {name} among its sites, {', '.join(plan.sites)}"
     return [] if name in plan.sites else [Objection(reason)]
@@ -331,11 +341,9 @@ def _of_counts(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, coun
 
 
 def _of_sites(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, now: frozenset[str]) -> Iterator[Objection]:
-    """Sums over different sets of sites reveal single answers, because answers are linear.
+    """Sums over different sets of sites reveal single answers, since they are linear: S(a,b,c) + S(c,d,e) − S(a,b,d,e) = 2 S(c).
 
-    Two sums that differ by one site reveal that site's answer, across runs too: exactly for equal weights, approximately for
-    similar ones. S(a,b,c) + S(c,d,e) − S(a,b,d,e) = 2 S(c) does so, where no single site sees every set. If each site's answers
-    on a set of instances go into sums over one set of sites only, the sets are disjoint, and no combination reveals a part.
+    If each site's answers on a set of instances go into sums over one set of sites only, no combination reveals a part.
     """
     if not (plan.masked and plan.objective.one_set):
         return
@@ -364,8 +372,8 @@ def _of_labelled(
     times = memory.openings_of(now)
     if times >= policy.openings:
         yield Objection(
-            f"sums of these labelled rows were opened {times} times, and openings = {policy.openings} in this site's policy: "
-            "more would average out the noise. The model of an earlier run stays. New labels allow another training",
+            f"sums of these labelled rows were opened {times} time{'s' * (times != 1)}, and openings = {policy.openings} in this "
+            "site's policy: more would average out the noise. An earlier run's model stays. New labels allow another training",
             f"openings = {times + 1}",
         )
 
@@ -382,13 +390,11 @@ RIDGE_MIN, RIDGE_MAX = 0.01, 1.0
 def faults_of_scale(terms: Agreement, data: PrivateData) -> Iterator[Objection]:
     r"""Each broken limit: the reason, which leaves the site and so holds no figure of the rows, and this site's figure.
 
-    A number can be harmless at one site and interpolate at another with wider columns. Therefore the ranges are multiples:
+    A number can be harmless at one site and interpolate at another, so the ranges are multiples of this site's own:
 
         bandwidth / median distance of two labelled rows (squared for the gaussian), pairs that coincide left out
         ridge / mean k(x, x) over the labelled rows: how many labels the penalty is worth
         ridge / Σ k(x, x): how many times all labels together
-
-    Rules ("paper", "median", "loo") are of the site's own rows. They cannot be chosen against the site and are not checked.
     """
     kernel, rows = "linear" if terms.form == "linear" else terms.kernel, data.X if len(data.X) else data.Z
     if kernel == "gaussian" and not isinstance(terms.bandwidth, str):

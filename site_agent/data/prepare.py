@@ -79,9 +79,8 @@ class AlignedIds:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{path}: cannot be read ({error}). Delete it: the next run aligns the ids again."
-            ) from None
+            told = f"{path}: cannot be read ({error}). Delete it: the next run aligns the ids again."
+            raise StorageError(told) from None
 
     def put(self, plan: Plan, ids: Sequence[str], shared: SharedIds) -> Path:
         """Keep the result of a run that aligned these own ids, and the last `KEPT` results."""
@@ -117,9 +116,9 @@ def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
     for source in (inputs.table, inputs.unlabelled):
         if source is None:
             continue
-        table = read_table(source, na_values=inputs.na_values, notation=inputs.notation).with_id(column)
-        ids = unique_ids(table, column, rule, found)
-        known |= {*ids} - {""}
+        with found.caught():
+            table = read_table(source, found, inputs.na_values, inputs.notation).with_id(column)
+            known |= {*unique_ids(table, column, rule, found)} - {""}
     found.raise_any()
     if not known:
         raise BadTable(Fault(name_of(inputs.table), "no id to align.", kind="missing"))
@@ -167,9 +166,8 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
         own.add(Fault(table.source, f"no feature column is left besides {target!r} and {id_column!r}."))
     labelled, empty = np.flatnonzero(~np.isnan(y) | unread), np.flatnonzero(np.isnan(y) & ~unread)
     if not len(own) or target in table.columns:  # without a target column the rows cannot be split
-        own.add(
-            *_parts_lacking(table, target, labels, len(labelled), len(empty), unlabelled is None and aligned is None)
-        )
+        here = unlabelled is None and aligned is None
+        own.add(*_parts_lacking(table, target, labels, len(labelled), len(empty), here))
     notes = [*table.notes]
     if positive and len(labelled) and not y[labelled].any():
         notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}, so all labels are 0")
@@ -183,9 +181,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
             if extra := [c for c in shared.columns if c not in {*features, *apart}]:
                 notes.append(f"{shared.source}: not used, because {data} does not have these columns: {some(extra)}")
         if len(empty):
-            notes.append(
-                f"{data}: {len(empty)} rows without a target are left out, because --unlabelled names the shared set"
-            )
+            notes.append(f"{data}: {len(empty)} rows without a target are left out: --unlabelled names the shared set")
     if aligned is not None:
         with own.caught():
             source = table if unlabelled is None else shared
@@ -195,9 +191,8 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
             at = empty if unlabelled is None else np.arange(len(source))
             unused = sum(normalised(text, aligned.rule) not in known for text in source.rows(at).ids(id_column))
             if unused:
-                notes.append(
-                    f"{source.source}: {unused} rows have no label and no shared id. They are not used, and not checked"
-                )
+                told = "rows have no label and no shared id. They are not used, and not checked"
+                notes.append(f"{source.source}: {unused} {told}")
     own_ids: tuple[str, ...] = ()
     doubts = list[str]()
     with own.caught():
@@ -209,9 +204,8 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
             rule: IdRule = "exact" if aligned is None else aligned.rule
             own_ids = tuple(normalised(text, rule) for text in table.rows(labelled).ids(id_column))
             if copies := _repeated(own_ids, table.lines[labelled]):
-                doubts.append(
-                    f"{data}: more than one labelled row has the id {some(copies)}. If one is a copy, remove it"
-                )
+                told = f"more than one labelled row has the id {some(copies)}. If one is a copy, remove it"
+                doubts.append(f"{data}: {told}")
             ids = unique_ids(shared, id_column, rule, own)
     order = order_of(ids)
     shared_ids = tuple(ids[i] for i in order)
@@ -346,12 +340,9 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
     found = Faults()
     table = load_site_tables(inputs, aligned, found)
     with found.caught():
-        preprocessing = replace(
-            Preprocessing.fit(
-                table.labelled, table.unlabelled, categorical=inputs.categorical, dates=inputs.dates, scale=inputs.scale
-            ),
-            na_values=inputs.na_values,
-        )
+        rows, categorical, dates = (table.labelled, table.unlabelled), inputs.categorical, inputs.dates
+        fitted = Preprocessing.fit(*rows, categorical=categorical, dates=dates, scale=inputs.scale)
+        preprocessing = replace(fitted, na_values=inputs.na_values)
     found.raise_any()
     data = PrivateData(
         X=preprocessing.transform(table.labelled),
@@ -441,9 +432,8 @@ class DataSets:
                 return known[1], False
             made = make()
             if _stamp(inputs) != stamp:
-                raise BadData(
-                    f"{inputs.table}: the file changed during reading. Write a new file beside it, then rename that."
-                )
+                todo = "Write a new file beside it, then rename that."
+                raise BadData(f"{inputs.table}: the file changed during reading. {todo}")
             self._known[key] = (asked, stamp), made
             return made, True
 
@@ -493,6 +483,5 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
 
 
 def _open(source: str, what: str, option: str, columns: list[str]) -> Fault:
-    return Fault(
-        source, f"which is {what}? The columns: {some(columns, 30)}.", f"Name it with {option}.", kind="column"
-    )
+    asked = f"which is {what}? The columns: {some(columns, 30)}."
+    return Fault(source, asked, f"Name it with {option}.", kind="column")

@@ -108,9 +108,8 @@ class Preprocessing:
         """The columns that become features; a text column with the number of its levels."""
         texts = [f"{c.name} ({len(c.levels)} levels)" if c.kind == "text" else c.name for c in self.columns]
         missing = [c.name for c in self.columns if c.indicator]
-        return shortened(texts, COLUMNS) + (
-            f"; with an indicator of missing values: {shortened(missing, 3)}" if missing else ""
-        )
+        indicated = f"; with an indicator of missing values: {shortened(missing, 3)}" * bool(missing)
+        return shortened(texts, COLUMNS) + indicated
 
     @property
     def sources(self) -> list[str]:
@@ -147,9 +146,8 @@ class Preprocessing:
             if column.kind == "date" and column.name not in dates:
                 texts = [text for text in dict.fromkeys(tables[0].texts(column.name)) if text is not None]
                 shown = " and ".join(map(repr, texts[:2]))
-                notes.append(
-                    f"{tables[0].source}: dates of the format {column.layout}, such as {shown} in {column.name!r}"
-                )
+                told = f"dates of the format {column.layout}, such as {shown} in {column.name!r}"
+                notes.append(f"{tables[0].source}: {told}")
         constant = [c.name for c in columns if c.kind != "text" and _constant(c.numbers(tables[0]))]
         if constant:
             notes.append(f"constant among the labelled rows, so without effect: {some(constant, COLUMNS)}")
@@ -160,9 +158,8 @@ class Preprocessing:
             for c in columns
             if len(c.levels) >= MANY_LEVELS and 2 * len(c.feature_names) > total
         ]
-        values = {
-            c.name: np.concatenate([c.numbers(t) for t in tables]) for c in columns if c.kind in ("numeric", "date")
-        }
+        ordered = [c for c in columns if c.kind in ("numeric", "date")]
+        values = {c.name: np.concatenate([c.numbers(t) for t in tables]) for c in ordered}
         ranges = {name: _range(v[~np.isnan(v)]) for name, v in values.items() if not np.isnan(v).all()}
         return cls(tuple(columns), tuple(notes), ranges)
 
@@ -220,12 +217,14 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, layout: str |
     }
     if kind == "text":
         return Column(name, kind, levels=_levels(name, tables, categorical), **shared)
-    found, read = Faults(), list[Arr]()
-    for table in tables:  # check the cells of every table, not only the labelled one
+    found, every = Faults(), tables
+    if len({id(table.cells(name)) for table in tables}) < len(tables):  # one file: one fault for a column
+        every = [labelled.beside(tables[1])]
+    for table in every:  # check the cells of every table, not only the labelled one
         with found.caught():
-            read.append(column.numbers(table))
+            column.numbers(table)
     found.raise_any()
-    values = read[0]
+    values = column.numbers(labelled)
     largest = int(np.nanargmax(np.abs(values)))
     if abs(values[largest]) > LARGEST:
         what = f"{labelled.texts(name)[largest]!r} is outside ±{LARGEST:g}, so its square overflows."
@@ -251,9 +250,8 @@ def kind_of_column(name: str, tables: list[Table]) -> tuple[Kind, str | None]:
         if text is not None
     ]
     if not places:
-        raise BadTable(
-            Fault(tables[0].source, "no row has a value.", f"Leave it out: {flag('drop', name)}.", "missing", name)
-        )
+        todo = f"Leave it out: {flag('drop', name)}."
+        raise BadTable(Fault(tables[0].source, "no row has a value.", todo, "missing", name))
     texts = [text for *_, text in places]
     if holds_dates(texts):
         return "date", find_layout(name, places)
@@ -285,9 +283,8 @@ def _moved(column: Column, table: Table, known: Range | None) -> Iterator[str]:
         outside, cells = int(((values < low) | (values > high)).sum()), len(table) - missing
         # Of n training cells and no change, 2 of n + 1 new ones are outside.
         if outside > cells * max(OUTSIDE, 4.0 / (seen + 1)):
-            ends = [
-                str(date(1970, 1, 1) + timedelta(days=x)) if column.kind == "date" else f"{x:g}" for x in (low, high)
-            ]
+            day, dated = date(1970, 1, 1), column.kind == "date"
+            ends = [str(day + timedelta(days=x)) if dated else f"{x:g}" for x in (low, high)]
             share = f"{outside} of {cells} cells ({100 * outside / cells:.0f} %)"
             yield f"{share} are outside the range of training ({' to '.join(ends)}). The model extrapolates there"
     if missing and not column.indicator:
@@ -311,12 +308,9 @@ def mean_of_present(values: Float64[Arr, " n"]) -> float:
 
 
 def standard(values: Float64[Arr, " n"]) -> tuple[float, float]:
-    r"""Mean and population deviation, equal to the bit to scikit-learn's StandardScaler.
+    r"""Mean and population deviation, (Σ(x − mean)² − (Σ(x − mean))²/n)/n, equal to the bit to scikit-learn's StandardScaler.
 
-        mean = Σx/n,   variance = (Σ(x − mean)² − (Σ(x − mean))²/n)/n
-
-    The deviation is 1 if the column is constant up to rounding. The agent does not import scikit-learn for these sums: that takes
-    65 MB and one second. The second term corrects the rounding of the first sum. Source: Chan, Golub and LeVeque (1983).
+    1 if the column is constant up to rounding. To import scikit-learn for these sums takes 65 MB and one second.
     """
     column, n = values[:, None], len(values)
     mean = column.sum(axis=0) / n

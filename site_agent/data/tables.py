@@ -86,9 +86,7 @@ class Cells:
             return pl.Series(self.name, raw.to_numpy())
         values = raw
         if hasattr(raw, "isna"):
-            values = [
-                None if absent else value for value, absent in zip(raw.tolist(), raw.isna().tolist(), strict=True)
-            ]
+            values = [None if gone else value for value, gone in zip(raw.tolist(), raw.isna().tolist(), strict=True)]
         try:
             return pl.Series(self.name, [_text(value) for value in values], dtype=pl.String)
         except TypeError as error:
@@ -327,6 +325,11 @@ class Table:
 
     def rows(self, keep: Ints) -> "Table":
         return replace(self, lines=self.lines[keep], kept=keep if self.kept is None else self.kept[keep])
+
+    def beside(self, other: "Table") -> "Table":
+        """With other rows of the same cells."""
+        kept = None if self.kept is None or other.kept is None else np.union1d(self.kept, other.kept)
+        return replace(self, lines=np.union1d(self.lines, other.lines), kept=kept)
 
     def with_id(self, column: str) -> "Table":
         """With the columns of an id in several, ``last_name+birth_date``, joined into one; missing if a part is."""

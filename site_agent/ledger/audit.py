@@ -149,9 +149,8 @@ class _Reading:
         if kept.head.lines > self._lines:
             raise self._damaged(f"{told}, but this ledger has {self._lines}: its last lines were removed")
         if self._hashes.get(kept.head.lines) != kept.head.last:
-            raise self._damaged(
-                f"{told}, and line {kept.head.lines} of this ledger is a different one: the ledger was replaced"
-            )
+            what = f"line {kept.head.lines} of this ledger is a different one: the ledger was replaced"
+            raise self._damaged(f"{told}, and {what}")
         if kept.receipt is not None:
             self._receipts[kept.run, kept.head.lines] = kept.receipt
         if not any((s.run, s.head) == (kept.run, kept.head) for s in self._heads):
@@ -163,10 +162,8 @@ class _Reading:
                 f"it records {self._unsigned} results and no signature. Without signatures the chain does not protect against "
                 "the owner of the file (signatures were removed)"
             )
-        heads = [
-            replace(s, receipt=self._receipts.get((s.run, s.head.lines)))
-            for s in sorted(self._heads, key=lambda s: s.head.lines)
-        ]
+        ordered = sorted(self._heads, key=lambda s: s.head.lines)
+        heads = [replace(s, receipt=self._receipts.get((s.run, s.head.lines))) for s in ordered]
         both = next((s for s in reversed(heads) if s.receipt is not None), None)
         signed = 0 if both is None else both.head.lines
         after = Counter(self._kinds[signed:])
@@ -195,7 +192,8 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
     mine = [head for head in heads if site is None or head.site == site]
     if not mine:
         of = "" if site is None else f" of {site}"
-        raise BadData(f"{path}: no checkpoint{of} in it. Write it with `coreg-coordinator show RUN --json`.")
+        todo = "with the last RUN in which this site took part to its end: a refused run has none"
+        raise BadData(f"{path}: no checkpoint{of} in it. Write it by `coreg-coordinator show RUN --json`, {todo}.")
     if len({head.site for head in mine}) > 1:
         raise BadData(f"{path}: checkpoints of several sites. Put the site's site.pem beside the ledger.")
     return mine

@@ -72,11 +72,8 @@ def data_read(data: str, labelled: int, shared: int, features: int) -> Notice:
 
 
 def data_unusable(data: str) -> Notice:
-    text = (
-        f"data set {data!r} cannot be used; `coreg-agent status` has the reason"
-        if data
-        else "the table cannot be used:"
-    )
+    named = f"data set {data!r} cannot be used; `coreg-agent status` has the reason"
+    text = named if data else "the table cannot be used:"
     return Notice("data_unusable", text, "warning", fields={"data": data})
 
 
@@ -132,7 +129,7 @@ def describe_request(
     if plan.align is not None:
         stays = "every row and label; ids leave only as points that no single site can compute"
         told = f"{plan.align.method(plan)}; leaves: {plan.align.leaves(shared)}; members can compute: "
-        aligns = {"ids, unless aligned": f"{told}{plan.align.computable(plan, both)}. {warning}".rstrip()}
+        aligns = {"alignment of ids": f"{told}{plan.align.computable(plan, both)}. {warning}".rstrip()}
     return {
         "method": objective.method(plan),
         "columns": columns,

@@ -263,6 +263,7 @@ class Evaluated:
     rows: int
     models: dict[str, dict[str, Any]]
     notes: tuple[str, ...]
+    seen: int  # rows that are known to be of the training; a model does not hold all of them
 
 
 def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evaluated:
@@ -271,9 +272,8 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
     if len(loaded) < len(models):
         raise UsageError("a model is named twice. Name each model once.")
     if len(kinds := {(model.target, model.positive) for model in loaded.values()}) > 1:
-        raise UsageError(
-            f"the models have different targets or positive values ({some(sorted(kinds))}). Compare equal ones."
-        )
+        what = f"the models have different targets or positive values ({some(sorted(kinds))})"
+        raise UsageError(f"{what}. Compare equal ones.")
     [(target, positive)] = kinds
     na_values = dict.fromkeys(text for model in loaded.values() for text in model.preprocessing.na_values)
     whole = read_table(data, na_values=tuple(na_values), notation=notation).with_classes(target, positive)
@@ -293,12 +293,9 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
     for model in loaded.values():
         notes += [text for text in model.preprocessing.moved(table) if text not in notes]
     if seen := max(model.rows_seen(table) for model in loaded.values()):
-        what = (
-            f"{data}: {seen} of these rows have the features of rows of the training. If they are the same individuals"
-        )
-        notes.append(
-            f"{what}, these errors are too small: use others. `coreg-agent report` has errors on left-out labels"
-        )
+        what = f"{data}: at least {seen} of these rows have the features of rows of the training. If they are the same"
+        todo = "use others. `coreg-agent report` has errors on left-out labels"
+        notes.append(f"{what} individuals, these errors are too small: {todo}")
     if not np.isin(y, (0.0, 1.0)).all() and any(model.probability is not None for model in loaded.values()):
         raise BadData(f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability.")
     compared, residuals = dict[str, dict[str, Any]](), list[Arr]()
@@ -311,7 +308,7 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         if model.probability is not None:
             figures = zip(("auc", "log_loss", "calibration_error"), quality(predicted, y), strict=True)
             compared[name] |= {figure: _known(value) for figure, value in figures}
-    return Evaluated(target, len(y), compared, tuple(notes))
+    return Evaluated(target, len(y), compared, tuple(notes), seen)
 
 
 def evaluated_lines(evaluated: Evaluated) -> list[str]:
@@ -323,7 +320,7 @@ def evaluated_lines(evaluated: Evaluated) -> list[str]:
         change, bar = "", "█" * round(36 * each["rmse"] / longest)
         if (beside := each["paired"]) is not None:
             clear = "more" if abs(beside["difference"]) > beside["standard_error"] else "less"
-            change = f"{100 * beside['change']:+.1f} % ({clear} than one s.e.)"
+            change = f"{100 * beside['change']:+.1f} %" + f" ({clear} than one s.e.)" * (not evaluated.seen)
         error = f"{each['rmse']:>8.{digits}} ± {each['standard_error']:<7.{digits}}"
         out.append(f"{name:<{width}}  {error}  {change:<30} {bar}")
     for name, each in evaluated.models.items():

@@ -35,11 +35,10 @@ Note = Callable[[str], None]  # receives a finding about this site's data
 
 @dataclass(frozen=True)
 class ModelStore:
-    """Saves and lists results. ``keep`` is the number of latest runs to keep of each study (None: all)."""
+    """Saves and lists results."""
 
     site: str
     folder: Path
-    keep: int | None = None
     disk: Disk = field(default_factory=Disk)
 
     def check(self) -> int:
@@ -130,9 +129,7 @@ class ModelStore:
                 save_model(folder / name, model if name == LOCAL else replace(model, found=found))
             return tuple(folder / name for name in models)
 
-        written = self.save(plan, result, write)
-        self._retain(written[0].parent.parent)
-        return written
+        return self.save(plan, result, write)
 
     def save(self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]]) -> tuple[Path, ...]:
         """Make the run's folder of the files that ``write`` writes, at once."""
@@ -165,15 +162,6 @@ class ModelStore:
             self.disk.sync_folder(place.parent)
             self.disk.remove_tree(earlier)
         return tuple(place / path.name for path in written)
-
-    def _retain(self, study: Path) -> None:
-        """Remove a study's earlier runs; never the one whose model is used without --model."""
-        if self.keep is not None:
-            used = self.newest()
-            with _changing(study):
-                for folder in _runs_of(study)[: -self.keep]:
-                    if folder != used:
-                        self.disk.remove_tree(folder)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class _Running:
                 state.open()
             data_sets = DataSets(settings.data, site_salt(settings.identity / "salt", settings.ledger_path))
             aligned = AlignedIds(settings.identity / "aligned")
-            store = ModelStore(identity.name, settings.models, settings.keep_models)
+            store = ModelStore(identity.name, settings.models)
             workers = RunWorkers(
                 identity.name, policy, None, store, data_sets, aligned, self.ledger, self._from_any_thread
             )

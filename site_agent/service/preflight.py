@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import BadData, CoregError, Refused, StorageError
-from coreg_core.plan import Plan
 from coreg_wire.files.toml_file import read_plan, toml
 from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import host_port, release
 from site_agent.config.settings import AgentSettings
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, Objection, not_listed, objections, read_policy
+from site_agent.consent.objections import Consent, Objection, not_listed, objections, read_policy, trainings
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
     UNSHARED,
@@ -30,7 +29,7 @@ from site_agent.data.prepare import (
     read_ids,
     site_salt,
 )
-from site_agent.data.sources import BadTable, some
+from site_agent.data.sources import BadTable, Faults, some
 from site_agent.data.tables import read_table
 from site_agent.identity.identity import check_identity
 from site_agent.ledger.ledger import read_lines, remember
@@ -95,14 +94,23 @@ def check(
             except BadTable:
                 told = open_columns.advised(lambda todo: f"A study can name it; else {todo[:1].lower()}{todo[1:]}")
                 raise _Skipped(" ".join(fault.text for fault in told.faults)) from None
-            return f"{many} ids, no target: for scoring, or a study that names the target"
-        prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
+            text = f"{many} ids, for scoring. Columns are not checked: for a training give --target"
+            raise _Warned(text) from None
+        try:
+            prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
+        except BadTable as error:
+            every = Faults()
+            every.add(*(fault for fault in error.faults if fault.about != inputs.id))
+            with every.caught():  # an alignment compares the ids of all rows
+                read_ids(inputs, "folded")
+            every.raise_any()
+            raise
         found[name], d = prepared, prepared.data
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
         if both := prepared.labelled_and_shared:
             text = "An additive training learns most from them. In an agreement other members can estimate their labels"
-            shared = f"{called}: {len(both)} labelled instances are shared too: {some(both)}. {text}"
+            shared = f"{called}: labelled instances that are shared too: {len(both)} ({some(both)}). {text}"
             note(shared, True, {"check": "table", "warning": False})
         return (
             f"{len(d.X)} labelled and {len(d.Z)} shared instances, {d.X.shape[1]} features from the columns "
@@ -136,9 +144,8 @@ def check(
         paths = [path for path in (*files, settings.identity, settings.policy) if path is not None and path.exists()]
         for path in paths:
             if path.stat().st_mode & 0o002:
-                raise StorageError(
-                    f"all users can change {path}, and with it what this site agrees to. Run `chmod o-w {path}`."
-                )
+                what = f"all users can change {path}, and with it what this site agrees to"
+                raise StorageError(f"{what}. Run `chmod o-w {path}`.")
             if path.stat().st_uid not in (os.geteuid(), 0):
                 raise StorageError(
                     f"{path} belongs to another user, who can change what this site agrees to. If that is the user of a "
@@ -162,7 +169,9 @@ def check(
         allowed = read_policy(settings.policy)
         memory = Memory()
         remember(settings.ledger_path, memory)
-        data_set, allows, so_far = DataSets(settings.data, salt).choose(planned.data), "the policy allows it", ""
+        data_sets, allows, so_far = DataSets(settings.data, salt), "the policy allows it", ""
+        data_set = data_sets.choose(planned.data)
+        spent = False  # the openings of its labelled rows
         if planned.objective.needs != "rows" or (data_set in untrained and not planned.target):
             against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
             if planned.objective.needs == "rows":
@@ -171,19 +180,18 @@ def check(
             raise BadData("not checked: its table has no shared rows, or could not be read.")
         else:
             allows, terms, before = "this site would take part in it", planned.objective, ""
-            tables = RunTables(
-                name, DataSets(settings.data, salt), AlignedIds(settings.identity / "aligned"), lambda _: None
-            )
+            tables = RunTables(name, data_sets, AlignedIds(settings.identity / "aligned"), lambda _: None)
             data = found[data_set].data if data_set in found else None
             try:
-                if planned.align is not None:
-                    prepared, data = tables.trained(planned, allowed)
-                else:
-                    prepared = found[data_set]
-                shared, both = len(prepared.data.Z), len(prepared.labelled_and_shared)
-            except NotAligned as error:
-                shared, both = len(error.ids), labelled(tables, planned)
-                before = "before the alignment, which finds the shared ids, at most: "
+                try:
+                    if planned.align is not None:
+                        prepared, data = tables.trained(planned, allowed)
+                    else:
+                        prepared = found[data_set]
+                    shared, both = len(prepared.data.Z), len(prepared.labelled_and_shared)
+                except NotAligned as error:
+                    shared, both = len(error.ids), tables.labelled(planned)
+                    before = "before the alignment, which finds the shared ids, at most: "
             except Unusable:
                 raise BadData("; ".join(tables.troubles.values())) from None
             can = terms.computable(planned, both)
@@ -194,6 +202,9 @@ def check(
                 memory.know_as(data.ids_digest, data.instances)
                 given = memory.recall(planned, data.ids_digest).answered
                 so_far = f"; {given} of at most {terms.most_answers(planned)} answers are given"
+                if told := trainings(planned, allowed, None if before else data, memory):
+                    so_far += "".join(f"; {heading}: {text}" for heading, text in told.items())
+                    spent = memory.trainings(data) >= allowed.openings
                 against = Site(name, data, Consent(allowed, memory, time.monotonic)).objections(planned)
         for each in against:
             here, allow = f" ({each.here})" * bool(each.here), f". To allow it: {each.allow}" * bool(each.allow)
@@ -201,7 +212,7 @@ def check(
         if against:
             code = code or Refused.exit_code
         else:
-            note(f"plan: {allows}{so_far}", True, fields)
+            note(f"plan: {'the policy allows it' if spent else allows}{so_far}", True, fields | {"warning": spent})
 
     def ledger() -> str:
         nonlocal salt
@@ -237,14 +248,6 @@ def check(
     step("connection", network)
     step("models", disk)
     return code
-
-
-def labelled(tables: RunTables, plan: Plan) -> int:
-    """How many labels a training would use; 0 if the table's fault is reported already."""
-    try:
-        return tables.labelled(plan)
-    except Unusable:
-        return 0
 
 
 def versions() -> str:

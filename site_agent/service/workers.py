@@ -26,7 +26,7 @@ from coreg_wire.terminal.command_line import owner_hint
 from coreg_wire.transport.codec import frames_of
 from coreg_wire.transport.service import release
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, Policy, objections, refusal
+from site_agent.consent.objections import Consent, Policy, objections, refusal, trainings
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
     UNSHARED,
@@ -293,6 +293,7 @@ class RunWorkers:
             given = memory.recall(plan, data.ids_digest).answered
             columns = self._columns(plan) + ("" if rows is None else f"; {rows.Z.shape[1]} features")
             about = describe_request(plan, columns, len(data.Z), both, given)
+            about |= trainings(plan, self.policy, rows, memory)
             return Judged(plan.run, refusal(found, self.policy), about=about)
         except NotAligned as error:
             return self._judged_unaligned(plan, error.ids)

@@ -21,6 +21,7 @@ from coreg_core.evaluation import Probability
 from coreg_core.kernels import Linear
 from coreg_core.objectives.additive import Additive
 from coreg_core.outcomes import Outcome
+from site_agent.cli.app import _sentences
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import Notation
 from site_agent.data.prepare import prepare
@@ -32,6 +33,7 @@ from site_agent.models import findings
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.file import ModelFile, load_model, save_model
 from site_agent.models.findings import evaluate, evaluated_lines
+from site_agent.service.app import Joined
 from site_agent.site_data import PrivateData
 
 N = 60
@@ -211,6 +213,9 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     told = " ".join(findings.sentences(findings.of_training(found), "y"))
     assert told.startswith(begins)
     assert holds in told
+    result = SiteResult(Outcome.CONVERGED, "", None, judged=found)
+    said = _sentences(Joined("a", Outcome.CONVERGED, result, (Path("m.coreg"),), {}, Path("l")))[-1]
+    assert said.endswith("predict --model m.coreg --data new.csv --id NAME" + "; coreg-agent score" * (begins == SCORE))
 
 
 def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
@@ -256,8 +261,9 @@ def test_three_sites_train_probabilities(classified) -> None:
     _, scored = batch_of(model, Inputs(table=tmp_path / "b-judged.csv", id="id"), b"salt")
     assert scored.probability == probabilities[1]
     found = evaluate([local, own], tmp_path / "b-judged.csv", Notation())
-    assert not any("rows of the training" in note for note in found.notes)
-    assert any("rows of the training" in note for note in evaluate([own], tmp_path / "b.csv", Notation()).notes)
+    for each, known in ((found, False), (evaluate([local, own], tmp_path / "b.csv", Notation()), True)):
+        assert any(f"at least {each.seen} of these rows" in note for note in each.notes) is known
+        assert ("than one s.e." in "".join(evaluated_lines(each))) is not known
     row = found.models[str(own)]
     assert 0.6 < row["auc"] <= 1.0
     assert (row["log_loss"] < np.log(2), row["calibration_error"] < 0.2) == (True, True)

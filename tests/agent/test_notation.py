@@ -106,12 +106,6 @@ def test_an_open_decimal_mark_is_one_fault_of_the_whole_table(tmp_path):
     assert [fault.kind for fault in error.value.faults] == ["decimal mark"]
 
 
-def test_thousands_alone_are_read_as_the_operator_says(tmp_path):
-    path = write(tmp_path, "id;a\n1;80.157\n2;643\n")
-    assert read_table(path, notation=Notation(decimal=",")).numbers("a").tolist() == [80157.0, 643.0]
-    assert read_table(path, notation=Notation(decimal=".")).numbers("a").tolist() == [80.157, 643.0]
-
-
 def test_thousands_beside_decimals_in_one_cell_show_both(tmp_path):
     assert table(tmp_path, "id;a\n1;1.234,5\n2;2.000\n3;7\n").numbers("a").tolist() == [1234.5, 2000.0, 7.0]
     assert table(tmp_path, "id;a\n1;1,234.5\n2;2,000\n3;7\n").numbers("a").tolist() == [1234.5, 2000.0, 7.0]
@@ -212,7 +206,7 @@ REFUSED_DATES = {
         "'13/4/2024' and '5/16/2024' have the day and the month first",
         [2, 3],
     ),
-    "no such day": (["2024-02-30", "2024-02-28", "2023-02-29"], "'2024-02-30' is not a date", [2]),
+    "no such day": (["2024-02-30", "2024-02-28", "2023-02-29"], "'2024-02-30' is not a date", [2, 4]),
     "two figures": (["1.2.24", "2.3.24", "3.4.24"], "unknown notation.*%d.%m.%y", [2]),
     "a time zone": (["2024-01-01T00:00:00+02:00", "2024-01-02", "2024-01-03"], "without time zone", [2]),
     "a text": (["soon", "2024-01-01", "2024-01-01"], "'soon' is not a date", [2]),
@@ -242,3 +236,5 @@ def test_a_format_without_a_day_is_refused(tmp_path, layout):
 def test_the_operators_decimal_mark_shows_what_it_makes_of_the_other_one(tmp_path):
     table = read_table(write(tmp_path, "id;a\n1;42.355\n2;1.5\n"), notation=Notation(decimal=","), found=Faults())
     assert any("'42.355' in 'a' is read as 42355" in note for note in table.notes)
+    alone = write(tmp_path, "id;a\n1;80.157\n2;643\n")
+    assert [read_table(alone, notation=Notation(decimal=mark)).numbers("a")[0] for mark in ",."] == [80157.0, 80.157]

@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 
 from coordinator.cli.app import app as coordinator_app
 from coreg_core.errors import StorageError, UsageError
+from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.plan import plan_from_dict
+from coreg_core.objectives.setting import Membership
+from coreg_core.plan import Plan, plan_from_dict
 from coreg_wire.terminal import command_line
 from coreg_wire.terminal.command_line import owner_hint
 from site_agent.config.options import OWN, TABLE
@@ -22,6 +24,7 @@ from site_agent.data.prepare import AlignedIds, SharedIds, prepare, read_ids, si
 from site_agent.data.sources import NA_VALUES, Query
 from site_agent.data.tables import read_table
 from site_agent.ledger import Ledger
+from site_agent.machine.additive import AdditiveJob
 from tests.issued import enrolled
 
 FLAT = 'coordinator = "c:1"\ndata = "sqlite:clinic.db?SELECT 1"\ntarget = "y"\nid = "id"\nunlabelled = "s.csv"\n'
@@ -173,6 +176,11 @@ def test_each_check_has_its_own_verdict(folder):
         assert (code, [v["check"] for v in verdicts if v["ok"] is False]) == ended
     said = next(v["text"] for v in verdicts if v["ok"] is None)
     asked = r"which is the id column\?.* A study can name it; else name it with --id\..*the column to predict\?"
+    write(folder, "id,u,y\n1,2,3\n1,2\n2,x,3\n3,1,\n1,3,4\nP,1,\np,1,\n,4,1\n", "faulty.csv")
+    listed = "\n".join(v["text"] for v in check(*OPTIONS, "--data", "faulty.csv")[1] if v["ok"] is False)
+    for words in ("line 3: 2 cells", "2 and 6: the id '1'", "'x' is not", "7 and 8: the id 'p'", "line 9: no id"):
+        assert listed.count(words) == 1, "all at once, also what an alignment refuses"
+    assert "WARN   table: 20 ids, for scoring. Columns" in agent("check", "--data", "open.csv", "--id", "key").stdout
     assert re.match(rf"not checked: table \(open\.csv: {asked}", said)
     done = agent("check", *OPTIONS, "--coordinator", "localhost")
     assert done.exit_code == 2
@@ -280,6 +288,24 @@ def test_of_a_plan_that_aligns_ids_the_most_that_can_leave_is_stated_then_what_l
     write(folder, json.dumps(plan | {"target": "outcome", "id": "key"}), "plan.json")
     code, verdicts = check("--data", "north.csv", "--policy", "policy.toml", "--plan", "plan.json")
     assert (code, [v for v in verdicts if v["ok"] is False]) == (0, []), "the plan names the columns"
+
+
+def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_training(folder):
+    write(folder, "\n".join(["id,u,v", *(f"{i},{i},{i * i % 7}" for i in range(4, 20))]), "all.csv")
+    plan = Plan("r", "tests", Membership(("east", "north"), 2), Additive())
+    write(folder, json.dumps(plan.to_dict()), "plan.json")
+    data = prepare(inputs("north.csv", unlabelled="all.csv"), site_salt(folder / "identity/salt", folder / "x")).data
+    job = AdditiveJob(plan, plan.objective, "north", data, int, None)
+    rows = job._row_set(np.array([[i in data.positions, i > 9] for i in range(16)]))
+    ledger = Ledger(folder / "identity" / "ledger.jsonl")
+    ledger.memory.opened(type(rows)(rows.individuals, rows.rows, 5, 2), "r")
+    ledger.close()
+    for limit, said in ((3, "ok     plan: this site would take part"), (2, "WARN   plan: the policy allows it")):
+        write(folder, f"openings = {limit}\n", "policy.toml")
+        done = agent("check", *OPTIONS, "--unlabelled", "all.csv", "--policy", "policy.toml", "--plan", "plan.json")
+        assert re.search(
+            f"{said}.* labelled rows: 2 of at most {limit}{', so the run ends' * (limit < 3)}", done.stdout
+        )
 
 
 @pytest.fixture

@@ -143,15 +143,6 @@ def test_ids_of_both_tables_are_listed_once(tmp_path: Path) -> None:
     assert read_ids(inputs, "exact") == ("B", "C", "a", "b")
 
 
-def test_ids_that_are_equal_after_normalisation_are_named_with_their_lines(tmp_path: Path) -> None:
-    inputs = Inputs(table=table(tmp_path, "id,x\nB,1\nb,2\n,3\nc,4\n"), id="id")
-    with pytest.raises(BadTable) as caught:
-        read_ids(inputs, "folded")
-    assert "the id 'b' occurs 2 times" in str(caught.value)
-    assert "lines 2 and 3" in str(caught.value)
-    assert "no id in 'id'" in str(caught.value)
-
-
 def test_an_id_in_several_columns(tmp_path: Path) -> None:
     """Its parts are no features; a missing part is a missing id, with its line."""
     own = table(tmp_path, "last,born,x,y\nO'Neil,1980-01-02,1,2\n Núñez ,1990-11-03,3,\nLi,1990-11-03,5,\n")

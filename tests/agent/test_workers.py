@@ -12,6 +12,7 @@ from test_data_sets import TABLE
 from test_model_store import Stored, plan
 
 from coreg_core import messages as m
+from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import Membership, Privacy
@@ -86,7 +87,7 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
     assert agent.workers.tables.fault_behind("another reason") is None
     agent.workers.tables.only = "training"  # an agent of one run is started again: the run waits
     for each in (agent.workers.judge(plan("r1")), answers(agent, plan("r1"))[0]):
-        assert (each.for_now, each.reason.endswith("The run waits: correct it, and start the agent again.")) == (True, True)
+        assert each.for_now is each.reason.endswith("The run waits: correct it, and start the agent again.") is True
     agent.workers.tables.only = ""
     assert "'half'" in agent.workers.tables.troubles["patients"]
     assert "data_unusable" in agent.noticed
@@ -312,12 +313,13 @@ def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept(aligner):
 
 def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
     """Before any id leaves; the study can have chosen the columns."""
-    about = aligner.workers.judge(ALIGNS).about
+    about = aligner.workers.judge(replace(ALIGNS, objective=Additive())).about
     assert about["columns"].startswith("predicts 'y'; individuals by 'id'; the alignment finds which of ")
-    assert "each site learns which of its own ids all sites have" in about["ids, unless aligned"]
-    assert "A member can align a list of all of them" in about["ids, unless aligned"], "these ids can be guessed"
+    assert "each site learns which of its own ids all sites have" in about["alignment of ids"]
+    assert "A member can align a list of all of them" in about["alignment of ids"], "these ids can be guessed"
+    assert "from sums of products of the sites' columns" in about["method"]
     assert "ids leave only as points" in about["stays on this machine"]
-    assert "ids, unless aligned" not in aligner.workers.judge(replace(ALIGNS, align=None)).about
+    assert "alignment of ids" not in aligner.workers.judge(replace(ALIGNS, align=None)).about
 
 
 def test_the_ledger_knows_the_same_ids_by_whatever_name_the_coordinator_aligns_them(aligner):
