@@ -90,7 +90,8 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
                 raise IndexError("no column" if len(columns) == 0 else "a column twice")
         except (IndexError, ValueError, TypeError) as error:
             shown = "" if names is None else f" The columns are {', '.join(map(repr, map(str, names)))}."
-            raise UsageError(f"views[{v}]={view!r}: not columns of a table of {n_features} ({error}).{shown}") from None
+            why = str(error).replace(" is not in list", " is no column")
+            raise UsageError(f"views[{v}]={view!r}: not columns of a table of {n_features} ({why}).{shown}") from None
         out.append(columns)
     return out
 

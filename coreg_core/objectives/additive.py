@@ -67,7 +67,7 @@ class Additive(Statement):
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
         return (
-            "additive: the score of an instance is the sum of one part of each site, from sums of products of the sites' columns; "
+            "additive: the score of an instance is a sum of one part of each site, from sums of products of the sites' columns; "
             f"{self.kernel} features, {self.rows_per_feature} labelled rows for each, noise {self.noise:g}, noise on labels "
             f"{self.label_noise:g}"
         )

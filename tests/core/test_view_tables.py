@@ -63,7 +63,7 @@ def test_columns_are_found_by_name_and_texts_that_no_view_has_are_not_read(kind)
         texts = pytest.importorskip("pandas").DataFrame(texts.to_dict(as_series=False))
     frame = texts[["a", "b", "c", "d"]]
     for views in ([["a", "b"], ["c", "dd"]], [slice(0, 2), slice(2, 9)], VIEWS):
-        with pytest.raises(ValueError, match=r"'dd' is not in list|beyond the last|not numeric: 'e'"):
+        with pytest.raises(ValueError, match=r"'dd' is no column|beyond the last|not numeric: 'e'"):
             AdditiveRegressor(views=views).fit(texts, y)
     model = AdditiveRegressor(views=[["a", "b"], np.array(["c", "d"])]).fit(texts, y)
     assert_array_equal(model.predict(frame[["d", "a", "c", "b"]]), model.predict(frame))
