@@ -43,8 +43,7 @@ class Authorised:
         owner = certificate_name(certificate, "The peer's certificate")
         if owner != name:
             raise Refused(
-                f"A peer with the name {name!r} has the certificate of {owner!r}. Correct the agent's --name, or its "
-                "identity directory."
+                f"A peer with the name {name!r} has the certificate of {owner!r}. Correct its identity directory."
             )
         lines = _lines(self._path)
         listed = [entry[1] for line in lines if (entry := _parse(line)) is not None and entry[0] == name]

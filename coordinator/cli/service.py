@@ -106,8 +106,8 @@ def _token(path: Path) -> str:
     try:
         check_private(path)
         token = path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({getattr(error, 'strerror', 'no text')}).") from None
     if len(token) < 16:
         raise UsageError(f"{path}: a token has at least 16 characters.")
     return token

@@ -162,7 +162,7 @@ def out_of_time(update: RunUpdate, _event: DeadlinePassed) -> None:
     if _drop_missing(update):
         return
     update.take(Transition.STALLED)
-    update.notify(notices.stalled(update.run.name, update.run.awaited, update.run.here, update.run.timeouts.stall))
+    update.notify(notices.stalled(update.run.name, update.run.awaited, update.run.waiting, update.run.timeouts.stall))
     update.deadline(update.run.timeouts.stall)
 
 

@@ -78,10 +78,8 @@ def keys_changed(run: str, attempt: int, site: str) -> Notice:
     )
 
 
-def stalled(run: str, sites: tuple[str, ...], here: frozenset[str], seconds: float) -> Notice:
-    away, silent = ([site for site in sites if (site in here) is there] for there in (False, True))
-    parts = [f"not connected: {', '.join(away)}"] * bool(away) + [f"no answer from {', '.join(silent)}"] * bool(silent)
-    text = f"stalled: {'; '.join(parts) or 'waiting for enough sites'}"
+def stalled(run: str, sites: tuple[str, ...], what: str, seconds: float) -> Notice:
+    text = f"stalled: {what or 'waiting for enough sites'}"
     return _limited("stalled", text, run, seconds, "warning", sites=sites)
 
 

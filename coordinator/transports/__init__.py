@@ -54,7 +54,7 @@ class Transport(Protocol):
         """The run is over: reject its words."""
 
     def certificate(self, site: str) -> bytes:
-        """The certificate (PEM) of the site's last session; empty without TLS."""
+        """The certificate (PEM) of the site's last session."""
 
     async def close(self) -> None:
         """Deliver queued messages within a short timeout, and close all sessions."""

@@ -165,7 +165,7 @@ class Sessions:
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
         frames, assembler = stream.frames(), Assembler()
-        hello: Hello | None = None
+        name = ""  # by its certificate: what a peer says of itself could be invented
         try:
             hello = await self._hello(frames, assembler)  # first, since a peer reads no reason while it still writes
             name, pem = stream.peer()
@@ -175,7 +175,7 @@ class Sessions:
                     f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site."
                 )
         except CoregError as error:
-            self.emit(AccessRefused("" if hello is None else hello.site, str(error)))
+            self.emit(AccessRefused(name, str(error)))
             with contextlib.suppress(ConnectionError):
                 await self._write(stream, Rejected(str(error)))
             await _ends(asyncio.create_task(_drain(frames)))

@@ -52,8 +52,8 @@ def application(store: Path, token: Callable[[], str] | None = None) -> Starlett
             return Text("Host name not accepted. Open the page by its IP address, or set --web-token-file.\n", 421)
         try:
             expected = token()
-        except CoregError as error:
-            return Text(f"{error}\n", 503)
+        except CoregError:
+            return Text("The token of this page cannot be read now.\n", 503)
 
         def fits(word: str) -> bool:
             return hmac.compare_digest(word.encode(), expected.encode())
@@ -78,7 +78,7 @@ def application(store: Path, token: Callable[[], str] | None = None) -> Starlett
         routes=[
             Route("/", lambda _: FileResponse(STATIC / "page.html")),
             Route("/status.json", lambda _: JSONResponse(overview(store))),
-            Route("/events", lambda r: StreamingResponse(events(store, r), media_type="text/event-stream")),
+            Route("/events", lambda r: StreamingResponse(events(store, r, token), media_type="text/event-stream")),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
@@ -95,12 +95,13 @@ def _is_own(host: str) -> bool:
     return True
 
 
-async def events(store: Path, request: Request) -> AsyncIterator[str]:
-    """The state now and after each change, until the browser disconnects; else a comment, so that proxies stay connected."""
+async def events(store: Path, request: Request, token: Callable[[], str] | None = None) -> AsyncIterator[str]:
+    """The state now and after each change, until the browser disconnects or the token changes; else a comment for proxies."""
     sent, seen, quiet = "", None, 0.0
     try:
+        admitted = token and token()
         with closing(open_for_reading(store)) as db:
-            while not await request.is_disconnected():
+            while not await request.is_disconnected() and admitted == (token and token()):
                 now = (db.execute("pragma data_version").fetchone()[0], is_held(store))
                 quiet += LOOK
                 if now != seen or quiet > HEARTBEAT:
@@ -108,7 +109,7 @@ async def events(store: Path, request: Request) -> AsyncIterator[str]:
                     yield ": no change\n\n" if text == sent else f"data: {text}\n\n"
                     sent, seen, quiet = text, now, 0.0
                 await asyncio.sleep(LOOK)
-    except StorageError as error:
+    except CoregError as error:
         yield f"event: fault\ndata: {json.dumps(str(error))}\n\n"
 
 

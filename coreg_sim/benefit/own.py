@@ -13,6 +13,7 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit.partition import AttributeTable, table_of
 from coreg_sim.problems import read_views
+from site_agent.config.settings import inputs_of
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table, name_of, read_table
@@ -52,10 +53,9 @@ class OwnTable:
             raise UsageError(f"{path}: one site has no other to join. Add a second section [sites.NAME].")
         named = sorted(views.sites.items())
         dates = {name: layout for _, its in named for name, layout in its.dates.items()}
-        categorical = tuple(name for _, its in named for name in its.categorical)
-        table = {"table": views.data, **views.model_dump(include={"target", "separator", "decimal"})}
-        inputs = Inputs(**table, dates=dates, categorical=categorical, **options)
-        return cls(inputs, tuple((name, its.columns) for name, its in named))
+        options |= views.model_dump(include={"data", "target", "separator", "decimal"}) | {"dates": dates}
+        options["categorical"] = tuple(name for _, its in named for name in its.categorical)
+        return cls(inputs_of(options), tuple((name, its.columns) for name, its in named))
 
     @property
     def name(self) -> str:

@@ -84,7 +84,7 @@ def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
     if part[0].areas:
         out.append(f"{_ranking(part)} The verdict does not use the AUC.")
     verdict, n = _verdict(regime, part), sum(regime.labels)
-    few = f"\n    {n} labelled individuals: default policies refuse fewer than {LEAST}; each site would have to lower least_rows."
+    few = f"\n    {n} labelled individuals: default policies refuse fewer than {LEAST}; lower least_rows in study and policies."
     return [*out, f"Verdict for {regime.name}: {verdict}{few * (n < LEAST and verdict.startswith('join'))}"]
 
 

@@ -41,7 +41,8 @@ def benefit(
 ) -> None:
     """Measure on your own table whether joining pays.
 
-    Rows and columns are divided over simulated sites, and each method is compared with each site alone."""
+    Rows and columns are divided over simulated sites, and each method is compared with each site alone. Give --data and
+    --target, or --views."""
     if context.args:
         text = "Write several names with commas and without spaces, as in --regimes n20,n50."
         if Path(context.args[0]).exists():
@@ -55,15 +56,13 @@ def benefit(
 
     options = {key: value for key, value in given.items() if value}
     if views is not None:
+        said = (key for key in options if getattr(context.get_parameter_source(key), "name", "") == "COMMANDLINE")
+        options = {key: options[key] for key in said}  # no COREG_DATA of an agent
         if options.keys() - {"positive", "na_values"}:
-            raise UsageError(
-                f"{views} names the table, its target and columns. Leave out --data, --target and the like."
-            )
+            raise UsageError(f"{views} names the table and its columns. Leave out --data, --target and the like.")
         source = OwnTable.divided(views, **options)
     elif "data" not in options or "target" not in options:
-        raise UsageError(
-            "Name your table and the column to predict: --data FILE --target COLUMN, or --views views.toml."
-        )
+        raise UsageError("Name your table and the column to predict: --data FILE --target COLUMN, or --views FILE.")
     else:
         source = OwnTable(inputs_of(options))
     names, chosen = [name for name, _ in source.sites], _chosen(regimes, divided=bool(source.sites))

@@ -340,13 +340,13 @@ def _refuse(agent: Agent, plan: Plan, reason: str, *, for_now: bool = False) -> 
     refused: list[Action] = [Notify(told(plan.run, plan.study, reason)), Say(PlanRefused(plan.run, reason, for_now))]
     return _without(agent, plan.run), [
         *refused,
-        *_refuse_held(agent, plan.run, reason),
+        *_refuse_held(agent, plan.run, reason, for_now=for_now),
         Forget(plan.run, keep_consent=False),
     ]
 
 
-def _refuse_held(agent: Agent, name: str, reason: str) -> list[Action]:
-    return [Say(PlanRefused(held.run, reason))] if (held := agent.held.get(name)) is not None else []
+def _refuse_held(agent: Agent, name: str, reason: str, *, for_now: bool) -> list[Action]:
+    return [Say(PlanRefused(held.run, reason, for_now))] if (held := agent.held.get(name)) is not None else []
 
 
 # --- consent ------------------------------------------------------------------------------------------------------
@@ -431,7 +431,10 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
     if worked.accepted is False:
         told = notices.dismissed if worked.for_now else notices.refused
         refused: list[Action] = [Notify(told(plan.run, plan.study, worked.reason))]
-        refused += [*_refuse_held(agent, plan.run, worked.reason), Forget(plan.run, keep_consent=False)]
+        refused += [
+            *_refuse_held(agent, plan.run, worked.reason, for_now=worked.for_now),
+            Forget(plan.run, keep_consent=False),
+        ]
         # Nothing more comes of its one run.
         if agent.once and isinstance(message, Finished) and not aligns_for(plan.run):
             refused.append(Exit(Refused(worked.reason)))

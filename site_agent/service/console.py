@@ -108,7 +108,9 @@ class Terminal:
         if words and not isatty():
             then = f'Then give them: --words "{words}", or words = "{words}" in agent.toml.'
             if OTHERS in news:
-                then = "If the others read the words that you gave, another party poses as a site: take no part."
+                then = (
+                    f"If they read other words than these, another party poses as a site: take no part. Else {then[5:]}"
+                )
             return Refused(
                 f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. {then}"
             )

@@ -90,12 +90,12 @@ def check(
             untrained.add(name)
             read_table(inputs.table, None, inputs.na_values, inputs.notation)  # raises what no study can mend
             try:
-                many = len(read_ids(named(inputs, trains=False), "exact"))
+                scores = named(inputs, trains=False)
             except BadTable:
                 told = open_columns.advised(lambda todo: f"A study can name it; else {todo[:1].lower()}{todo[1:]}")
                 raise _Skipped(" ".join(fault.text for fault in told.faults)) from None
-            text = f"{many} ids, for scoring. Columns are not checked: for a training give --target"
-            raise _Warned(text) from None
+            many = len(read_ids(scores, "exact"))
+            raise _Warned(f"{many} ids, for scoring. Columns are not checked: for a training give --target") from None
         try:
             prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
         except BadTable as error:
@@ -176,7 +176,7 @@ def check(
             against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
             if planned.objective.needs == "rows":
                 against.append(Objection("its data set has no target here, so this site cannot train"))
-        elif planned.align is None and data_set not in found:
+        elif planned.align is None and data_set not in (*found, *untrained):
             raise BadData("not checked: its table has no shared rows, or could not be read.")
         else:
             allows, terms, before = "this site would take part in it", planned.objective, ""
@@ -184,7 +184,7 @@ def check(
             data = found[data_set].data if data_set in found else None
             try:
                 try:
-                    if planned.align is not None:
+                    if planned.align is not None or data_set in untrained:
                         prepared, data = tables.trained(planned, allowed)
                     else:
                         prepared = found[data_set]

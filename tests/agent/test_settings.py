@@ -182,6 +182,8 @@ def test_each_check_has_its_own_verdict(folder):
         assert listed.count(words) == 1, "all at once, also what an alignment refuses"
     assert "WARN   table: 20 ids, for scoring. Columns" in agent("check", "--data", "open.csv", "--id", "key").stdout
     assert re.match(rf"not checked: table \(open\.csv: {asked}", said)
+    write(folder, text + "0,1,1,5\n", "open.csv")
+    assert check("--data", "open.csv", "--id", "key")[0] == 6, "an id twice, while the target is open"
     done = agent("check", *OPTIONS, "--coordinator", "localhost")
     assert done.exit_code == 2
     assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == [

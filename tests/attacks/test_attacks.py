@@ -129,7 +129,7 @@ def test_members_read_of_labels_and_features_the_part_in_the_span_of_their_own()
         assert 0.5 * share < told["one"] < 2.0 * share
         assert 1.5 * share < told["all but one"] < 1.0, "twice the features, half the labels"
         assert told["features"] - told["anyway"] == pytest.approx(beyond, abs=0.03)
-    assert [found[f"3 x {n}, 0.01 and 0.5"]["one"] for n in (50, 200)] == pytest.approx([0.11, 0.02], abs=0.03)
+    assert [found[f"3 x {n}, 0.01 and 0.5"]["one"] for n in (50, 200)] == pytest.approx([0.11, 0.03], abs=0.025)
     told = [found[f"{n}, 0.01 and {noise}"]["all but one"] for n in ("3 x 50", "8 x 20") for noise in ("0.5", "1")]
     assert told == pytest.approx([0.38, 0.13, 0.78, 0.53], abs=0.04), "only label noise limits seven of eight"
 
@@ -174,7 +174,7 @@ def test_scores_with_sites_missing_disclose_features_and_each_individual_has_fiv
         assert all("scored by 5 models or sets of sites (models_per_individual" in why for why in limited["refused"])
         assert free["told"][1] > free["told"][0]
     chosen, honest = (found[f"6 sites, all, {how}, 10000"]["told"] for how in ("chosen", "honest"))
-    assert 0.2 < chosen[0] < 0.6 < 0.72 < chosen[5] < 0.9 < 0.98 < chosen[-1], "five, or enough equations"
+    assert 0.2 < chosen[0] < 0.6 < 0.76 < chosen[5] < 0.88 < 0.98 < chosen[-1], "five, or enough equations"
     assert honest[5] + 0.02 < honest[-1] < 0.9
     assert found["6 sites, one, chosen, 10000"]["told"][-1] < 0.92, "the parts of four honest sites are mixed"
 

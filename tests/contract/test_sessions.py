@@ -111,7 +111,7 @@ async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_again(mo
             await client.send(hello(said))
             reason = await client.rejection()
             assert words in reason
-            assert await events.next() == AccessRefused(said, reason)
+            assert await events.next() == AccessRefused(name, reason)
         listed.add("b")
         await sessions.dial(("b", b"pem")).send(hello("b"))
         assert await events.next() == SiteJoined(hello("b"), "2027-01-01")

@@ -275,7 +275,7 @@ OVER = e.Finish(RUN, Outcome.CONVERGED, "")
 def test_a_plan_that_waits_ends_stalled_and_names_the_site() -> None:
     machine = begun()
     all_of(machine, [answers("a"), answers("c"), e.SiteLost("b", "gone")])
-    stalled = n.stalled(RUN, ("b",), frozenset("ac"), 4.0)
+    stalled = n.stalled(RUN, ("b",), "waiting for b to connect", 4.0)
     assert machine.handle(machine.deadline) == [e.Notify(stalled), e.SetDeadline(RUN, 4, 4.0)]
     assert machine.phase is Phase.STALLED
     reason = "b did not reconnect within 4 s"

@@ -47,7 +47,7 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     metrics.notice(n.session_opened("b", "0.2.0", "2027-01-01T00:00:00+00:00"))
     metrics.notice(n.session_ended("b", "its stream ended"))
     metrics.notice(n.access_denied("z", "revoked"))
-    metrics.notice(n.stalled(plan.run, ("b",), frozenset(), 600.0))
+    metrics.notice(n.stalled(plan.run, ("b",), "", 600.0))
     metrics.stock(3, 1, tmp_path / "runs.sqlite")
     metrics.notice(n.run_began(f"{plan.run}-ids-0", "waits", 0, plan.sites, 600.0))
     for run in (f"{plan.run}-ids-0", plan.run):  # an alignment of ids is no run of its study

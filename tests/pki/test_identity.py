@@ -85,7 +85,7 @@ def test_a_key_open_to_others_is_refused(home: Path, mode: int, monkeypatch: pyt
             use()
     assert ("fsGroupChangePolicy: OnRootMismatch" in str(refused.value)) is bool(mode & 0o020)
     key.chmod(0o444)
-    with pytest.raises(Refused, match=r"mode 0444.*A secret of Docker has this mode: mount the folder"):
+    with pytest.raises(Refused, match=r"mode 0444.*A secret of Docker has this mode: mount its folder"):
         check_identity(home / "a")
     for allowed in (0o400, 0o600, 0o440, 0o640):
         key.chmod(allowed)

@@ -123,9 +123,10 @@ def both_schedules_end_on_the_bits_of_one_process_masked_or_not(cluster):
         terms = Agreement(form=form, coupling=(0.1,)), Iteration(schedule, 1e-8, 1e-3)
         here = simulate(problem, plan_for(problem, *terms))
         same(simulate(problem, plan_for(problem, *terms), hosting=OverRay(cluster, 3)), here)
+        assert here.outcome is Outcome.CONVERGED
     masked = simulate(problem, plan_for(problem, *terms, aggregation="secure"), hosting=OverRay(cluster, 3))
     same(replace(masked, numbers_sent=here.numbers_sent), here)
-    assert here.outcome is masked.outcome is Outcome.CONVERGED
+    assert masked.numbers_sent > here.numbers_sent, "it has tags"
 
 
 def the_closed_forms_are_those_of_one_process(cluster):
@@ -146,7 +147,7 @@ def an_actor_that_dies_ends_the_simulation(cluster):
     def hosting(_data):
         yield Hosted(actors, actors.results.get, lambda: actors.failure)
 
-    assert "an actor of 2 sites died" in raised(
+    assert "an actor of 2 sites died, probably" in raised(
         Unreachable, lambda: simulate(problem, plan_for(problem), hosting=hosting)
     )
 

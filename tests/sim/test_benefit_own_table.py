@@ -148,7 +148,7 @@ def test_what_a_division_refuses(divided):
     views = divided / "views.toml"
     for text, options, why in (
         (VIEWS, ["--regimes", "n10,M5"], "--regimes M5: about the number of sites"),
-        (VIEWS, ["--target", "y"], "names the table, its target and columns"),
+        (VIEWS, ["--target", "y"], "names the table and its columns"),
         (VIEWS.replace("columns", "columnz", 1), [], "sites.b.columnz: unknown key; did you mean columns?"),
         (VIEWS.replace('"c"', '"k"'), [], "all columns of a site are constant"),
         (VIEWS.replace('"c"', '"y"'), [], "'y' is the target. Remove it from the columns of b"),

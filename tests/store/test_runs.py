@@ -243,7 +243,7 @@ def test_signed_heads_are_read_by_run_and_the_last_one_by_site(store: RunStore) 
 
 def test_notices_come_back_the_last_first_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status = Status(tmp_path / "runs.sqlite")
-    stalled, joined = n.stalled(RUN, ("b",), frozenset(), 600.0), n.joined("run-2", "a", 1, 3)
+    stalled, joined = n.stalled(RUN, ("b",), "", 600.0), n.joined("run-2", "a", 1, 3)
     for at, notice in ((1, stalled), (2, joined), (3, n.step_answered(RUN, 0, 0, 3, Report()))):
         noticed(status, f"2026-01-0{at}", notice)
     second = {"at": "2026-01-02", **joined.to_dict()}

@@ -177,7 +177,7 @@ def off(found: Any, truth: Any) -> float:
 
 
 def reported(attack: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """Decorates a script's last function, which returns or yields its findings. A script that is run prints each at once."""
+    """Decorates a script's last function, which returns or yields its findings. A script that is run prints them."""
     if attack.__module__ == "__main__":
         print(cleandoc(attack.__doc__ or ""), flush=True)  # noqa: T201
         found = attack()

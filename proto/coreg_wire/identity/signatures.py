@@ -41,7 +41,7 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def check_private(path: Path, if_read: str = "") -> None:
-    """Refuse a key that others can read (the own group can: 0640). On Windows the folder's access list protects."""
+    """Refuse a key or token that others can read (the own group can: 0640). On Windows the folder's access list protects."""
     if not hasattr(os, "geteuid"):
         return
     found = path.stat()
@@ -56,11 +56,11 @@ def check_private(path: Path, if_read: str = "") -> None:
         kubernetes = (
             "If Kubernetes set it (fsGroup), set fsGroupChangePolicy: OnRootMismatch in the securityContext too."
         )
-        raise Refused(f"{why} change the key. {todo} {kubernetes}{if_read}")
+        raise Refused(f"{why} change it. {todo} {kubernetes}{if_read}")
     if not found.st_mode & 0o222:  # a secret of Docker
-        docker = "A secret of Docker has this mode: mount the folder of the key instead, or give the secret mode 0400."
-        raise Refused(f"{why} read the key. {docker}{if_read}")
-    raise Refused(f"{why} read the key. {todo}{if_read}")
+        docker = "A secret of Docker has this mode: mount its folder instead, or give the secret mode 0400."
+        raise Refused(f"{why} read it. {docker}{if_read}")
+    raise Refused(f"{why} read it. {todo}{if_read}")
 
 
 def private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
