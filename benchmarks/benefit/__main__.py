@@ -1,4 +1,4 @@
-"""Run the benefit study on real tables: python -m benchmarks.benefit --data DIR --draws 8 --jobs 2.
+"""Run the benefit study on real tables: python -m benchmarks.benefit --data DIR --jobs 2.
 
 DIR has CSV files and manifest.json (docs/research/papers.md). The tables go to benefit.md in the results folder, and
 to benefit.json. An interrupted study resumes from benefit.jsonl.
@@ -27,13 +27,12 @@ def run(study: BenefitStudy, out: Path, jobs: int) -> None:
     found = tables({name: of for name, of in by_regime.items() if of}, CHOSEN_ON)
     made = "\n\n".join(markdown(heading, rows) for heading, rows in found.values() if rows)
     closing = (
-        f"{study.draws} draws of the main regimes, {study.draws_of('M2')} of the others; "
-        f"{sum(map(bool, results.values()))} federations; "
+        f"{study.draws} draws of each regime; {sum(map(bool, results.values()))} federations; "
         f"{seconds:.0f} s of one core; {software()}."
     )
     (out / "benefit.md").write_text(f"{made}\n\n{closing}\n", encoding="utf-8")
     page = {
-        "draws": {name: study.draws_of(name) for name in study.regimes},
+        "draws": study.draws,
         "sets": study.sets,
         **{name: [heading, *rows] for name, (heading, rows) in found.items()},
     }
@@ -48,9 +47,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of data sets")
     parser.add_argument("--sets", help="names of data sets, with commas [all of the study]")
     parser.add_argument("--regimes", help="names of partitions, with commas [all]")
-    parser.add_argument(
-        "--draws", type=int, default=3, help="draws of each set; regimes beside the main ones have an eighth [3]"
-    )
+    parser.add_argument("--draws", type=int, default=8, help="draws of each set and regime [8]")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes [1]")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "benefit")
     asked = parser.parse_args()

@@ -2,12 +2,11 @@ r"""Partition a real table over the sites of a federation: columns by site, labe
 
 | kind of regime | partition |
 |---|---|
-| columns | "dealt" at random, "core" (a third at every site, the rest at random), "adjacent" (blocks of the table), "parts" |
+| columns | "dealt" at random, "core" (a third at every site, the rest at random), "parts" |
 | | (three groups that belong together, such as history, signs and laboratory of a medical table) |
 | rows | own labelled rows for each site, or the same ones everywhere |
-| twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
-| labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last site's sign flipped |
-| shared rows | real; "leaning": along a column |
+| labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last site's sign flipped, or |
+| | its labels in random order (``shuffled``) |
 | ids | with ``mislinked``, this share of a site's shared rows are in random order |
 | columns added | ``noise``: so many columns of noise at each site |
 | target | a number; with ``yes_no`` whether it is above the median. A target of two values becomes 0 and 1 in each regime |
@@ -31,12 +30,10 @@ from coreg_sim.benefit.partition import LEAST_TEST, MOST_TEST, SHARED_PART, Attr
 from coreg_sim.benefit.partition import Partition as OwnPartition
 from coreg_sim.benefit.partition import table_of as table_of_blocks
 
-Columns: TypeAlias = Literal["dealt", "core", "adjacent", "parts"]
-Twist: TypeAlias = Literal["none", "shuffled", "biased", "leaning"]
+Columns: TypeAlias = Literal["dealt", "core", "parts"]
 
 # A nominal attribute with more levels is an identifier. Its levels would be most of the table's columns.
 MOST_LEVELS = 12
-_LEAN = 2.0  # biased rows: the highest row is drawn with e² times the odds of the lowest
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,7 @@ class Regime:
     """A way to partition a table; see the module's docstring.
 
     ``name`` is a value of --regimes. ``labels`` has n_v of each site, and ``shared`` is m. ``positive`` is the share of 1 in a
-    yes/no target. Only ``counted`` regimes are in the headline. Others are warnings: the same rows everywhere, sites that label
-    differently, other shared sets, noise; or other questions: more labels, rare events.
+    yes/no target.
     """
 
     name: str
@@ -54,7 +50,7 @@ class Regime:
     shared: int = 1000
     columns: Columns = "dealt"
     same_rows: bool = False
-    twist: Twist = "none"
+    shuffled: bool = False
     offset: float = 0.0
     units: bool = False
     flipped: bool = False
@@ -62,7 +58,6 @@ class Regime:
     noise: int = 0
     yes_no: bool = False
     positive: float = 0.5
-    counted: bool = True
     grouped: bool = False  # for tables with such groups only
 
     @property
@@ -86,39 +81,23 @@ REGIMES: dict[str, Regime] = {
         _alike("M2", 2, 50),
         _alike("M5", 5, 50),
         _alike("M8", 8, 50),
-        _alike("m250", 3, 50, "3 sites of 50 labels, 250 shared rows", shared=250),
         _alike("core20", 3, 20, "3 of 20, a third of the columns at every site", columns="core"),
         _alike("core50", 3, 50, "3 of 50, a third of the columns at every site", columns="core"),
-        _alike("adjacent50", 3, 50, "3 of 50, adjacent columns", columns="adjacent"),
         _alike("parts50", 3, 50, "3 of 50, columns that belong together", columns="parts", grouped=True),
         _alike("mixed50", 3, 50, "3 of 50, random columns of the same tables", grouped=True),
         Regime("rich", "one site of 200 labels, two of 10", (200, 10, 10)),
         Regime("one", "100 labels at one site, none at two", (100, 0, 0)),
-        _alike("biased50", 3, 50, "3 of 50, each site's rows lean to one end", twist="biased"),
-        _alike("shuffled50", 3, 50, "3 of 50, the third one's labels shuffled", twist="shuffled"),
-        _alike("offset50", 3, 50, "3 of 50, labels with offsets of sd 0.5 a site", offset=0.5, counted=False),
-        _alike("offset-1-50", 3, 50, "3 of 50, labels with offsets of sd 1 a site", offset=1.0, counted=False),
-        _alike("units50", 3, 50, "3 of 50, labels in units of their own", units=True, counted=False),
-        _alike("flipped50", 3, 50, "3 of 50, the third one's sign flipped", flipped=True, counted=False),
-        *(
-            _alike(
-                f"mislinked{share}", 3, 50, f"3 of 50, {share} % of ids mislinked", mislinked=share / 100, counted=False
-            )
-            for share in (1, 5, 10, 30)
-        ),
-        *(
-            _alike(f"m{m}", 3, 50, f"3 sites of 50 labels, {m} shared rows", shared=m, counted=False)
-            for m in (50, 100, 500, 2000, 5000)
-        ),
-        _alike("leaning50", 3, 50, "3 of 50, the shared rows lean to one end", twist="leaning", counted=False),
-        _alike("noise50", 3, 50, "3 of 50, 10 columns of noise at each site", noise=10, counted=False),
-        *(
-            _alike(f"yes-no{n}", 3, n, f"3 sites of {n} labels, a yes/no target", yes_no=True, counted=False)
-            for n in (10, 20, 50, 100)
-        ),
-        _alike("rare200", 3, 200, "3 sites of 200 labels, 5 % of them yes", yes_no=True, positive=0.05, counted=False),
-        _alike("n1000", 3, 1000, counted=False),
-        _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True, counted=False),
+        _alike("shuffled50", 3, 50, "3 of 50, the third one's labels shuffled", shuffled=True),
+        _alike("offset-1-50", 3, 50, "3 of 50, labels with offsets of sd 1 a site", offset=1.0),
+        _alike("units50", 3, 50, "3 of 50, labels in units of their own", units=True),
+        _alike("flipped50", 3, 50, "3 of 50, the third one's sign flipped", flipped=True),
+        _alike("mislinked30", 3, 50, "3 of 50, 30 % of ids mislinked", mislinked=0.3),
+        _alike("m50", 3, 50, "3 sites of 50 labels, 50 shared rows", shared=50),
+        _alike("noise50", 3, 50, "3 of 50, 10 columns of noise at each site", noise=10),
+        *(_alike(f"yes-no{n}", 3, n, f"3 sites of {n} labels, a yes/no target", yes_no=True) for n in (10, 50, 100)),
+        _alike("rare200", 3, 200, "3 sites of 200 labels, 5 % of them yes", yes_no=True, positive=0.05),
+        _alike("n1000", 3, 1000),
+        _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True),
     )
 }
 
@@ -162,24 +141,18 @@ def partition(
     N = len(rows)
     wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
     m = min(regime.shared, int(SHARED_PART * N))
-    t = min(MOST_TEST, N - m - wanted * (2 if regime.twist == "biased" else 1))
+    t = min(MOST_TEST, N - m - wanted)
     own = list(table.groups) or None
     groups = own if regime.columns == "parts" else _partition_columns(len(table.attributes), M, regime.columns, rng)
     if groups is None or least_rows(regime) > N:
         return None
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
     shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]
-    if regime.twist == "leaning":
-        [shared] = _leaning([table.attributes[0]], rows, (m,), rng)
-        others = rows[~np.isin(rows, shared)]
-        test, rest = others[:t], others[t:]
     if regime.noise:
         columns = [np.concatenate([X, rng.normal(size=(len(X), regime.noise))], axis=1) for X in columns]
     if regime.mislinked:
         columns, shared = _mislinked(columns, shared, regime.mislinked, rng), len(table.y) + np.arange(m)
-    if regime.twist == "biased":
-        labelled = _leaning(columns, rest, regime.labels, rng)
-    elif regime.same_rows:
+    if regime.same_rows:
         labelled = [rest[:n] for n in regime.labels]
     else:
         ends = np.cumsum([0, *regime.labels])
@@ -200,7 +173,7 @@ def partition(
         factors[-1] = -1.0
     labels = [factor * y[each] + shift for each, factor, shift in zip(labelled, factors, shifts, strict=True)]
     honest = np.ones(M, dtype=bool)
-    if regime.twist == "shuffled":
+    if regime.shuffled:
         labels[-1], honest[-1] = rng.permutation(labels[-1]), False
     y_test = np.outer(factors, y[test]) + shifts[:, None]
     alike = bool((factors == 1.0).all() and (shifts == 0.0).all())
@@ -211,7 +184,7 @@ def partition(
 def least_rows(regime: Regime) -> int:
     """Rows that a table needs for the regime."""
     wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
-    apart = LEAST_TEST + wanted * (2 if regime.twist == "biased" else 1)
+    apart = LEAST_TEST + wanted
     shared = regime.shared if regime.sizes else 0
     return next(
         rows
@@ -222,9 +195,6 @@ def least_rows(regime: Regime) -> int:
 
 def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Generator) -> list[list[int]] | None:
     """The attributes of each site; None if a site would have none."""
-    if how == "adjacent":
-        blocks = [block.tolist() for block in np.array_split(np.arange(count), sites)]
-        return blocks if all(blocks) else None
     order = rng.permutation(count).tolist()
     core: list[int] = []
     if how == "core":
@@ -241,17 +211,4 @@ def _mislinked(columns: list[Arr], shared: Ints, share: float, rng: np.random.Ge
         wrong = rng.choice(len(shared), round(share * len(shared)), replace=False)
         order[wrong] = rng.permutation(wrong)
         out.append(np.concatenate([X, X[shared[order]]]))
-    return out
-
-
-def _leaning(columns: list[Arr], rest: Ints, labels: tuple[int, ...], rng: np.random.Generator) -> list[Ints]:
-    """Draw rows without replacement, with odds that rise or fall along one of the site's columns."""
-    out = []
-    for X, n in zip(columns, labels, strict=True):
-        along = X[rest, int(rng.integers(X.shape[1]))]
-        rank = np.argsort(np.argsort(along, kind="stable")) / len(rest)
-        odds = np.exp(_LEAN * rank * rng.choice([-1.0, 1.0]))
-        drawn = rng.choice(len(rest), n, replace=False, p=odds / odds.sum())
-        out.append(rest[drawn])
-        rest = np.delete(rest, drawn)
     return out

@@ -59,17 +59,21 @@ def errors_over_sets(results: Mapping[str, Records], columns: Sequence[str]) -> 
 
 
 def verdicts(results: Mapping[str, Records]) -> list[list[str]]:
-    """Forecast and true change of the score, their correlation over sites, intervals, and what is recommended."""
+    """Forecast and true change of score and joined model, their correlations over sites, intervals, recommendations."""
     rows = []
     for name, of in results.items():
         sites = [site for each in of.values() for site in each if site["honest"] and "score" in site["forecast"]]
         if len(sites) < 2:
             continue
-        forecast, true = (np.array([site[key]["score"] for site in sites]) for key in ("forecast", "change"))
+        pairs = [
+            [np.array([site[key][method] for site in sites]) for key in ("forecast", "change")]
+            for method in ("score", "joined")
+        ]
         inside = [figure(of, lambda site, m=method: site["inside"][m]) for method in ("score", "joined")]
         local = np.mean([site["recommended"] == "local" for site in sites])
         rows.append([
-            name, f"{100 * forecast.mean():+.1f} / {100 * true.mean():+.1f}", f"{np.corrcoef(forecast, true)[0, 1]:.2f}",
+            name,
+            *(f"{100 * a.mean():+.1f} / {100 * b.mean():+.1f}, {np.corrcoef(a, b)[0, 1]:.2f}" for a, b in pairs),
             *(f"{100 * (x or 0.0):.0f}" for x in inside), f"{100 * local:.0f} %",
         ])  # fmt: skip
     return rows
@@ -108,7 +112,14 @@ def tables(
         "parts": (("columns that belong together", "sets", *both), table(parts, both)),
         "chosen": (("sets that defaults were chosen on", "sets", *COLUMNS, *RIVALS), table(chosen, COLUMNS + RIVALS)),
         "verdicts": (
-            ("regime", "score: forecast / true", "correlation", "90 %: score", "joined", "local chosen"),
+            (
+                "regime",
+                "score: forecast / true, correlation",
+                "joined: the same",
+                "90 %: score",
+                "90 %: joined",
+                "local chosen",
+            ),
             verdicts(results),
         ),
         "yes-no": (("yes/no: AUC, log loss, calibration error", "local", "joined", "score"), yes_no(results)),

@@ -54,8 +54,6 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "sarcos_test": tuple(tuple(f"{kind}{j}" for j in range(1, 8)) for kind in ("pos", "vel", "acc")),
 }
 GROUPED_ONLY = ("pbc", "cleveland")  # medical tables, for the regimes of such groups
-# The answer rests on these regimes; of the others a quarter of the draws is enough.
-MAIN = ("n10", "n20", "n50", "n100", "n200", "M8", "parts50", "mixed50", "units50", "yes-no50")
 # Increment it when a change of code changes the result of a job. Earlier records are then computed again.
 METHODS = 6
 
@@ -67,17 +65,13 @@ class BenefitStudy:
     folder: Path
     sets: tuple[str, ...] = (*JUDGED_ON, *GROUPED_ONLY, *CHOSEN_ON)
     regimes: tuple[str, ...] = tuple(REGIMES)
-    draws: int = 3
+    draws: int = 8
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.regimes if name not in REGIMES]:
             raise UsageError(f"unknown regimes {', '.join(unknown)}. There are {', '.join(REGIMES)}.")
         if absent := [name for name in self.sets if name != BUNDLED and not _pool(self.folder).has(name)]:
             raise UsageError(f"{self.folder}: no data sets {', '.join(absent)}.")
-
-    def draws_of(self, regime: str) -> int:
-        """Of the regimes of `MAIN` all draws, of the others an eighth."""
-        return self.draws if regime in MAIN else max(1, self.draws // 8)
 
     def jobs(self) -> list[Job]:
         """One job for each federation. Draws come one after another, so a partial study is balanced."""
@@ -88,7 +82,7 @@ class BenefitStudy:
             for draw in range(self.draws)
             for name in self.sets
             for regime in self.regimes
-            if draw < self.draws_of(regime) and _belongs(name, regime)
+            if _belongs(name, regime)
         ]
 
     def do(self, job: Job) -> dict[str, JSON]:
