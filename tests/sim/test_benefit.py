@@ -132,7 +132,9 @@ def test_the_verdict_follows_the_tutorial(joined, ridge, mean, score, said):
     made = outcomes(joined=joined, ridge=ridge, mean=mean, score=score)
     assert verdict(*made).startswith("Verdict for n20: ")
     assert said in verdict(*made)
-    few = "\n    60 labelled individuals: default policies refuse fewer than 150; lower least_rows in study and policies."
+    few = (
+        "\n    60 labelled individuals: default policies refuse fewer than 150; lower least_rows in study and policies."
+    )
     assert verdict(*made).endswith(few) == ("do not join" not in said)
     assert "refuse" not in verdict(REGIMES["n50"], made[1]), "150 are enough"
     head, *lines = findings(*made)[0].split("\n    ")
