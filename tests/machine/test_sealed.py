@@ -227,13 +227,11 @@ def test_a_roster_is_judged_before_anything_is_answered(what: str) -> None:
     assert (reason in meets(change)) if reason else meets(change) == ""
 
 
-def test_a_peer_whose_key_is_not_confirmed_and_a_site_without_a_certificate_take_no_part() -> None:
+def test_a_peer_whose_key_is_not_confirmed_takes_no_part() -> None:
     keys = RunKeys(identity_of("a"), lambda name: None if name == "c" else fingerprint_of(name))
     said = meets(lambda o: None, keys=keys)
     assert said.startswith("the key of c is not confirmed here")
     assert "Compare the eight words with the other operators" in said
-    [refused] = site_with("a", private_data("a"), keys=None).handle(m.Proposal(PLAN.run, 0, PLAN))
-    assert "need a certificate" in refused.reason
 
 
 def test_of_a_site_that_gives_another_contribution_to_each_nobody_opens_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
