@@ -16,7 +16,7 @@ Choice: TypeAlias = Literal["local", "joined", "score"]
 PULL = 200.0  # the blend is pulled to the joined model by PULL/n labels
 SLOPE_ERRORS, SLOPE_LEAST, SLOPE_LABELS = 2.0, 0.2, 20
 SPREAD = 20.0  # labels' worth of the prior of the deviations' factor
-WIDER = 1.5  # than the delta method's: then two of three true changes are within a standard error of their forecast
+WIDER = 1.5  # than the delta method's: two of three true changes are then within it (benchmarks/forecasts.py)
 
 
 def left_out_score(fit: Fit, y: Float64[Arr, " n"], score: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
