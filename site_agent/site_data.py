@@ -1,6 +1,7 @@
 """A site's private arrays, which never leave it."""
 
 import hashlib
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,12 @@ def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[st
         hashlib.sha256(salt + f"label {len(text)} {text} {value!r}".encode()).hexdigest()[:24]
         for text, value in zip(ids, y.tolist(), strict=True)
     )
+
+
+def secret_of(salt: bytes, use: bytes, *about: bytes) -> bytes:
+    """Of a site's secret, for one use and context."""
+    text = b"".join(len(part).to_bytes(8, "little") + part for part in (use, *about))
+    return hmac.new(salt, text, hashlib.sha256).digest()
 
 
 def keyed(secret: bytes, *about: bytes) -> bytes:

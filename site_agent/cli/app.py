@@ -194,7 +194,7 @@ def check_command(
     lists every reason against that plan, with the line of policy.toml that would allow it, if there is one. With
     sections [data.NAME] in --config it reads every data set.
 
-    With --json each fault has fields, and never the content of a cell. A check that is not possible has null under "ok".
+    With --json a fault has fields for a program. No field holds a cell. A check that is not possible has null under "ok".
     """
     from site_agent.config.settings import DEFAULT_FILE, read_settings
     from site_agent.service.preflight import check

@@ -7,7 +7,6 @@ the (model, sites) that scored them.
 
 import base64
 import hashlib
-import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
@@ -18,7 +17,7 @@ from jaxtyping import UInt64
 
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
-from site_agent.site_data import PrivateData, keyed
+from site_agent.site_data import PrivateData, keyed, secret_of
 
 Keys = UInt64[np.ndarray, " n"]
 
@@ -196,8 +195,7 @@ class Memory:
         assert data.positions is not None
         at = enumerate(data.positions.tolist())
         names = [(data.ids[place] if place >= 0 else data.row_keys[i]).encode() for i, place in at]
-        secret = hmac.new(data.salt, (4).to_bytes(8, "little") + b"rows", hashlib.sha256).digest()  # as `AdditiveJob`
-        own = row_set(secret, names, {}, [b"own"] * len(names)).individuals
+        own = row_set(secret_of(data.salt, b"rows"), names, {}, [b"own"] * len(names)).individuals
         holding = [each for each in self.row_sets() if len(own) and np.isin(own, each.individuals).all()]
         return max((each.openings for each in holding), default=0)
 

@@ -4,7 +4,6 @@ Who reads what of a stage: docs/reference/protocol.md, A run.
 """
 
 import hashlib
-import hmac
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ from site_agent.consent.memory import RowSet, row_set
 from site_agent.consent.objections import Consent, Counts
 from site_agent.machine.agreement import data_digest
 from site_agent.machine.job import Delivery, Fold, Judged, Reply, Row, SiteResult
-from site_agent.site_data import PrivateData, keyed, normals
+from site_agent.site_data import PrivateData, keyed, normals, secret_of
 
 _NUMBERS = struct.Struct("<IIddd")  # width, private rows, norm, level, deviation
 # After its message has left, a lattice can be reduced to choose what the site answers to (the bits are counted for an hour).
@@ -64,20 +63,17 @@ class AdditiveJob:
         self._consent = consent
         names = [keys[i].encode() for i in order.tolist()]
         self._private_names = names[len(names) - (len(self._rows.X) - self.n_unlabelled) :]
-        self._label_normals = normals([self._secret(b"label noise", name) for name in names])
+        self._label_normals = normals([secret_of(self.data.salt, b"label noise", name) for name in names])
         self._exchange: SiteExchange | None = None
         self._judged: Judged | None = None
         self.progress: Progress | None = None
         self.rounds = 0
 
-    def _secret(self, use: bytes, *about: bytes) -> bytes:
-        """Of this site's secret, for one use and context."""
-        text = b"".join(len(part).to_bytes(8, "little") + part for part in (use, *about))
-        return hmac.new(self.data.salt, text, hashlib.sha256).digest()
-
     def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:  # noqa: ARG002
         """The features, and fresh secrets, of a new attempt. The same rows have the same features."""
-        seed = self._secret(b"features", self._rows.X.tobytes(), self._rows.own.tobytes(), self._rows.y.tobytes())
+        seed = secret_of(
+            self.data.salt, b"features", self._rows.X.tobytes(), self._rows.own.tobytes(), self._rows.y.tobytes()
+        )
         with _as_bad_data(self.n_unlabelled):
             self._exchange = SiteExchange(
                 sites.index(self.name),
@@ -102,7 +98,7 @@ class AdditiveJob:
         told = [row.tobytes() if row.any() else b"" for row in flags] + [b"private"] * len(self._private_names)
         names = [name.encode() for name in self.data.ids] or [b"%d" % i for i in range(self.n_unlabelled)]
         labels = dict(zip(self._rows.own.tolist(), self._rows.y.tolist(), strict=True))
-        return row_set(self._secret(b"rows"), [*names, *self._private_names], labels, told)
+        return row_set(secret_of(self.data.salt, b"rows"), [*names, *self._private_names], labels, told)
 
     @property
     def exchange(self) -> SiteExchange:
@@ -205,7 +201,7 @@ class AdditiveJob:
     def _fitted(self, total: Words | None, chain: bytes) -> Question:
         """The models; ``chain`` is that of their sums: the same sums have the same noise on scores."""
         T, M = self.exchange.terms, len(self._summaries)
-        secret = self._secret(b"score noise", chain, self.ids_digest.encode())
+        secret = secret_of(self.data.salt, b"score noise", chain, self.ids_digest.encode())
         self._parts = self.exchange.parts(total, np.random.default_rng(list(secret)).normal(size=T.rows))
         rows = [8 * int(flags.sum()) if M > 2 else 0 for flags in T.flags]
         lengths = [{u: rows[u] for u in range(M) if u != v and rows[u]} for v in range(M)]

@@ -106,11 +106,10 @@ class Terminal:
     async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError:
         """The operator's decision. Without a terminal, an error: it ends the agent."""
         if words and not isatty():
-            then = f'Then give them: --words "{words}", or words = "{words}" in agent.toml.'
+            give = f'give them: --words "{words}", or words = "{words}" in agent.toml.'
+            then = f"Then {give}"
             if OTHERS in news:
-                then = (
-                    f"If they read other words than these, another party poses as a site: take no part. Else {then[5:]}"
-                )
+                then = f"If they read other words than these, another party poses as a site: take no part. Else {give}"
             return Refused(
                 f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. {then}"
             )
