@@ -30,7 +30,7 @@ from sklearn.model_selection import KFold
 from benchmarks.papers.baselines import PEERS
 from benchmarks.papers.jobs import JSON, Job
 from benchmarks.papers.methods import LSSVM, SNF, HessianRLS, LaplacianRLS, LinearLatentReconstruction, ParallelFieldRLS
-from benchmarks.papers.methods.manifold import ManifoldRLS, nearest
+from benchmarks.papers.methods.manifold import ManifoldRLS
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import level_numbers, mean_of, scaled, with_deviation, without_identifiers
@@ -162,7 +162,7 @@ def _methods(X: Arr, y: Arr, epochs: int, *, variants: bool = False) -> dict[str
     out = {"LS-SVM": [_plain(model, X, y) for model in supervised]}
     for name, method in (("Laplacian", LaplacianRLS), ("Hessian", HessianRLS), ("PFR", ParallelFieldRLS)):
         models = [method(bandwidth=w * sigma, ridge=r, manifold=m, n_neighbours=neighbours) for w, r, m in manifold]
-        penalty = models[0]._penalty(X, nearest(X, neighbours))  # the same for all models
+        penalty = models[0]._penalty(X)  # the same for all models
         out[name] = [_on_graph(model, penalty, X, y) for model in models]
     dimensions = _dimensions(X)
     linear = [
@@ -226,7 +226,7 @@ def _transductive(model: Any, X: Arr, y: Arr) -> FitPredict:
 def _on_graph(model: ManifoldRLS, penalty: Arr, X: Arr, y: Arr) -> FitPredict:
     def fit_predict(inside: Any, rest: Any) -> Arr:
         order = np.concatenate([inside, rest])
-        model._penalty = lambda *_: penalty[np.ix_(order, order)]  # type: ignore[method-assign]
+        model._penalty = lambda _: penalty[np.ix_(order, order)]  # type: ignore[method-assign]
         return np.asarray(model.fit(*_one_table(X, y, inside, rest)).predictions_unlabelled_)
 
     return fit_predict

@@ -179,7 +179,8 @@ def _error(predicted: Arr, y: Arr, *, binary: bool) -> float:
     return float(np.mean((predicted - y) ** 2) / y.var())
 
 
-Candidate: TypeAlias = tuple[Arr, Arr, Callable[[Arr, Arr], Arr]]
+Fit: TypeAlias = Callable[[Arr, Arr, Arr | None], Arr]
+Candidate: TypeAlias = tuple[Arr, Arr, Fit]
 """Features of labelled rows and of test rows, and the function that fits."""
 
 
@@ -188,7 +189,7 @@ class _Family:
     """One method: for each choice of its parameters the features of labelled and of test rows, and the functions that fit."""
 
     method: str
-    candidates: list[tuple[Arr, Arr, list[Callable[[Arr, Arr], Arr]]]]
+    candidates: list[tuple[Arr, Arr, list[Fit]]]
 
     def tuned(self, split: _XnvSplit, n_tuning: int) -> "Candidate":
         """The choice of 5-fold cross-validation over the first ``n_tuning`` labelled rows."""
@@ -196,12 +197,14 @@ class _Family:
         folds = list(KFold(5).split(np.empty(n_tuning)))
         y = split.y
         for labelled, test, fits in self.candidates:
-            for fit in fits:
-                predicted = np.empty(n_tuning)
-                for inside, outside in folds:
-                    centre = y[inside].mean()
-                    predicted[outside] = labelled[outside] @ fit(labelled[inside], y[inside] - centre) + centre
-                error = _error(predicted, y[:n_tuning], binary=split.binary)
+            predicted = np.empty((len(fits), n_tuning))
+            for inside, outside in folds:
+                rows, centre = labelled[inside], y[inside].mean()
+                products = rows.T @ rows if rows.shape[1] <= len(rows) else None
+                coefficients = np.array([fit(rows, y[inside] - centre, products) for fit in fits])
+                predicted[:, outside] = coefficients @ labelled[outside].T + centre
+            for fit, of_fit in zip(fits, predicted, strict=True):
+                error = _error(of_fit, y[:n_tuning], binary=split.binary)
                 if best is None or error < best[0]:
                     best = error, (labelled, test, fit)
         assert best is not None
@@ -212,7 +215,7 @@ class _Family:
         labelled, test, fit = chosen
         y = split.y[:n]
         centre = y.mean()
-        return split.error(test @ fit(labelled[:n], y - centre) + centre)
+        return split.error(test @ fit(labelled[:n], y - centre, None) + centre)
 
 
 def _families(split: _XnvSplit, M: int, rng: np.random.Generator) -> Iterator[_Family]:
@@ -237,7 +240,7 @@ def _families(split: _XnvSplit, M: int, rng: np.random.Generator) -> Iterator[_F
 
 def _canonical(
     views: tuple[Basis | FourierBasis, Basis | FourierBasis], split: _XnvSplit, labelled: Arr
-) -> Iterator[tuple[Arr, Arr, list[Callable[[Arr, Arr], Arr]]]]:
+) -> Iterator[tuple[Arr, Arr, list[Fit]]]:
     step = block_rows(2 * COMPONENTS)
     starts = range(0, len(split.X), step)
     blocks = ((v.features(split.X[i : i + step]) for v in views) for i in starts)
@@ -249,12 +252,12 @@ def _canonical(
         yield of_labelled @ basis.first, of_test @ basis.first, fits
 
 
-def _ridge(gamma: float) -> Callable[[Arr, Arr], Arr]:
-    return lambda features, y: ridge_regression(features, y, gamma)
+def _ridge(gamma: float) -> Fit:
+    return lambda features, y, products: ridge_regression(features, y, gamma, products)
 
 
-def _canonical_ridge(correlations: Arr, gamma: float) -> Callable[[Arr, Arr], Arr]:
-    return lambda features, y: canonical_ridge(features, y, correlations, gamma)
+def _canonical_ridge(correlations: Arr, gamma: float) -> Fit:
+    return lambda features, y, products: canonical_ridge(features, y, correlations, gamma, products)
 
 
 def inputs(data: NumericDataSet, task: str) -> tuple[Arr, Arr, bool]:

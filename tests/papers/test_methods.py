@@ -16,7 +16,6 @@ from benchmarks.papers import methods
 from benchmarks.papers.methods import OCA, HessianRLS, LaplacianRLS, ParallelFieldRLS, oca
 from benchmarks.papers.methods.kernel_ridge import Polynomial, dual_with_bias
 from benchmarks.papers.methods.latent import _best
-from benchmarks.papers.methods.manifold import nearest
 from benchmarks.papers.methods.xnv import canonical_basis, canonical_ridge, fold_rows
 
 EXPECTED = json.loads((Path(__file__).parent / "predictions.json").read_text())
@@ -80,7 +79,7 @@ def test_the_solution_is_a_minimum_of_its_objective(method):
     X, y, U = rows()
     model = method(bandwidth=2.0, ridge=0.01, manifold=20.0).fit(*one_table(X, y, U))
     everything = np.vstack([X, U])
-    P = model._penalty(everything, nearest(everything, model.n_neighbours))
+    P = model._penalty(everything)
     K, centred = model.function_.kernel(everything, everything), y - y.mean()
 
     def objective(alpha):

@@ -32,7 +32,10 @@ class ManifoldRLS(KernelRegressor):
     n_neighbours: int
     fit_intercept: bool
 
-    def _penalty(self, rows: Arr, neighbours: Ints) -> Arr:
+    def _penalty(self, rows: Arr) -> Arr:
+        return self._energy(rows, nearest(rows, min(self.n_neighbours, len(rows) - 1)))
+
+    def _energy(self, rows: Arr, neighbours: Ints) -> Arr:
         raise NotImplementedError
 
     @fit_context
@@ -49,8 +52,7 @@ class ManifoldRLS(KernelRegressor):
         # no part of it is inverted first.
         system = np.zeros((N, N))
         if self.manifold > 0 and N > 1:
-            neighbours = nearest(rows, min(self.n_neighbours, N - 1))
-            np.matmul(self._penalty(rows, neighbours), K, out=system)
+            np.matmul(self._penalty(rows), K, out=system)
             system *= n * self.manifold / N**2
         system[:n] += K[:n]
         system.flat[:: N + 1] += n * self.ridge
@@ -117,7 +119,7 @@ class LaplacianRLS(ManifoldRLS):
         self.kernel, self.bandwidth, self.ridge, self.manifold = kernel, bandwidth, ridge, manifold
         self.n_neighbours, self.fit_intercept = n_neighbours, fit_intercept
 
-    def _penalty(self, rows: Arr, neighbours: Ints) -> Arr:
+    def _energy(self, rows: Arr, neighbours: Ints) -> Arr:
         return graph_laplacian(rows, neighbours)
 
 
@@ -216,7 +218,7 @@ class HessianRLS(ManifoldRLS):
         self.kernel, self.bandwidth, self.ridge, self.manifold = kernel, bandwidth, ridge, manifold
         self.n_neighbours, self.dimension, self.fit_intercept = n_neighbours, dimension, fit_intercept
 
-    def _penalty(self, rows: Arr, neighbours: Ints) -> Arr:
+    def _energy(self, rows: Arr, neighbours: Ints) -> Arr:
         k = neighbours.shape[1]
         most = max((q for q in (1, 2, 3) if q * (q + 3) // 2 <= k), default=0)
         if most == 0:  # two rows: a quadratic and a line fit alike
@@ -307,7 +309,7 @@ class ParallelFieldRLS(ManifoldRLS):
         self.parallel, self.n_neighbours, self.dimension = parallel, n_neighbours, dimension
         self.fit_intercept = fit_intercept
 
-    def _penalty(self, rows: Arr, neighbours: Ints) -> Arr:
+    def _energy(self, rows: Arr, neighbours: Ints) -> Arr:
         q = check_dimension(self.dimension, rows.shape[1], neighbours.shape[1] + 1, 3)
         return parallel_field_energy(rows, neighbours, q, self.parallel)
 

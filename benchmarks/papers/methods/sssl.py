@@ -193,10 +193,13 @@ def best_columns(features: Arr, y: Arr) -> int:
     return int((left_out**2).sum(axis=0).argmin()) + 1
 
 
-def ridge_regression(features: Arr, y: Arr, ridge: float) -> Arr:
-    r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, γ > 0, through the smaller of ΦᵀΦ and ΦΦᵀ."""
+def ridge_regression(features: Arr, y: Arr, ridge: float, products: Arr | None = None) -> Arr:
+    r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, γ > 0, through the smaller of ΦᵀΦ (``products``, if known) and ΦΦᵀ."""
     n, p = features.shape
-    H = features.T @ features if p <= n else features @ features.T
+    if p <= n:
+        H = features.T @ features if products is None else products.copy()
+    else:
+        H = features @ features.T
     H.flat[:: len(H) + 1] += n * ridge
     factor = positive_factor(H, f"the features' matrix at ridge={ridge:g}", "raise the ridge")
     right = features.T @ y if p <= n else y

@@ -127,7 +127,11 @@ def _factor(rows: Arr, ridge: float, name: str) -> Arr:
 
 
 def canonical_ridge(
-    features: Float64[Arr, "n r"], y: Float64[Arr, " n"], correlations: Float64[Arr, " r"], ridge: float
+    features: Float64[Arr, "n r"],
+    y: Float64[Arr, " n"],
+    correlations: Float64[Arr, " r"],
+    ridge: float,
+    products: Float64[Arr, "r r"] | None = None,  # Z̄ᵀZ̄, where a caller with many ridges has it
 ) -> Float64[Arr, " r"]:
     r"""$\min_\beta \tfrac1n \|\bar Z\beta - y\|^2 + \sum_j \tfrac{1-\lambda_j}{\lambda_j} \beta_j^2 + \gamma\|\beta\|^2$.
 
@@ -145,11 +149,10 @@ def canonical_ridge(
     if penalty.size and penalty.min() > 0:
         # β = P^{-1/2} a: the matrix of a is I plus a positive matrix, for any spread of penalties.
         scale = 1.0 / np.sqrt(penalty)
-        A = A * scale
-        H = A.T @ A
-        H /= n
+        H = A.T @ A if products is None else products[np.ix_(alive, alive)]
+        H *= np.outer(scale, scale / n)
         H.flat[:: len(H) + 1] += 1.0
-        beta[alive] = scale * cho_solve(cho_factor(H, overwrite_a=True, check_finite=False), A.T @ y / n)
+        beta[alive] = scale * cho_solve(cho_factor(H, overwrite_a=True, check_finite=False), scale * (A.T @ y) / n)
     elif penalty.size:  # unpenalised directions: least squares, of least norm where the rows do not determine them
         rows = np.vstack([A / np.sqrt(n), np.diag(np.sqrt(penalty))])
         beta[alive] = lstsq(rows, np.concatenate([y / np.sqrt(n), np.zeros(len(penalty))]), check_finite=False)[0]
