@@ -94,7 +94,8 @@ def _fields(joined: "Joined") -> dict[str, Any]:
 def _sentences(joined: "Joined") -> list[str]:
     from site_agent.models import findings
 
-    listed = ", ".join(f"{s.messages} {kind} ({s.numbers} numbers)" for kind, s in sorted(joined.sent.items()))
+    numbers, messages = (sum(getattr(s, name) for s in joined.sent.values()) for name in ("numbers", "messages"))
+    listed = f"{numbers:,} numbers in {messages} messages"
     said = [f"what left this machine: {listed}; {joined.ledger} lists each, with what was computed from labels"]
     said += [f"{_KINDS[path.suffix]}: {path}" for path in joined.written]
     if joined.unseen:

@@ -27,6 +27,7 @@ from site_agent.data.notation import Notation
 from site_agent.data.prepare import prepare
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import read_table
+from site_agent.ledger.ledger import Disclosed
 from site_agent.machine.additive import task_fault
 from site_agent.machine.job import Judged, SiteResult
 from site_agent.models import findings
@@ -214,8 +215,12 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     assert told.startswith(begins)
     assert holds in told
     result = SiteResult(Outcome.CONVERGED, "", None, judged=found)
-    said = _sentences(Joined("a", Outcome.CONVERGED, result, (Path("m.coreg"),), {}, Path("l")))[-1]
-    assert said.endswith("predict --model m.coreg --data new.csv --id NAME" + "; coreg-agent score" * (begins == SCORE))
+    sent = {"Offer": Disclosed(1, 0), "Answer": Disclosed(2, 1500)}
+    said = _sentences(Joined("a", Outcome.CONVERGED, result, (Path("m.coreg"),), sent, Path("l")))
+    assert said[0].startswith("what left this machine: 1,500 numbers in 3 messages; l lists each")
+    assert said[-1].endswith(
+        "predict --model m.coreg --data new.csv --id NAME" + "; coreg-agent score" * (begins == SCORE)
+    )
 
 
 def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
