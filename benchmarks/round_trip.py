@@ -276,9 +276,8 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
 
     (place / "fed" / "runs.sqlite").unlink(missing_ok=True)  # the other checkout can have another schema
     together(place, name, ["run", "fed", "--study", f"{name}.toml"], agents, started=started)
-    stored = ("--store", "fed/runs.sqlite", "--json")
-    summary = json.loads(run("coordinator.cli.app", "runs", *stored, cwd=place))
-    shown = json.loads(run("coordinator.cli.app", "show", summary["run"], *stored, cwd=place))
+    summary = json.loads(run("coordinator.cli.app", "runs", "fed", "--json", cwd=place))
+    shown = json.loads(run("coordinator.cli.app", "show", summary["run"], "--federation", "fed", "--json", cwd=place))
     found: list[dict[str, Any]] = shown["rounds"]
     at = [datetime.fromisoformat(each["at"]).timestamp() for each in found]
     seconds = [each["seconds"] for each in found[WARM_UP:]]

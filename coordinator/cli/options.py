@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from coreg_core.plan import Plan
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
-StoreOption = Annotated[
-    Path, typer.Option("--store", envvar="COREG_STORE", readable=False, help="The run store, as in federation.toml.")
-]
 
 
 def federation_file(path: Path) -> Path:
@@ -24,12 +21,30 @@ def federation_file(path: Path) -> Path:
     return path if is_file else path / "federation.toml"
 
 
+def run_store(path: Path) -> Path:
+    """The run store of a federation, which is there; a store as it is. Other faults of federation.toml do not matter."""
+    from coreg_wire.files.toml_file import read_toml
+
+    store = path
+    if not path.is_file() or path.suffix == ".toml":
+        file = federation_file(path)
+        if not file.exists():
+            raise UsageError(f"{file}: no such file. Name the federation's folder, or a copy of its run store.")
+        service = read_toml(file).get("service")
+        store = file.parent / str(service.get("store", "runs.sqlite") if isinstance(service, dict) else "runs.sqlite")
+    if not store.exists():
+        raise UsageError(f"{store}: no such run store. The first `serve` or `run` makes it.")
+    return store
+
+
+_VARIABLE = "COREG_FEDERATION"
 FederationArgument = Annotated[
     Path,
-    typer.Argument(
-        help="federation.toml, or its folder.", envvar="COREG_FEDERATION", readable=False, callback=federation_file
-    ),
+    typer.Argument(help="federation.toml, or its folder.", envvar=_VARIABLE, readable=False, callback=federation_file),
 ]
+_STORE: Any = {"help": "federation.toml, its folder, or a copy of its run store.", "envvar": _VARIABLE}
+StoreArgument = Annotated[Path, typer.Argument(metavar="[FEDERATION]", readable=False, **_STORE)]
+StoreOption = Annotated[Path, typer.Option("--federation", readable=False, **_STORE)]
 ListenOption = Annotated[
     str | None,
     typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
@@ -38,15 +53,6 @@ StudyOption = Annotated[
     Path | None, typer.Option("--study", help="study.toml; without it the plan is that of federation.toml.")
 ]
 PortFileOption = Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")]
-
-
-def existing(store: Path) -> Path:
-    """The path of a store that is there."""
-    if not store.exists():
-        raise UsageError(
-            f"{store}: no such run store. Name it with --store, or set COREG_STORE. The first `serve` or `run` makes it."
-        )
-    return store
 
 
 def waits_now(store: Path) -> dict[str, str]:

@@ -14,10 +14,10 @@ from coordinator.cli.options import (
     JsonOption,
     ListenOption,
     PortFileOption,
-    StoreOption,
+    StoreArgument,
     StudyOption,
-    existing,
     planned,
+    run_store,
 )
 from coreg_core.errors import Unreachable, UsageError
 from coreg_wire.terminal.command_line import need_extra, print_json
@@ -90,14 +90,14 @@ def run(
     observer = JsonLines() if as_json else Plain()
     options = ServiceOptions(port_file)
     finish = carry_out(federation, configuration, plan, options, observer.notice, new=new)
-    observer.finished(finish, show_command(finish.run, configuration.service.store))
+    observer.finished(finish, show_command(finish.run, federation))
     raise typer.Exit(exit_code(finish.outcome))
 
 
-def show_command(run: str, store: Path) -> str:
+def show_command(run: str, federation: Path) -> str:
     """The command that shows this run, to be pasted."""
-    where = "" if store == Path("runs.sqlite") else f" --store {shlex.quote(str(store))}"
-    return f"coreg-coordinator show {run}{where}"
+    folder = federation.parent if federation.name == "federation.toml" else federation
+    return f"coreg-coordinator show {run}" + f" --federation {shlex.quote(str(folder))}" * (folder != Path())
 
 
 def _token(path: Path) -> str:
@@ -113,17 +113,15 @@ def _token(path: Path) -> str:
     return token
 
 
-def status(
-    store: StoreOption = Path("runs.sqlite"),
-    as_json: JsonOption = False,
-) -> None:
-    """Show the coordinator of this store, its sites and its runs. Exit code 7 if none is ready: for health checks.
+def status(federation: StoreArgument = Path(), as_json: JsonOption = False) -> None:
+    """Show the coordinator of a federation, its sites and its runs. Exit code 7 if none is ready: for health checks.
 
     A missing site or a stalled run does not change the exit code.
     """
     from coordinator.store.status import overview
 
-    found = overview(existing(store))
+    store = run_store(federation)
+    found = overview(store)
     away = [name for name in found["of"] if name not in found["connected"]]
     if as_json:
         print_json(found)

@@ -13,11 +13,12 @@ import typer
 from coordinator.cli.options import (
     FederationArgument,
     JsonOption,
+    StoreArgument,
     StoreOption,
     StudyOption,
-    existing,
     federation_file,
     planned,
+    run_store,
     waits_now,
 )
 from coreg_core.errors import UsageError
@@ -80,7 +81,7 @@ def submit(
 
 def cancel(
     run: Annotated[str, typer.Argument(help="A run, or a prefix of its name.")],
-    store: StoreOption = Path("runs.sqlite"),
+    federation: StoreOption = Path(),
     reason: Annotated[
         str, typer.Option("--reason", help="The reason that its sites receive.")
     ] = "cancelled by the operator",
@@ -90,17 +91,19 @@ def cancel(
     from coreg_wire.clock import timestamp
     from coreg_wire.files.disk import is_held
 
-    with closing(RunStore(existing(store))) as queue:
+    store = run_store(federation)
+    with closing(RunStore(store)) as queue:
         whole, begun = queue.cancel(run, reason, timestamp())
     when = "now" if is_held(store) else "when a coordinator serves again"
     typer.echo(f"run {whole} {'ends ' + when if begun else 'will not begin'}")
 
 
-def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
+def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> None:
     """List the queue and every run, the latest first. --json also has the alignments of ids (RUN-ids-N)."""
     from coordinator.store.runs import RunStore
 
-    opened = RunStore(existing(store), read_only=True)
+    store = run_store(federation)
+    opened = RunStore(store, read_only=True)
     for plan, submitted in reversed(opened.waiting()):
         if as_json:
             print_json({"run": plan.run, "federation": plan.federation, "submitted": submitted, "plan": plan.to_dict()})
@@ -119,7 +122,7 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
 
 def show(
     run: Annotated[str, typer.Argument(help="A run, or a prefix of its name.")],
-    store: StoreOption = Path("runs.sqlite"),
+    federation: StoreOption = Path(),
     as_json: JsonOption = False,
 ) -> None:
     """Show a run: plan, steps with figures (--json: all), phases, outcome, and where each site's ledger stood at the end.
@@ -130,7 +133,8 @@ def show(
     from coordinator.observers.terminal import HEADINGS, PLAIN, cells
     from coordinator.store.runs import RunStore
 
-    opened = RunStore(existing(store), read_only=True)
+    store = run_store(federation)
+    opened = RunStore(store, read_only=True)
     name = opened.name_of(run)
     try:
         summary, rounds = opened.show(name)

@@ -124,10 +124,11 @@ def _file(work: Path, site: str, study: str, name: str) -> Path:
 
 def _stored(work: Path, study: str) -> dict[str, Any]:
     """The run of a study as `coreg-coordinator show --json` prints it."""
-    store = ("--store", "fed/runs.sqlite", "--json")
-    runs = map(json.loads, run("coordinator.cli.app", "runs", *store, cwd=work).splitlines())
+    runs = map(json.loads, run("coordinator.cli.app", "runs", "fed", "--json", cwd=work).splitlines())
     own = next(each["run"] for each in runs if each["plan"]["study"] == study and "-ids-" not in each["run"])
-    shown: dict[str, Any] = json.loads(run("coordinator.cli.app", "show", own, *store, cwd=work))
+    shown: dict[str, Any] = json.loads(
+        run("coordinator.cli.app", "show", own, "--federation", "fed", "--json", cwd=work)
+    )
     return shown
 
 

@@ -424,7 +424,7 @@ def test_the_coordinator_shows_a_runs_checkpoints_as_a_site_reads_them(home, tmp
         assert store.begun("r-one") == Begun(), "nothing is decided by it"
 
     def show(*words):
-        return CliRunner().invoke(coordinator_app, ["show", "r-o", *words, "--store", str(path)]).stdout
+        return CliRunner().invoke(coordinator_app, ["show", "r-o", *words, "--federation", str(path)]).stdout
 
     assert "\nledger of north: 5 lines up to " in show()
     (tmp_path / CHECKPOINTS).write_text(show("--json"))

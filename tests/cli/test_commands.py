@@ -64,7 +64,7 @@ MISTAKES = {
     "no such federation": ((*COORDINATOR, "revoke", "none", "a"), 2, "none/federation.toml: no such file"),
     "no folder of a federation": ((*COORDINATOR, "run", "none"), 2, "`coreg-coordinator init none`"),
     "a federation without sites": ((*COORDINATOR, "init", "co"), 2, "Name the sites of the new federation: --site NAME"),
-    "no store": ((*COORDINATOR, "runs", "--store", "none.sqlite"), 2, "none.sqlite"),
+    "no store": ((*COORDINATOR, "runs", "none.sqlite"), 2, "none.sqlite"),
     "scoring before a training": ((*COORDINATOR, "run", "fed.toml", "--study", "score.toml"), 2, "train first"),
     "no target for a table": ((*SIM, "benefit", "--data", "good.csv"), 2, "--target"),
     "not converged": (
@@ -128,8 +128,9 @@ def test_a_revoked_site_is_named_at_every_submission(command, tmp_path):
     assert "warning: waiting for `coreg-agent join` of site-b, not enrolled in co/authorised-sites" in err
 
 
-def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_path):
+def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_path, monkeypatch):
     store = tmp_path / "runs.sqlite"
+    monkeypatch.setenv("COREG_FEDERATION", str(store))
     text = "waiting for approval by north"
     with closing(RunStore(store)) as summaries, closing(Status(store)) as status:
         summaries.begin(make_plan(run="r1"), timestamp())

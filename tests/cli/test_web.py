@@ -90,10 +90,10 @@ def sites(path):
 
 def test_the_json_of_the_page_is_that_of_the_command(shown):
     with TestClient(server.application(shown), base_url="http://localhost") as client:
-        assert client.get("/status.json").json() == json.loads(command("status", "--json", "--store", shown))
+        assert client.get("/status.json").json() == json.loads(command("status", "--json", shown))
         with exclusive(shown, "a coordinator"):
             found = client.get("/status.json").json()
-            assert found == json.loads(command("status", "--json", "--store", shown))
+            assert found == json.loads(command("status", "--json", shown))
     assert (found["connected"], found["of"]) == (["a"], ["a", "b", "c"])
 
 
@@ -166,14 +166,14 @@ def test_a_status_that_is_older_than_the_run_is_not_its_state(store, status):
 def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, status):
     """The store has no end of a's session. So the site was last seen when the coordinator last wrote its status."""
     status.set_service({"state": "ready"}, LAST)
-    lines = {line.split()[0]: line for line in command("status", "--store", store).splitlines()}
+    lines = {line.split()[0]: line for line in command("status", store).splitlines()}
     assert f"last seen {LAST}, at the coordinator's last status  release 0.2.0" in lines["a"]
     found = {name: (site["connected"], site["seen"]) for name, site in sites(store).items()}
     assert found == {"a": (False, LAST), "b": (False, None), "c": (False, None)}
     with exclusive(store, "a coordinator"):
         assert sites(store)["b"]["awaited"] == ["live"]
     noticed(status, "2026-01-02T03:04:04.000+00:00", n.session_ended("a", "gone"))
-    assert "disconnected since 2026-01-02T03:04:04" in command("status", "--store", store)
+    assert "disconnected since 2026-01-02T03:04:04" in command("status", store)
 
 
 # --- the server ---------------------------------------------------------------------------------------------------

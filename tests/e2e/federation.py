@@ -133,7 +133,8 @@ id = "id"
 def run(program, *arguments, cwd=".", env=None):
     """A command to its end: (exit code, standard output, standard error)."""
     module, before = __import__(PROGRAMS[program], fromlist=["app"]), signal.getsignal(signal.SIGINT)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")} | (env or {})
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")}
+    clean |= {"COREG_FEDERATION": "co"} | (env or {})
     with (
         mock.patch.object(sys, "argv", [program, *map(str, arguments)]),
         mock.patch.dict(os.environ, clean, clear=True),
