@@ -26,7 +26,7 @@ sites = SITES
 
 [model]
 # "additive": the score of an instance is a sum of one part of each site. It pays where sites have different columns of the same
-# instances (docs/research/benefit.md).
+# instances (docs/research/benefit.md). For a yes/no target add the line task = "classification"; sites give --positive VALUE.
 objective = "additive"
 # The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together. Each
 # site keeps the strength that its own labels choose, or 0.

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 from jaxtyping import Bool
+from numpy.typing import ArrayLike
 
 from coreg_core.additive.exchange import SiteExchange, SiteSummary, Terms, Words
 from coreg_core.additive.features import MOST_OWN, SiteRows
@@ -52,7 +53,7 @@ class AdditiveJob:
     ):
         pin_threads(plan.iteration.threads)
         self.plan, self.terms, self.name, self.data, self._random = plan, terms, name, data, random_bytes
-        if (fault := task_fault(terms, data)) is not None:
+        if (fault := task_fault(terms, data.positive, data.y)) is not None:
             raise BadData(fault)
         self.n_unlabelled, self.ids_digest = len(data.Z), data.ids_digest
         self.data_digest = data_digest(data, plan.run)
@@ -308,14 +309,14 @@ def _named(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Words:
     return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), np.split(row, ends), strict=True)}
 
 
-def task_fault(terms: Additive, data: PrivateData) -> str | None:
-    """Why the labels are not of the plan's task. The coordinator receives it, so it names no datum."""
-    if terms.task == "regression" and data.positive:
+def task_fault(terms: Additive, positive: str, y: ArrayLike = ()) -> str | None:
+    """Why the labels, or already the settings, are not of the plan's task. The coordinator receives it: it names no datum."""
+    if terms.task == "regression" and positive:
         return (
             "this site declares a yes/no target (positive), and the plan's task is regression. The study needs "
             'task = "classification" in [model], or this site no `positive`.'
         )
-    if terms.task == "classification" and not np.isin(data.y, (0.0, 1.0)).all():
+    if terms.task == "classification" and not np.isin(y, (0.0, 1.0)).all():
         return (
             "the plan's task is classification, and this site's target has other values than 0 and 1. Its operator can name the "
             "positive value (positive in agent.toml, or --positive)."

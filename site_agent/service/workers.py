@@ -16,6 +16,7 @@ from typing import Any
 
 from coreg_core.errors import CoregError, UsageError
 from coreg_core.messages import Fetched, Finished, FromSite, PlanRefused, Proposal, Step, Unaligned
+from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Notice, Outcome
@@ -43,6 +44,7 @@ from site_agent.data.sources import BadTable, Faults
 from site_agent.data.tables import read_table
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
+from site_agent.machine.additive import task_fault
 from site_agent.machine.agent import Judged, RunMessage, Worked
 from site_agent.machine.alignment import IdList
 from site_agent.machine.job import Disclosure, SiteResult
@@ -101,7 +103,10 @@ class RunTables:
 
     def trained(self, plan: Plan, policy: Policy) -> tuple[Prepared, PrivateData]:
         """The rows of a training; `NotAligned` if it needs an alignment of its ids first."""
-        prepared = self._prepared(self.data_sets.choose(plan.data), plan)
+        name, terms = self.data_sets.choose(plan.data), plan.objective
+        if isinstance(terms, Additive) and (fault := task_fault(terms, self.data_sets.inputs(name).positive)):
+            raise UsageError(fault)  # before ids are compared
+        prepared = self._prepared(name, plan)
         if policy.ids_secret is None:
             return prepared, prepared.data
         return prepared, replace(prepared.data, ids_digest=keyed(prepared.data.ids_digest, policy.ids_secret))

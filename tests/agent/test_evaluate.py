@@ -35,7 +35,6 @@ from site_agent.models.batch import Scored, batch_of
 from site_agent.models.file import ModelFile, load_model, save_model
 from site_agent.models.findings import evaluate, evaluated_lines
 from site_agent.service.app import Joined
-from site_agent.site_data import PrivateData
 
 N = 60
 
@@ -287,11 +286,8 @@ def test_three_sites_train_probabilities(classified) -> None:
     [("classification", "", "other values than 0 and 1"), ("regression", "yes", "the plan's task is regression")],
 )
 def test_a_target_of_another_task_is_refused(task: str, positive: str, words: str) -> None:
-    rows = np.ones((3, 1))
-    data = PrivateData(rows, np.array([0.0, 1.0, 2.0]), rows, "ids", positive=positive)
-    assert words in (task_fault(Additive(task=task), data) or "")  # type: ignore[arg-type]
-    good = replace(data, y=np.array([0.0, 1.0, 1.0]), positive="yes")
-    assert task_fault(Additive(task="classification"), good) is None
+    assert words in (task_fault(Additive(task=task), positive, np.array([0.0, 1.0, 2.0])) or "")  # type: ignore[arg-type]
+    assert task_fault(Additive(task="classification"), "yes", np.array([0.0, 1.0, 1.0])) is None
 
 
 def test_a_positive_value_that_never_occurs_or_means_missing_is_told(tmp_path: Path) -> None:

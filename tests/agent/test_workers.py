@@ -322,6 +322,17 @@ def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
     assert "alignment of ids" not in aligner.workers.judge(replace(ALIGNS, align=None)).about
 
 
+def test_a_yes_no_target_in_a_regression_is_told_before_ids_are_compared(tmp_path):
+    """With this site's positive value, no alignment can make the plan's task fit."""
+    yes_no = Agent(
+        tmp_path, policy=Policy(), keys=simulated_keys("north"), more=inputs(tmp_path / "local.csv", positive="1")
+    )
+    asked = replace(ALIGNS, objective=Additive(), data="more")
+    assert "the plan's task is regression" in yes_no.workers.judge(asked).reason
+    assert yes_no.workers.judge(replace(asked, objective=Additive(task="classification"))).reason is None
+    yes_no.ledger.close()
+
+
 def test_the_ledger_knows_the_same_ids_by_whatever_name_the_coordinator_aligns_them(aligner):
     read = aligner.workers.tables.read
     names = set()
