@@ -91,10 +91,13 @@ class Study(Computed):
         )
 
 
-def read_study(path: Path) -> Study:
-    """study.toml, checked."""
+def read_study(path: Path, above: Configuration | None = None) -> Study:
+    """study.toml, checked. Without [model] it computes what federation.toml says."""
+    values = read_toml(path)
+    if above is not None and "model" not in values:
+        values = above.model_dump(include=set(Computed.model_fields), exclude_unset=True) | values
     try:
-        return Study.model_validate(read_toml(path))
+        return Study.model_validate(values)
     except ValidationError as error:
         raise faults_of(path, error, Study) from None
 
@@ -102,7 +105,7 @@ def read_study(path: Path) -> Study:
 def study_plan(path: Path, configuration: Configuration, trained: "Callable[[str], Trained] | None" = None) -> Plan:
     """The plan of a new run of the study in that file, under that federation; ``trained`` as in `Study.plan`."""
     try:
-        plan = read_study(path).plan(configuration.federation, trained)
+        plan = read_study(path, configuration).plan(configuration.federation, trained)
     except ValidationError as error:  # both files together determine the membership
         raise faults_of(path, error) from None
     if (fault := plan_fault(plan)) is not None:

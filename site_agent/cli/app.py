@@ -42,7 +42,11 @@ def root(
 
     The ledger has a line for each message that leaves this machine. No record leaves.
     """
-    if context.invoked_subcommand is not None:
+    if (command := context.invoked_subcommand) is not None:
+        sources = {p.opts[0]: context.get_parameter_source(str(p.name)) for p in context.command.params}
+        if typed := [option for option, source in sources.items() if source and source.name == "COMMANDLINE"]:
+            told = f"{', '.join(typed)} before {command} has no effect. Put {command} first"
+            raise UsageError(f"{told}; `coreg-agent {command} --help` lists its options.")
         return
     # A container can set everything in its environment. With no setting at all, show the help.
     if len(sys.argv) == 1 and config is None and not any(given.values()):

@@ -1,5 +1,6 @@
 """coreg-agent ledger: show or verify the ledger of everything that left this machine."""
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -106,8 +107,10 @@ def _must_exist(path: Path) -> None:
 def _verify(path: Path, checkpoints: Path | None, authority: Path | None, *, as_json: bool) -> None:
     from coreg_wire.identity.names import certificate_name
     from site_agent.ledger.audit import audit, read_record
+    from site_agent.ledger.ledger import read_lines
 
     _must_exist(path)
+    deque(read_lines(path), 0)  # a broken chain is told first, also where the certificates are missing
     authorities = _certificates(authority or path.parent / "ca.pem")
     own = path.parent / "site.pem"
     site = certificate_name(_certificates(own)[0], str(own)) if own.exists() else None
@@ -127,7 +130,8 @@ def _certificates(path: Path) -> list[Any]:
         return list(load_certificates(path.read_bytes(), str(path)))
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read ({error.strerror}): give the ca.pem of the identity folder with --authority."
+            f"the chain is whole; its signatures were not verified: {path} cannot be read ({error.strerror}). Give the ca.pem of "
+            "the identity folder with --authority."
         ) from None
 
 

@@ -272,7 +272,7 @@ async def check_connection(address: str, identity: Identity, timeout: float = 5.
     credentials = client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
     try:
         async with GrpcDialler(address, lambda: credentials).connect(timeout):
-            return f"{address} accepts this site's certificate; not checked: whether it is revoked (`coreg-agent status` has it)"
+            return f"{address} accepts this site's certificate; not checked: whether it is revoked (an agent is told at once)"
     except NoAnswer as error:
         raise Unreachable(f"{address}: {error}.") from None
 

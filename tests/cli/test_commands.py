@@ -64,6 +64,10 @@ MISTAKES = {
     "no such federation": ((*COORDINATOR, "revoke", "none", "a"), 2, "none/federation.toml: no such file"),
     "no folder of a federation": ((*COORDINATOR, "run", "none"), 2, "`coreg-coordinator init none`"),
     "a federation without sites": ((*COORDINATOR, "init", "co"), 2, "Name the sites of the new federation: --site NAME"),
+    "options before a command": (("coreg-agent", "--ledger", "x", "ledger"), 2, "--ledger before ledger has no effect"),
+    "a broken chain without certificates": (
+        ("coreg-agent", "ledger", "broken.jsonl", "--verify"), 8, "broken.jsonl, line 2: the chain is broken",
+    ),
     "no store": ((*COORDINATOR, "runs", "none.sqlite"), 2, "none.sqlite"),
     "scoring before a training": ((*COORDINATOR, "run", "fed.toml", "--study", "score.toml"), 2, "train first"),
     "no target for a table": ((*SIM, "benefit", "--data", "good.csv"), 2, "--target"),

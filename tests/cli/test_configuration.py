@@ -115,6 +115,11 @@ def test_a_run_without_an_objective_is_refused_where_it_is_asked_for(tmp_path, m
     for chosen in ("coupling = 0.01", 'objective = "additive"'):
         (tmp_path / "study.toml").write_text(f'[study]\nname = "s"\n[model]\n{chosen}\n')
         assert planned(federation, tmp_path / "study.toml").study == "s"
+    (tmp_path / "federation.toml").write_text(
+        '[federation]\nname = "f"\nsites = ["a", "b"]\n[model]\nobjective = "additive"\n'
+    )
+    (tmp_path / "study.toml").write_text('[study]\nname = "s"\n')
+    assert planned(read_configuration(tmp_path / "federation.toml"), tmp_path / "study.toml").objective == Additive()
 
 
 def test_misspelt_keys_are_answered_with_what_was_meant(tmp_path):
@@ -128,6 +133,8 @@ def test_misspelt_keys_are_answered_with_what_was_meant(tmp_path):
     assert "did you mean timeouts?" in fault(read_configuration, f"{sites}[timeout]\njoin = 1\n")
     assert "did you mean approval?" in fault(read_configuration, f"{sites}[timeouts]\naproval = 1\n")
     assert "did you mean study?" in fault(read_study, '[studdy]\nname = "s"\n')
+    for text in ("", 'study = "s"\n'):
+        assert "this section is missing: write [study], and its keys below it" in fault(read_study, text)
     assert "did you mean data?" in fault(read_study, '[study]\nname = "s"\ndatas = "d"\n')
     study = '[study]\nname = "s"\n[model]\n'
     assert "It should be 'additive' (recommended)" in fault(read_study, f"{study}least_rows = 150\n")

@@ -9,11 +9,15 @@ import tempfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from issued import enrolled
 
-from coreg_core.errors import BadData, Refused
+import coreg_federation as coreg
+from coordinator.authority.invitations import invite
+from coreg_core.errors import BadData, Refused, UsageError
 from coreg_federation.event_loop import outside
 from coreg_federation.site import Site
 from examples.demo.processes import free_port
@@ -144,7 +148,20 @@ def test_a_fault_of_the_own_table_is_in_the_error_of_the_site_that_has_it(tmp_pa
 
     monkeypatch.setattr("coreg_federation.site.app.join", refused)
     with pytest.raises(BadData, match="which is the id column"):
-        Site(tmp_path).train(tmp_path / "t.csv", consent=True)
+        Site(str(tmp_path)).train(tmp_path / "t.csv", consent=True)
+    with pytest.raises(UsageError, match="data: a pandas or polars frame, or a path, is needed, not a ndarray"):
+        Site(tmp_path).train(np.zeros((2, 2)), consent=True)
+
+
+def test_a_folder_is_opened_again_without_its_coordinator(tmp_path):
+    folder = enrolled(tmp_path / "site" / "identity").parent
+    invitation = str(invite(folder / "authority", "north", f"127.0.0.1:{free_port()}"))
+    assert coreg.join(invitation, str(folder)) == coreg.Site(str(folder))
+    assert (folder / "agent.toml").exists()
+    with pytest.raises(UsageError, match="holds the certificate of north"):
+        coreg.join(invitation.replace("/north", "/south"), folder)
+    made = coreg.Federation.create(str(tmp_path / "fed"), sites=["a", "b", "c"])
+    assert coreg.Federation(str(tmp_path / "fed")).folder == made.folder
 
 
 @given(st.floats(1e-12, 1e12), st.floats(1.0, 1e9), st.booleans())

@@ -78,10 +78,13 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
             location = (location[0], *location[2:])
         where = ".".join(str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int)) or "the file"
         extra = e["type"] == "extra_forbidden"
+        section = e["type"] in ("missing", "model_type") and any(each.startswith(f"{where}.") for each in known)
         given = "" if extra or isinstance(e["input"], dict) else f" = {reprlib.repr(e['input'])}"
         told = (
             unknown_key(str(location[-1]), known, section=".".join(map(str, location[:-1])))
             if extra
+            else f"this section is missing: write [{where}], and its keys below it"
+            if section
             else _plainly(e["msg"])
         )
         faults.setdefault(where + given, []).append(told)
