@@ -226,7 +226,8 @@ def _show_errors(errors: Mapping[str, Mapping[str, float]], pooled: float, advis
         print(f"{site:<14}" + "".join(f"{_cell(found, key):>16}" for key in COLUMNS) + f"{advised[site]:>16}")
     print(f"All rows and columns in one place, for reference: {pooled:.1f}")
     print(
-        "One draw of labels and of noise: in repeated runs the changes differ by one to two points. README.md has means."
+        "One draw of labels and of noise: repeated runs differ by one to two points, and advice from 60 own labels can miss the "
+        "better model. README.md has means."
     )
     print(
         "coRLSR: each site keeps the λ that its own labels choose. λ = 0: kernel ridge alone; alone: mixed with a forest."
