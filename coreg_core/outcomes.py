@@ -40,7 +40,7 @@ class Notice:
 class Outcome(Enum):
     """The end of a run; the text states the event, and `advice` the next action."""
 
-    CONVERGED = "Both certificates fell below the tolerances."
+    CONVERGED = "The models are as precise as the plan asked."
     MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
     STAGNATED = "The verified residual no longer falls: no further progress is possible at this precision."
     NOTHING_SHARED = "No id is known to every site."

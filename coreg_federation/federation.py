@@ -1,7 +1,7 @@
 """The coordinator of a federation from Python: create it, run it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from coordinator.cli.options import planned
@@ -17,10 +17,13 @@ SCORING = '[study]\nname = "scoring"\n\n[model]\nobjective = "scoring"\n'
 
 @dataclass(frozen=True)
 class Federation:
-    """A folder with federation.toml, the authority and the store of runs; ``invitations``: the line of each site."""
+    """A folder with federation.toml, authority and store of runs. `Federation(folder)` opens it. ``invitations``: one a site."""
 
     folder: Path
-    invitations: dict[str, str]
+    invitations: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))  # it may be given as a text
 
     @classmethod
     def create(

@@ -9,7 +9,7 @@ from typing import Any
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
-from site_agent.data.sources import SHOWN, BadTable, Fault
+from site_agent.data.sources import BadTable
 from site_agent.data.tables import Table, read_table
 from site_agent.models.file import ModelFile
 from site_agent.models.file import load_model as _load
@@ -92,17 +92,8 @@ def load_model(path: str | Path) -> Model:
 
 @contextmanager
 def _in_terms_of_frames() -> Iterator[None]:
-    """Faults of a table by row, counted from 0, without the advice for an agent's files."""
+    """Faults of a table without the advice for a training."""
     try:
         yield
     except BadTable as error:
-        more = [f"{len(error.faults) - SHOWN} more faults"] * (len(error.faults) > SHOWN)
-        raise BadData("; ".join([*map(_fault, error.faults[:SHOWN]), *more])) from None
-
-
-def _fault(fault: Fault) -> str:
-    column = "" if fault.column is None else f"column {fault.column!r}"
-    listed = ", ".join(str(line - 1) for line in fault.lines[:SHOWN])
-    more = f" and {len(fault.lines) - SHOWN} more" * (len(fault.lines) > SHOWN)
-    rows = f", row{'s' * (len(fault.lines) > 1)} {listed}{more} (counted from 0)" if fault.lines else ""
-    return f"{column}{rows}: {fault.what}" if column else f"the frame: {fault.what}"
+        raise BadData(str(error.advised(lambda _todo: ""))) from None

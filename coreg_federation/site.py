@@ -1,6 +1,7 @@
 """A site of a federation from Python: join it, train with it, score with it."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -16,40 +17,52 @@ from coreg_federation.model import Model, load_model
 from coreg_wire.identity.invitation import parse_invitation
 from site_agent.config.settings import AgentSettings, read_settings, start
 from site_agent.data.notation import unguarded
+from site_agent.identity.identity import check_authority, check_identity
 from site_agent.identity.identity import join as redeem
 from site_agent.models.findings import report, summary_of
 from site_agent.service import app
 from site_agent.service.state_dir import Decision
 
+Progress = Callable[[str], None]
 Consent = bool | Callable[[Mapping[str, str], str], bool]
 
 
 def join(invitation: str, folder: str | Path = ".") -> "Site":
     """Join a federation by an invitation: a key, which never leaves, a certificate and agent.toml in the folder of the site.
 
+    A folder with a valid identity of this site in this federation is opened without a connection, as `Site(folder)` does. To
+    use a second invitation there, such as after a revocation, run `coreg-agent join`.
+
     Parameters
     ----------
     invitation
         the line from the coordinator's operator.
     folder
-        of this site; it is created. With an earlier identity of the same site the key stays.
+        of this site; it is created. With an expired identity of the same site the key stays.
 
     Raises
     ------
     UsageError, Refused, Unreachable
         the line is incomplete; the invitation is used, expired or for another federation; no coordinator answers.
     """
-    given = parse_invitation(invitation)
-    redeem(given, Path(folder) / "identity")
+    given, identity, known = parse_invitation(invitation), Path(folder) / "identity", False
+    with suppress(CoregError):  # no identity, or another one, about which `redeem` has the message
+        check_authority(identity, given.authority)
+        known = check_identity(identity).name == given.site
+    if not known:
+        redeem(given, identity)
     start(Path(folder), given.address)
     return Site(Path(folder))
 
 
 @dataclass(frozen=True)
 class Site:
-    """A site that has joined: its folder has identity/, agent.toml and policy.toml."""
+    """A site that has joined, by its folder with identity/, agent.toml and policy.toml. `Site(folder)` opens it again."""
 
     folder: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))  # it may be given as a text
 
     def train(
         self,
@@ -60,7 +73,7 @@ class Site:
         words: str | None = None,
         consent: Consent = False,
         accept_words: bool = False,
-        progress: Callable[[str], None] = lambda _text: None,
+        progress: Progress = lambda _text: None,
         **options: Any,
     ) -> "Trained":
         """Take part in the federation's next run, as `coreg-agent --data` does.
@@ -86,21 +99,15 @@ class Site:
         CoregError
             any kind; see docs/reference/exit-codes.md.
         """
-        given = {
-            "data": data,
-            "target": target,
-            "id": id,
-            "words": words,
-            "accept_words": accept_words or None,
-            **options,
-        }
-        settings = self._settings({**given, "yes": True if consent is True else None})
-        joined = _taken_part(settings, progress, consent, "training")
+        again = {"id": id, "words": words, "accept_words": accept_words or None}
+        given = {"data": data, "target": target, **again, **options, "yes": consent is True or None}
+        joined = _taken_part(self._settings(given), progress, consent, "training")
         plan = None if joined.result is None else joined.result.plan
-        again = {"id": id, "words": words, "accept_words": accept_words or None, "yes": True}
-        return Trained(self, joined.outcome, joined.written, "" if plan is None else plan.run, again)
+        return Trained(self, joined.outcome, joined.written, "" if plan is None else plan.run, {**again, "yes": True})
 
     def _settings(self, given: dict[str, Any]) -> AgentSettings:
+        if not isinstance(data := given["data"], str | Path | None) and not hasattr(data, "columns"):
+            raise UsageError(f"data: a pandas or polars frame, or a path, is needed, not a {type(data).__name__}.")
         return read_settings(self.folder / "agent.toml", given, ("data", "coordinator"))
 
 
@@ -140,7 +147,7 @@ class Trained:
             raise UsageError(f"the run ended without a model ({self.outcome.name.lower()}).")
         return self.files[place]
 
-    def score(self, data: Any, *, id: str | None = None, progress: Callable[[str], None] = lambda _text: None) -> Any:  # noqa: A002
+    def score(self, data: Any, *, id: str | None = None, progress: Progress = lambda _text: None) -> pl.DataFrame:  # noqa: A002
         """Take part in a scoring, while the operator calls `Federation.score`.
 
         Parameters
@@ -174,7 +181,7 @@ class Trained:
 
 
 def _taken_part(
-    settings: AgentSettings, progress: Callable[[str], None], consent: Consent, kind: Literal["training", "scoring"]
+    settings: AgentSettings, progress: Progress, consent: Consent, kind: Literal["training", "scoring"]
 ) -> app.Joined:
     """`app.join`; if this site's own table ends the run, the error has the fault, which only its operator receives."""
     if consent is False:

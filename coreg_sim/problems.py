@@ -45,13 +45,7 @@ class Problem:
 
 
 def generated(
-    n_sites: int,
-    n_labelled: int,
-    n_unlabelled: int,
-    n_features: int,
-    seed: int,
-    *,
-    common: bool = False,
+    n_sites: int, n_labelled: int, n_unlabelled: int, n_features: int, seed: int, *, common: bool = False
 ) -> Problem:
     r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 + 0.1\,\varepsilon$, h ∈ R³ normal."""
     counts = {"sites": n_sites, "labelled": n_labelled, "unlabelled": n_unlabelled, "views": n_features}

@@ -1,5 +1,6 @@
 r"""Additive views: sites or views with different columns learn parts that add up, by second moments and in closed form."""
 
+import warnings
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -24,6 +25,8 @@ from coreg_core.estimators.inputs import (
 )
 from coreg_core.evaluation import Probability, fit_probability
 from coreg_core.objectives.additive import IN_MEMORY
+
+FEW = 10  # labels
 
 
 class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -84,6 +87,9 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         )
         self.labels_ = [site.y for site in sites]
         self.verdicts_ = [site.verdict for site in self.trained_.sites]
+        if few := [str(v) for v, site in enumerate(sites) if 0 < len(site.y) < FEW]:
+            told = f"fewer than {FEW} labels at view {' and '.join(few)}: what the verdict recommends there is chance."
+            warnings.warn(told, stacklevel=4)
         return self
 
     def _present(self, X: Any, *, reset: bool = False) -> tuple[list[Arr], Any]:
@@ -177,7 +183,7 @@ class AdditiveRegressor(Regressor, AdditiveViews):
     ((120,), (2, 120))
     """
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any) -> Arr:
         """The score, (n,), from the columns of the views that have the row; offsets count by their labels."""
         return self._joint(X)
 
@@ -186,7 +192,11 @@ class AdditiveRegressor(Regressor, AdditiveViews):
         table = self._of_view(view, X)
         return self.trained_.joined(view, self.trained_.sites[view].prepared(table))
 
-    def predict_views(self, X: Any) -> Any:
+    def predict_local(self, view: int, X: Any) -> Arr | None:
+        """The local model of a view, as `predict_view`; None for a view with fewer than three labels."""
+        return self.trained_.sites[view].prepared(self._of_view(view, X)).local
+
+    def predict_views(self, X: Any) -> Arr:
         """Each view's joined model, (M, n); NaN where the view does not have the row."""
         return self._own(X)
 

@@ -121,9 +121,7 @@ class OwnTable:
         dates = {name: layout for name, layout in self.inputs.dates.items() if name in features.columns}
         known = Preprocessing.fit(features, categorical=self.inputs.categorical, dates=dates, scale=False)
         X, names = known.transform(features), tuple(known.feature_names)
-        sources = [
-            column.name for column in known.columns for _ in column.feature_names
-        ]  # a text's levels: at one site
+        sources = [c.name for c in known.columns for _ in c.feature_names]  # a text's levels: at one site
         date = {column.name for column in known.columns if column.kind == "date"}
         blocks = [X[:, [i for i, s in enumerate(sources) if s == name]] for name in dict.fromkeys(sources)]
         missing = (

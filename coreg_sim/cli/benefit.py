@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from coreg_sim.benefit.partition import AttributeTable, Regime
     from coreg_sim.benefit.trial import SiteOutcome
 
-ADVICE = (
-    "Correct it, or use --drop, --dates, --categorical, --na-values, --separator or --decimal (or keys of views.toml)."
-)
+ADVICE = "Correct it, or use --na-values, or the keys dates, categorical, separator or decimal of views.toml."
 SENTENCES = 110  # columns of a finding in a file or a wide terminal
 
 
-@with_settings(without=frozenset({"id", "unlabelled", "scale", "labels", *OWN}))
+@with_settings(without=frozenset({"target", "id", "unlabelled", "scale", "labels", *OWN}))
 def benefit(
     context: typer.Context,
     given: dict[str, Any],
+    target: Annotated[str | None, typer.Option("--target", help="The column to predict.")] = None,
     views: Annotated[
         Path | None,
         typer.Option("--views", help="A views.toml with your table, its target and the columns of each site."),
@@ -54,7 +53,7 @@ def benefit(
     from site_agent.config.settings import inputs_of
     from site_agent.data.sources import BadTable
 
-    options = {key: value for key, value in given.items() if value}
+    options = {key: value for key, value in {**given, "target": target}.items() if value}
     if views is not None:
         said = (key for key in options if getattr(context.get_parameter_source(key), "name", "") == "COMMANDLINE")
         options = {key: options[key] for key in said}  # no COREG_DATA of an agent
@@ -69,8 +68,10 @@ def benefit(
     chosen = [regime.with_sites(len(names) or len(regime.labels)) for regime in chosen]
     try:
         table, sentences, leaks = source.read()
-    except BadTable as error:  # its advice is for a site that has an agent.toml
-        raise error.advised(lambda todo: ADVICE if "--" in todo else todo) from None
+    except BadTable as error:  # with --views, other options are keys of that file
+        if views is None:
+            raise
+        raise error.advised(lambda todo: ADVICE if "--" in todo and "--positive" not in todo else todo) from None
     for sentence in (*sentences, *leaks):
         typer.echo(f"{source.name}: {sentence}", err=True)
     size = f"{len(table.y)} rows with a target, {len(table.attributes)} columns"

@@ -17,15 +17,7 @@ from coreg_core.objectives.setting import Iteration, ScheduleName
 from coreg_core.outcomes import Notice, end_sentence, exit_code
 from coreg_core.plan import plan_fault
 from coreg_sim.problems import Problem, generated, partitioned, read_views
-from coreg_sim.simulate import (
-    Hosting,
-    Simulated,
-    held_out_errors,
-    in_process,
-    plan_for,
-    rmse,
-    simulate,
-)
+from coreg_sim.simulate import Hosting, Simulated, held_out_errors, in_process, plan_for, rmse, simulate
 from coreg_wire.terminal.command_line import human_bytes, print_json
 
 DEFAULTS, DEFAULT_COUPLING = Additive(), Agreement().coupling[0]

@@ -144,13 +144,8 @@ def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
         if under and column.floats is not None:  # without a look at every cell, if the first ones are enough
             marked = head.filter(head.str.contains(under, literal=True))
             if len(found := marked.filter(~marked.str.contains(GROUPED[under]))):
-                see(
-                    "sure",
-                    under,
-                    name,
-                    found,
-                    len(marked) * (len(column.floats) - column.floats.null_count()) // len(head),
-                )
+                count = len(column.floats) - column.floats.null_count()
+                see("sure", under, name, found, len(marked) * count // len(head))
                 continue
         cells = column.texts().drop_nulls()
         if not under:
@@ -297,11 +292,9 @@ def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
     what = f"{shown} has the day or the month first, and no cell of the column shows which."
     if sure:
         what = f"{shown} have the day and the month first."
-    todo, lines = (
-        f"Give {flag('dates', f'{column}=%d/%m/%Y')}; or %m/%d/%Y.",
-        [n for where, n, _ in places if where == file],
-    )
-    raise BadTable(Fault(file, what, todo, "date of two readings", column, tuple(lines)))
+    todo = f"Give {flag('dates', f'{column}=%d/%m/%Y')}; or %m/%d/%Y."
+    lines = tuple(n for where, n, _ in places if where == file)
+    raise BadTable(Fault(file, what, todo, "date of two readings", column, lines))
 
 
 # --- cells that do not fit ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ pickle. Means and scales are from the labelled rows. Levels and missing values a
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -209,14 +209,9 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, layout: str |
         raise BadTable(Fault(labelled.source, what, f"Leave it out: {flag('drop', name)}.", "missing", name))
     indicator = any(bool(table.missing(name).any()) for table in tables)
     indicator_mean, indicator_scale = standard(own) if indicator and scale else (0.0, 1.0)
-    shared: dict[str, Any] = {
-        "layout": column.layout,
-        "indicator": indicator,
-        "indicator_mean": indicator_mean,
-        "indicator_scale": indicator_scale,
-    }
+    column = replace(column, indicator=indicator, indicator_mean=indicator_mean, indicator_scale=indicator_scale)
     if kind == "text":
-        return Column(name, kind, levels=_levels(name, tables, categorical), **shared)
+        return replace(column, levels=_levels(name, tables, categorical))
     found, every = Faults(), tables
     if len({id(table.cells(name)) for table in tables}) < len(tables):  # one file: one fault for a column
         every = [labelled.beside(tables[1])]
@@ -233,10 +228,10 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, layout: str |
     if _constant(values):
         # The floating-point mean of 0.1, 0.1 and 0.1 is not 0.1. With the value itself, a constant column becomes exact zeros.
         one = float(values[largest])
-        return Column(name, kind, one if scale else 0.0, 1.0, one, **shared)
+        return replace(column, mean=one if scale else 0.0, fill=one)
     fill = mean_of_present(values)
     mean, deviation = standard(np.where(np.isnan(values), fill, values)) if scale else (0.0, 1.0)
-    return Column(name, kind, mean, deviation, fill, **shared)
+    return replace(column, mean=mean, scale=deviation, fill=fill)
 
 
 def kind_of_column(name: str, tables: list[Table]) -> tuple[Kind, str | None]:

@@ -16,6 +16,7 @@ from coreg_core.errors import BadData, UsageError
 
 SHOWN = 5  # lines or names in one sentence
 COLUMNS = 20  # names of columns in one sentence
+FRAME = "the frame"  # the file of faults of a data frame
 MOST = 20  # sentences of one error; `coreg-agent check` shows them all
 
 
@@ -34,7 +35,11 @@ class Fault:
     @property
     def text(self) -> str:
         column = "" if self.column is None else f", column {self.column!r}"
-        return f"{self.file}{_places(self.lines)}{column}: {self.what}{' ' if self.todo else ''}{self.todo}"
+        places, todo = _places("line", self.lines), self.todo
+        if self.file == FRAME:  # in Python: rows from 0, and keywords
+            places = _places("row", [line - 1 for line in self.lines]) + " (from 0)" * bool(self.lines)
+            todo = todo.replace("--no-labels", "labels=False").replace("--na-values", "na_values").replace("--", "")
+        return f"{self.file}{places}{column}: {self.what}{' ' if todo else ''}{todo}"
 
     def fields(self) -> dict[str, Any]:
         """Fields for a program, without the content of a cell."""
@@ -48,12 +53,11 @@ class Fault:
         }
 
 
-def _places(lines: Sequence[int]) -> str:
+def _places(what: str, lines: Sequence[int]) -> str:
     if len(lines) < 2:
-        return "".join(f", line {line}" for line in lines)
-    if len(lines) > SHOWN:
-        return f", lines {', '.join(map(str, lines[:SHOWN]))} and {len(lines) - SHOWN} more"
-    return f", lines {', '.join(map(str, lines[:-1]))} and {lines[-1]}"
+        return "".join(f", {what} {line}" for line in lines)
+    shown, last = (lines[:-1], lines[-1]) if len(lines) <= SHOWN else (lines[:SHOWN], f"{len(lines) - SHOWN} more")
+    return f", {what}s {', '.join(map(str, shown))} and {last}"
 
 
 class BadTable(BadData):

@@ -45,13 +45,12 @@ from site_agent.data.notation import (
     separator_of,
     unguarded,
 )
-from site_agent.data.sources import COLUMNS, NA_VALUES, BadTable, Fault, Faults, Query, Source, ask, some
+from site_agent.data.sources import COLUMNS, FRAME, NA_VALUES, BadTable, Fault, Faults, Query, Source, ask, some
 
 BOM = b"\xef\xbb\xbf"
 BROKEN = "Quote a cell that holds a quote, and double the inner quote. End lines with LF or CRLF."
 T = TypeVar("T")
 EXACT = 1e15  # a larger id that was a number may have lost digits
-FRAME = "the frame"
 _SWAPPED = bytes.maketrans(b".,", b",.")
 
 
@@ -90,7 +89,7 @@ class Cells:
         try:
             return pl.Series(self.name, [_text(value) for value in values], dtype=pl.String)
         except TypeError as error:
-            lines = tuple(i for i, value in enumerate(values, 2) if isinstance(value, bytes))
+            lines = tuple(i for i, value in enumerate(values, 1 + (self._source != FRAME)) if isinstance(value, bytes))
             raise self._holds(str(error), str(error), lines) from None
 
     def _holds(self, what: str, kind: str, lines: tuple[int, ...] = ()) -> BadTable:
@@ -270,9 +269,12 @@ class Table:
         known = {text for text in texts if text is not None}
         marked = decimals.mark == "?" and any(kind.startswith("decimal") for kind in kinds)
         if target and "text" in kinds and len(bad) == sum(text is not None for text in texts):
-            what = f"the column has {len(known)} different texts, such as {cells[0]!r}, and no number."
-            todo = "Name another target. Of a yes/no target name the event whose probability you want: "
-            return [Fault(self.source, what, f"{todo}{flag('positive', cells[0])}.", "text", name)]
+            what = f"the target has {len(known)} texts, such as {cells[0]!r}."
+            todo = "More than two classes are not supported. Name another target."
+            if len(known) <= 2:
+                add = flag("positive", max(known))
+                todo = f"If it is yes/no, add {add}, the event whose probability you want; else name another target."
+            return [Fault(self.source, what, todo, "text", name)]
         found = []
         if marked:  # one fault for the whole table
             todo = f"Give {flag('decimal', ',')}; or a point."

@@ -111,11 +111,6 @@ REFUSED = {
 }
 
 
-def used(source):
-    found = read_table(source)
-    return found.select(found.columns)
-
-
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_query_that_gives_no_table_is_refused(tmp_path, why):
     database(tmp_path)
@@ -125,7 +120,7 @@ def test_a_query_that_gives_no_table_is_refused(tmp_path, why):
         connection.execute("CREATE VIEW visits AS SELECT 1")
     query, words = REFUSED[why]
     with pytest.raises(BadTable) as error:
-        used(at(query, tmp_path))
+        (found := read_table(at(query, tmp_path))).select(found.columns)
     assert words in str(error.value)
 
 

@@ -15,11 +15,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:views is not given")
 EACH = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 
 
-def nullable(X):
-    frame = pd.DataFrame(X, columns=list("abcd")[: X.shape[1]])
-    return pd.DataFrame({name: frame[name].astype("Float64") for name in frame})
-
-
 def objects(missing):
     def container(X):
         out = X.astype(object)
@@ -33,7 +28,7 @@ TABLES = {
     "list": lambda X: X.tolist(),
     "objects with pandas.NA": objects(pd.NA),
     "pandas": lambda X: pd.DataFrame(X, columns=list("abcd")[: X.shape[1]]),
-    "pandas, nullable": nullable,
+    "pandas, nullable": lambda X: pd.DataFrame(X, columns=list("abcd")[: X.shape[1]]).astype("Float64"),
     "polars": lambda X: pl.DataFrame(X, schema=list("abcd")[: X.shape[1]]).fill_nan(None),
 }
 VECTORS = {

@@ -156,11 +156,9 @@ def test_columns_are_the_sites_that_the_file_says_and_rows_are_drawn(tmp_path):
     assert len(partitioned(views, 10, None, seed=1).sites["one"].Z) == 46
     with pytest.raises(BadData, match="90 rows with a target are too few for 2 x 40"):
         partitioned(views, 40, 30, seed=1)
-
-
-def test_labelled_rows_can_be_shared_too(tmp_path):
-    views = read_views(views_of(tmp_path, SITES))
-    apart, common = (partitioned(views, 10, 30, seed=1, common=each) for each in (False, True))
+    told = sim("run", "--objective", "agreement", "--views", str(tmp_path / "views.toml"), "--labelled", "10", "--json")
+    assert json.loads(told.stdout.splitlines()[-1])["rounds"], told.output
+    apart, common = problem, partitioned(views, 10, 30, seed=1, common=True)  # labelled rows can be shared too
     for name, data in common.sites.items():
         assert (len(data.Z), len(set(data.positions.tolist()))) == (30 + 2 * 10, 10)
         np.testing.assert_array_equal(data.Z[data.positions], data.X)
@@ -168,25 +166,15 @@ def test_labelled_rows_can_be_shared_too(tmp_path):
         assert set(apart.sites[name].positions.tolist()) == {-1}
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "says"),
-    [
-        ("", UsageError, "sites: this key is missing"),
+def test_a_wrong_views_file_is_reported(tmp_path):
+    for text, error, says in (
+        ("", UsageError, "sites: this section is missing"),
         ('colour = "red"\n' + SITES, UsageError, "colour: unknown key"),
         ('[sites.one]\ncolumns = ["A"]\n', BadData, "Did you mean 'a'"),
         ('[sites.one]\ncolumns = ["y"]\n', BadData, "columns of one contain the target"),
-    ],
-)
-def test_a_wrong_views_file_is_reported(tmp_path, text, error, says):
-    with pytest.raises(error, match=says):
-        partitioned(read_views(views_of(tmp_path, text)), 10, None, seed=0)
-
-
-def test_the_command_takes_a_views_file(tmp_path):
-    views = views_of(tmp_path, SITES)
-    result = sim("run", "--objective", "agreement", "--views", str(views), "--labelled", "10", "--json")
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout.splitlines()[-1])["rounds"]
+    ):
+        with pytest.raises(error, match=says):
+            partitioned(read_views(views_of(tmp_path, text)), 10, None, seed=0)
 
 
 SMALL = ["--sites", "3", "--labelled", "50", "--unlabelled", "150", "--views", "2"]

@@ -73,6 +73,8 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
     """Every fault of a file with its key, as one error. In ``skip`` a location's second part is the member of a union."""
     known, faults = list(known), dict[str, list[str]]()
     for e in error.errors():  # pydantic has one error for each member of a union ("paper" or a number)
+        if e["type"] == "too_short" and e["input"]:
+            continue  # entries that were faults themselves
         location = tuple(part for part in e["loc"] if not _MEMBER.match(str(part)))
         if location[:1] and location[0] in skip:
             location = (location[0], *location[2:])
