@@ -3,7 +3,7 @@ r"""A site's check of what joining brings, by its own labels, each left out; not
 If labels were told with noise e, `left_out_score` and `left_out_joined` take the noisy labels: subtract e from what they return.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -66,9 +66,11 @@ class Correction:
         return predicted if self.slope == 1.0 else self.level + self.slope * (predicted - self.centre)
 
     def __call__(self, predicted: Float64[Arr, " n"], local: Float64[Arr, " n"] | None) -> Float64[Arr, " n"]:
-        """Corrected predictions; ``local``: those of the local model, None without one."""
+        """Corrected predictions; ``local``: those of the local model, None without one, NaN where a row has none."""
         joined = self.rescaled(predicted)
-        return joined if local is None else (1.0 - self.weight) * local + self.weight * joined
+        if local is None:
+            return joined
+        return np.where(np.isnan(local), joined, (1.0 - self.weight) * local + self.weight * joined)
 
 
 def rescaling(c: float, y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> tuple[Correction, Float64[Arr, " n"]]:
@@ -125,7 +127,7 @@ class Verdict:
     score: Correction
     slope: float  # not 1: the labels may have another unit or sign than the others' (1 of 20 honest sites is named too)
     spread: float
-    left_out: dict[str, Float64[Arr, " n"]]
+    left_out: dict[str, Float64[Arr, " n"]] = field(repr=False)
     gains: dict[str, Gain]
 
 
@@ -142,8 +144,7 @@ def verdict(
     factor = spread(joined, deviations) if n else 1.0
     if local is None or n < 3:
         return Verdict("score" if score is not None else "joined", Correction(), Correction(), 1.0, factor, {}, {})
-    of_score = score is not None and c == n
-    found = slope(y[:c], score) if of_score and score is not None else slope(y, joined)
+    found = slope(y, score) if score is not None and c == n else slope(y, joined)
     fixed, left_joined = rescaling(found, y, joined)
     w, left_joined = blend(local, left_joined, sloped=found != 1.0)
     fixed = replace(fixed, weight=w)
@@ -180,14 +181,11 @@ def site_verdict(
     ``error`` is the noise on the labels that the site sent, ``local`` left-out residuals, ``score`` scores of the common labels.
     ``share`` and ``precision`` weigh common and private labels in the fit; ``lone`` is 1/precision where all are private.
     """
-    told, c, left = y + error, n_common, []
+    told, c, last = y + error, n_common, len(fit.moments.parts) - 1
     residuals = None if score is None or not c else left_out_score(fit, told[:c], score)
-    if c:
-        left.append(left_out_joined(fit, own, told[:c], W[:c], score=residuals, weight=share))
-    if c < len(y):
-        part = len(fit.moments.parts) - 1
-        left.append(left_out_joined(fit, own, told[c:], W[c:], weight=precision, part=part))
-    joined = np.concatenate([*left, np.zeros(0)]) - error
+    common = left_out_joined(fit, own, told[:c], W[:c], score=residuals, weight=share)
+    private = left_out_joined(fit, own, told[c:], W[c:], weight=precision, part=last)
+    joined = np.concatenate([common, private]) - error
     if residuals is not None:
         residuals = residuals - error[:c]
     return verdict(y, local, joined, residuals, c, own.deviations(fit, W, lone)[1])

@@ -84,12 +84,10 @@ class Forest:
     value: Float64[Arr, " q"]
 
     def predict(self, S: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
-        """The mean of the trees; each split divides its rows. It compares in float32, as the trees were grown."""
-        columns, out = np.ascontiguousarray(S.T, dtype=np.float32), np.zeros(len(S))
-        column, threshold, value, children = (
-            each.tolist() for each in (self.column, self.threshold, self.value, self.children)
-        )
-        left = [(root, np.arange(len(S))) for root in self.roots.tolist()]
+        """The mean of the trees; each split divides its rows. As in scikit-learn, only the rows are rounded to float32."""
+        columns, out = np.ascontiguousarray(S.T.astype(np.float32), dtype=np.float64), np.zeros(len(S))
+        roots, column, threshold, children, value = (each.tolist() for each in vars(self).values())
+        left = [(root, np.arange(len(S))) for root in roots]
         while left:
             node, rows = left.pop()
             low, high = children[node]
@@ -98,7 +96,7 @@ class Forest:
                 continue
             above = columns[column[node]].take(rows) > threshold[node]
             left += [(low, rows[~above]), (high, rows[above])]
-        return out / len(self.roots)
+        return out / len(roots)
 
 
 def grown(S: Float64[Arr, "n p"], y: Float64[Arr, " n"], seed: int) -> tuple[Forest, Float64[Arr, " n"]]:

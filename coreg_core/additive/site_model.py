@@ -60,13 +60,11 @@ class SiteModel:
         known = own.deviations(fit, unit[-1:], lone)[1][0] ** 2
         score = ScoreWeights.of(fit)
         block = score.block(own.site)
-        bare = None if local is None else without_labels(local)
         if features.directions is not None:
-            same = features.directions is local and bare is not None
-            features = replace(features, directions=bare if same else without_labels(features.directions))
+            features = replace(features, directions=without_labels(features.directions))
         return cls(
             features,
-            bare,
+            None if local is None else without_labels(local),
             weighed[:k],
             m.mean + float(weighed[k]),
             variance,

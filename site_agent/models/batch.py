@@ -4,7 +4,7 @@ scores and of predictions that come of it.
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,13 @@ class Scored:
     id_column: str
     notes: tuple[str, ...]
     probability: Probability | None = None
-    correction: Correction | None = None
+    correction: Correction = field(default_factory=Correction)
     local: Arr | None = None
 
     def write(self, result: SiteResult, folder: Path) -> tuple[Path, ...]:
         """Write ids, scores, the sites in each, the deviation that absent ones leave, and known parts."""
         assert result.scores is not None
-        scores, missing, beside = self._corrected(result.scores), result.missing, dict[str, Arr]()
+        scores, missing, beside = self.correction(result.scores, self.local), result.missing, dict[str, Arr]()
         if self.probability is not None:
             beside["probability"] = self.probability.of(scores)
         beside["sites"] = np.array([" ".join(names) for names in result.present])
@@ -51,12 +51,6 @@ class Scored:
         path = folder / "scores.csv"
         write_predictions(path, scores, ids=self.ids, id_column=self.id_column, column="score", beside=beside)
         return (path,)
-
-    def _corrected(self, scores: Arr) -> Arr:
-        if self.correction is None:
-            return scores
-        out = self.correction.rescaled(scores)
-        return out if self.local is None else np.where(np.isnan(self.local), out, self.correction(scores, self.local))
 
 
 def batch_of(model: ModelFile, inputs: Inputs, salt: bytes, aligned: SharedIds | None = None) -> tuple[Batch, Scored]:
@@ -100,9 +94,8 @@ def batch_of(model: ModelFile, inputs: Inputs, salt: bytes, aligned: SharedIds |
         instances=own_name(digest, salt),
         ids=tuple(keys[i] for i in order),
     )
-    correction = None if joined is None else joined.correct_score
-    local_or_none = None if model.local is None else local
-    return batch, Scored(ids, column, tuple(notes), model.score_probability, correction, local_or_none)
+    correction, alone = Correction() if joined is None else joined.correct_score, None if model.local is None else local
+    return batch, Scored(ids, column, tuple(notes), model.score_probability, correction, alone)
 
 
 # --- tables of scores and predictions ---------------------------------------------------------------------------------

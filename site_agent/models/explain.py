@@ -4,7 +4,6 @@ A linear model is a sum over columns: f(x) = f(mean) + Σ_j (f(x) − f(x with c
 Shapley value of its column. Of any other model, a column's importance is what the error grows by when the column is permuted.
 """
 
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
-from site_agent.models.file import Function, ModelFile
+from site_agent.models.file import Function, ModelFile, blocks
 
 PERMUTATIONS, MOST_ROWS = 5, 1000  # of each column, and of the rows that are permuted
 
@@ -45,7 +44,7 @@ def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"])
         return {"columns": dict(zip(names, sizes.tolist(), strict=True)), "columns_by": "shapley"}
     rng, before = np.random.default_rng(0), _error(model, X, y)
     grown = []
-    for block in _blocks(model.preprocessing):
+    for block in blocks(model.preprocessing):
         moved = X.copy()
         errors = list[float]()
         for _ in range(PERMUTATIONS):
@@ -70,17 +69,11 @@ def is_linear(model: ModelFile) -> bool:
 def _shapley(function: Function, preprocessing: Preprocessing, X: Arr) -> Float64[Arr, "n c"]:
     assert isinstance(function, SiteModel)
     whole, out = function.predict(X), list[Arr]()
-    for block in _blocks(preprocessing):
+    for block in blocks(preprocessing):
         without = X.copy()
         without[:, block] = function.features.basis.mean[block]
         out.append(whole - function.predict(without))
     return np.column_stack(out)
-
-
-def _blocks(preprocessing: Preprocessing) -> list[slice]:
-    """The features of each column."""
-    ends = np.cumsum([0, *(len(column.feature_names) for column in preprocessing.columns)]).tolist()
-    return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
 
 def lines(found: Mapping[str, Any], target: str) -> list[str]:
@@ -108,9 +101,8 @@ def picture(path: Path, found: Mapping[str, Any], target: str, models: Mapping[s
     figure = Figure(figsize=(12.0, 4.0), layout="constrained")
     errors, points, columns = figure.subplots(1, 3)
     known = [key for key in models if key in found and "rmse" in found[key]]
-    errors.barh(
-        [models[key] for key in known], [found[key]["rmse"] for key in known], xerr=[found[key]["se"] for key in known]
-    )
+    sizes, ends = ([found[key][of] for key in known] for of in ("rmse", "se"))
+    errors.barh([models[key] for key in known], sizes, xerr=ends)
     errors.invert_yaxis()
     errors.set(title="Error on own left-out labels", xlabel=f"root mean square error of {target} ± s.e.")
     left = found.get("left_out") or {}

@@ -10,6 +10,7 @@ The function is a kernel expansion (agreement), all that a site owns after an ad
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
 from types import NoneType, UnionType
@@ -20,7 +21,7 @@ import safetensors.numpy
 from jaxtyping import jaxtyped
 from safetensors import SafetensorError, safe_open
 
-from coreg_core.additive.features import LocalModel
+from coreg_core.additive.features import CLIP, Basis, LocalModel
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
@@ -28,7 +29,7 @@ from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation import Probability
 from coreg_core.kernels import Gaussian, Kernel, Linear, make_kernel
 from coreg_wire.files.disk import write_whole
-from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.preprocessing import Preprocessing, Range
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import Table
 
@@ -80,11 +81,9 @@ class ModelFile:
     def rows_seen(self, table: Table) -> int:
         """How many rows are among those of the training that the function holds, which are not all of them."""
         X, function = self.features(table), self.function
-        if isinstance(function, KernelExpansion):
-            points = function.points
-        else:
-            basis = function.basis if isinstance(function, LocalModel) else function.features.basis
-            X, points = basis.standardised(X), basis.landmarks
+        if not isinstance(function, KernelExpansion):
+            X = _basis(function).standardised(X)
+        points = function.points if isinstance(function, KernelExpansion) else _basis(function).landmarks
         held = {row.tobytes() for row in points}
         return sum(row.tobytes() in held for row in X)
 
@@ -144,7 +143,7 @@ def save_model(path: Path, model: ModelFile) -> None:
     arrays, function, records = dict[str, Arr](), model.function, contains_records(model.function)
     if not records:  # ends of ranges are cells of rows, and left-out labels belong to rows
         found = {key: value for key, value in (model.found or {}).items() if key != "left_out"}
-        model = replace(model, preprocessing=replace(model.preprocessing, ranges=None), found=found or None)
+        model = replace(model, preprocessing=replace(model.preprocessing, ranges=_wide(model)), found=found or None)
     meta = {
         "kind": next(kind for kind, made in _KINDS.items() if isinstance(function, made)),
         "function": _nested(function, "function", arrays),
@@ -160,6 +159,31 @@ def save_model(path: Path, model: ModelFile) -> None:
     if records:
         header["warning"] = WARNING
     write_whole(path, safetensors.numpy.save(arrays, metadata=header), mode=0o600)
+
+
+def _wide(model: ModelFile) -> dict[str, Range]:
+    """Ranges that hold no cell: `CLIP` deviations around the mean, beyond which additive models clip."""
+    seen, function, out = model.preprocessing.ranges or {}, model.function, dict[str, Range]()
+    for column, block in zip(model.preprocessing.columns, blocks(model.preprocessing), strict=True):
+        middle, half = column.mean, CLIP * column.scale
+        if not isinstance(function, KernelExpansion):
+            middle += column.scale * float(_basis(function).mean[block.start])
+            half *= float(_basis(function).deviation[block.start])
+        elif column.scale == 1.0:  # constant or unscaled: its deviation is unknown
+            continue
+        if column.name in seen:
+            out[column.name] = middle - half, middle + half, seen[column.name][2]
+    return out
+
+
+def blocks(preprocessing: Preprocessing) -> list[slice]:
+    """The features of each column."""
+    ends = np.cumsum([0, *(len(column.feature_names) for column in preprocessing.columns)]).tolist()
+    return [slice(start, end) for start, end in pairwise(ends)]
+
+
+def _basis(function: SiteModel | LocalModel) -> Basis:
+    return function.basis if isinstance(function, LocalModel) else function.features.basis
 
 
 def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
@@ -194,13 +218,10 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
 
 def contains_records(function: Function) -> bool:
     """Whether the points are rows of a table, and not unit vectors under the linear kernel (weights)."""
-    match function:
-        case KernelExpansion(kernel=kernel, points=points):
-            return not (isinstance(kernel, Linear) and np.array_equal(points, np.eye(points.shape[1])))
-        case SiteModel(features=features):
-            return bool(features.basis.width)
-        case LocalModel(basis=basis):
-            return bool(basis.width)
+    if isinstance(function, KernelExpansion):
+        weights = isinstance(function.kernel, Linear)
+        return not (weights and np.array_equal(function.points, np.eye(function.points.shape[1])))
+    return bool(_basis(function).width)
 
 
 def load_model(path: Path) -> ModelFile:

@@ -118,15 +118,15 @@ def _kernel(graph: _Graph, function: KernelExpansion, X: str) -> str:
     points, kernel = function.points, function.kernel
     match kernel:
         case Gaussian():
-            return graph("Exp", graph("Div", _squared_distances(graph, X, points), -kernel.bandwidth))
+            return _gaussian(graph, X, points, kernel.bandwidth)
         case Linear():
             return graph("MatMul", X, points.T)
 
 
-def _squared_distances(graph: _Graph, X: str, points: Arr) -> str:
+def _gaussian(graph: _Graph, X: str, points: Arr, width: float) -> str:
     squares = graph("ReduceSum", graph("Mul", X, X), np.array([1]))
     apart = graph("Sub", graph("Add", squares, (points**2).sum(1)), graph("MatMul", X, 2.0 * points.T))
-    return graph("Max", apart, 0.0)
+    return graph("Exp", graph("Div", graph("Max", apart, 0.0), -width))
 
 
 def _standardised(graph: _Graph, basis: Basis, X: str) -> str:
@@ -136,11 +136,7 @@ def _standardised(graph: _Graph, basis: Basis, X: str) -> str:
 def _basis(graph: _Graph, basis: Basis, X: str) -> str:
     S = _standardised(graph, basis, X)
     if basis.width:
-        S = graph(
-            "MatMul",
-            graph("Exp", graph("Div", _squared_distances(graph, S, basis.landmarks), -basis.width)),
-            basis.transform,
-        )
+        S = graph("MatMul", _gaussian(graph, S, basis.landmarks, basis.width), basis.transform)
     return graph("Sub", S, basis.shift)
 
 

@@ -75,14 +75,15 @@ def test_a_command_writes_to_a_terminal_that_lacks_its_signs(folder):
 def test_models_are_compared_with_the_first_on_the_same_rows(folder):
     words = ("evaluate", "--model", "poor.model", "--model", "good.model", "--data", "t.csv")
     found = json.loads(agent(*words, "--json").stdout)
-    assert (found["rows"], found["target"]) == (N, "y")
+    unscaled = load_model(folder / "good.model").preprocessing.ranges  # whose deviations are unknown
+    assert (found["rows"], found["target"], unscaled) == (N, "y", {})
     table = read_table(folder / "t.csv").rows(np.arange(N))
     for row, name in zip(found["models"], ("poor", "good"), strict=True):
         errors = table.numbers("y") - load_model(folder / f"{name}.model").predict(table)
         assert row["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
         assert 0.0 < row["standard_error"] < row["rmse"]
-    assert found["models"][0]["paired"] is None
-    beside = found["models"][1]["paired"]
+    first, beside = (each["paired"] for each in found["models"])
+    assert first is None
     assert (beside["change"] < -0.8, beside["difference"] < -5 * beside["standard_error"]) == (True, True)
     assert any("1 rows without 'y' are left out" in note for note in found["notes"])
     assert agent(*words).stdout.splitlines()[-1].count("(more than one s.e.)") == 1
@@ -112,18 +113,13 @@ def test_predict_overwrites_no_file_that_it_reads(folder):
 
 
 def test_the_command_writes_intervals_beside_the_predictions(federations, monkeypatch):
-    (joined, local), tmp_path = federations["gaussian"].write("a")[0], federations["gaussian"].folder
+    (joined, _), tmp_path = federations["gaussian"].write("a")[0], federations["gaussian"].folder
     monkeypatch.chdir(tmp_path)
-    words = ("predict", "--data", "a-judged.csv", "--output", "p.csv", "--interval")
-    agent(*words, 90, "--model", joined)
+    agent("predict", "--data", "a-judged.csv", "--output", "p.csv", "--interval", 90, "--model", joined)
     written, model = read_table(tmp_path / "p.csv"), load_model(joined)
     low, high = model.interval(read_table(tmp_path / "a-judged.csv"), 0.9)
     assert written.columns == ["prediction", "low", "high"]
     assert [written.numbers(end).tolist() for end in ("low", "high")] == [low.tolist(), high.tolist()]
-    with pytest.raises(UsageError, match="an interval of 100 %: needs a percentage between 0 and 100"):
-        agent(*words, 100, "--model", joined)
-    with pytest.raises(BadData, match=r"no values for intervals\. Use the joined model"):
-        agent(*words, 90, "--model", local)
 
 
 def test_without_a_model_the_commands_take_the_newest_run(tmp_path, monkeypatch):
@@ -263,7 +259,7 @@ def test_three_sites_train_probabilities(classified) -> None:
     assert (model.positive, model.probability, model.score_probability) == ("yes", *probabilities[:2])
     assert load_model(local).probability == probabilities[2]
     _, scored = batch_of(model, Inputs(table=tmp_path / "b-judged.csv", id="id"), b"salt")
-    assert scored.probability == probabilities[1]
+    assert (scored.probability, scored.correction) == (probabilities[1], model.function.correct_score)
     found = evaluate([local, own], tmp_path / "b-judged.csv", Notation())
     for each, known in ((found, False), (evaluate([local, own], tmp_path / "b.csv", Notation()), True)):
         assert any(f"at least {each.seen} of these rows" in note for note in each.notes) is known

@@ -70,10 +70,10 @@ def test_a_round_trip_keeps_every_bit_and_the_file_says_whether_it_holds_records
     assert dataclasses.replace(again, function=model.function, preprocessing=model.preprocessing) == model
     assert path.stat().st_mode & 0o777 == 0o600
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    assert again.preprocessing.ranges == {"a": (1.5, 4.0, 3) if records else (0.75, 2.75, 3)}, "1.75 ± 4 · 0.25"
     told = header(path)
     assert contains_records(model.function) is json.loads(told["model"])["contains_records"] is records
-    for words in ("the site's own", "never on a shared volume"):
-        assert (words in told.get("warning", "")) is records
+    assert ("the site's own data" in told.get("warning", "")) is records
 
 
 # --- all that a site owns after an additive training -----------------------------------------------------------------
@@ -94,19 +94,18 @@ def test_everything_that_a_site_owns_predicts_the_same_bits_again(federations, n
     paths, _ = federation.write(site)
     model, rows = federation.results[site].additive, read_table(federation.folder / f"{site}-judged.csv")
     joined, X = load_model(paths[0]), federation.prepared[site].preprocessing.transform(rows)
-    assert (joined.objective, joined.intercept, joined.name) == ("additive", model.score_intercept, "these sums")
-    assert joined.sites == SITES
+    assert (joined.objective, joined.name, joined.sites) == ("additive", "these sums", SITES)
+    assert joined.intercept == model.score_intercept
     assert joined.predict(rows).tobytes() == model.predict(X).tobytes()
     assert joined.phi(rows).tobytes() == model.phi(X).tobytes()
-    for present in ([0, 1, 2], [SITES.index(site)]):
-        told, weights = joined.function.part(joined.phi(rows), present), joined.function.weights
-        assert told.tobytes() == model.part(model.phi(X), present).tobytes()
-        assert weights.missing_variance(present) == model.weights.missing_variance(present)
-    assert joined.function.deviations(X).tobytes() == model.deviations(X).tobytes()
-    assert joined.function.score(X[:, 0], X).tobytes() == model.score(X[:, 0], X).tobytes()
+    again, there = joined.function, [SITES.index(site)]
+    assert again.part(joined.phi(rows), there).tobytes() == model.part(model.phi(X), there).tobytes()
+    assert again.weights.missing_variance(there) == model.weights.missing_variance(there)
+    assert again.deviations(X).tobytes() == model.deviations(X).tobytes()
+    assert again.score(X[:, 0], X).tobytes() == model.score(X[:, 0], X).tobytes()
     records = name != "linear"
     assert [contains_records(joined.function), "warning" in header(paths[0])] == [records] * 2
-    assert (joined.preprocessing.ranges is not None) == records
+    assert (joined.preprocessing.ranges == federation.prepared[site].preprocessing.ranges) == records
     assert len(paths) == 1 + alone
     if not alone:
         assert (model.local, joined.function.local) == (None, None)
@@ -117,7 +116,7 @@ def test_everything_that_a_site_owns_predicts_the_same_bits_again(federations, n
     assert local.function.left_out.tobytes() == model.local.left_out.tobytes()
     with pytest.raises(BadData, match="has no part"):
         local.phi(rows)
-    with pytest.raises(BadData, match="no values for intervals"):
+    with pytest.raises(BadData, match=r"no values for intervals\. Use the joined model"):
         local.interval(rows, 0.9)
 
 
@@ -131,7 +130,7 @@ def test_an_interval_covers_so_many_new_labels(federations, share):
         assert np.mean((low <= y) & (y <= high)) == pytest.approx(share, abs=0.08)
         assert_allclose((low + high) / 2.0, model.predict(rows), atol=1e-12)
         for wrong in (0.0, 1.0, 90.0):
-            with pytest.raises(UsageError, match="needs a percentage between 0 and 100"):
+            with pytest.raises(UsageError, match=f"an interval of {100 * wrong:g} %: needs a percentage between 0"):
                 model.interval(rows, wrong)
 
 

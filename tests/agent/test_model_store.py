@@ -210,6 +210,8 @@ def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_h
     assert {(each.name, each.sites, each.trained) for each in batches.values()} == {("these sums", SITES, "additive")}
     known = [at.prepared(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
     errors, y = {}, rows["a"].numbers("y")[order["a"]]
+    at_mean = [at.own.predict(run.fitted.fit, 0.0 * at.own.B[:1])[0] for at in run.fitted.sites]
+    np.testing.assert_allclose([batches[site].intercept for site in SITES], at_mean, err_msg="of the joined model too")
     for present in ([0, 1, 2], [1, 2], [1]):
         total = sum(batches[SITES[v]].part(~batches[SITES[v]].missing, present) for v in present)
         for v, site in enumerate(SITES):
@@ -217,7 +219,7 @@ def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_h
             np.testing.assert_allclose(batches[site].intercept + total, score, rtol=1e-9)
             unknown = np.sqrt(ScoreWeights.of(run.fitted.fit).missing_variance(present))
             assert batches[site].unknown(present) == pytest.approx(unknown)
-        errors[len(present)] = np.std(y - total) / np.std(y)
+        errors[len(present)] = np.sqrt(np.mean((y - batches["a"].intercept - total) ** 2)) / np.std(y)
     assert errors[3] < 0.3 < errors[2] < errors[1]
 
 

@@ -33,8 +33,9 @@ def tables(
     """
     rng, out = np.random.default_rng(4), {}
     X = rng.normal(size=(SHARED + sum(labels) + JUDGED, 6))
-    y = np.sin(X[:, 0]) + X[:, 2] + 0.5 * X[:, 4] + 0.1 * rng.normal(size=len(X))
-    known = [f"{float(each)!r}" for each in y] if values is None else [values[int(each > 0)] for each in y]
+    X[:, ::2] = np.round(X[:, ::2], 1)  # a threshold between two values is often a third one, up to rounding
+    y = 5.0 + np.sin(X[:, 0]) + X[:, 2] + 0.5 * X[:, 4] + 0.1 * rng.normal(size=len(X))
+    known = [f"{float(each)!r}" for each in y] if values is None else [values[int(each > 5.0)] for each in y]
     for v, (site, n) in enumerate(zip(SITES, labels, strict=True)):
         common, private = 50 * v + np.arange(n * 4 // 5), SHARED + sum(labels[:v]) + np.arange(n - n * 4 // 5)
         rows = {site: [*common, *private], f"{site}-shared": range(SHARED), f"{site}-judged": range(-JUDGED, 0)}

@@ -47,7 +47,6 @@ def check_certificates(problem, best, Q_best, name, **changes):
         size = 1.0 + np.linalg.norm(predictions) + np.linalg.norm(best)
         rounding = 4 * ROUNDING * (1.0 + mu_b + condition) * amplification(problem) * size
         assert errors.max() <= progress.prediction_bound[0] + rounding
-    return seen
 
 
 @pytest.mark.parametrize("name", SCHEDULE_NAMES)
@@ -55,15 +54,13 @@ def check_certificates(problem, best, Q_best, name, **changes):
 @pytest.mark.parametrize("case", GOLDEN)
 def test_golden(case, form, name):
     truth = golden(case)[form.replace("-", "_")]
-    seen = check_certificates(
+    check_certificates(
         golden_problem(case, form),
         np.array(truth["predictions_unlabelled"]),
         truth["objective"],
         name,
         max_rounds=400,  # the slow schedules' later rounds say nothing new
     )
-    first, last = seen[0][0], seen[-1][0]
-    assert last.gap[0] <= first.gap[0]
 
 
 @pytest.mark.parametrize("name", SCHEDULE_NAMES)

@@ -1,4 +1,4 @@
-"""Kernels against scikit-learn's, blocks against whole matrices, the paper's rules against sums over all n² pairs."""
+"""Kernels against scikit-learn's, the paper's rules against sums over all n² pairs."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from problems import EPS, gram
 
-from coreg_core import arrays, kernels
+from coreg_core import kernels
 from coreg_core.errors import UsageError
 
 ALL = [kernels.Gaussian(1.7), kernels.Linear()]
@@ -35,16 +35,6 @@ def test_a_gaussian_far_from_the_origin_keeps_its_digits(seed, offset):
     # The shift itself rounds the rows by eps · |offset|, and distances of order 10 by 20 times that; no eps · offset².
     kernel, atol = kernels.Gaussian(2.0), 1e-13 + 40 * EPS * abs(offset)
     assert_allclose(kernel(A + offset, B + offset), kernel(A, B), rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize("kernel", ALL, ids=repr)
-@pytest.mark.parametrize("block_bytes", [1, 100, 333])
-def test_expand_in_blocks(kernel, block_bytes, monkeypatch):
-    A, B, coef = rows(0, 23, 3), rows(1, 7, 3), rows(2, 7, 2)
-    whole = gram(kernel, A, B) @ coef
-    monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)
-    assert arrays.block_rows(7) == max(1, block_bytes // 56)
-    assert_allclose(kernels.expand(kernel, A, B, coef), whole, rtol=1e-11, atol=1e-11)
 
 
 @given(seeds, st.integers(2, 12), st.integers(1, 4), st.floats(-100, 100))

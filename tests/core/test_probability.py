@@ -1,4 +1,4 @@
-"""Platt scaling, AUC and log loss, against scikit-learn and identities; a classifier's probabilities are of left-out labels."""
+"""Errors by hand; Platt scaling, AUC and log loss, against scikit-learn and identities; a classifier's left-out probabilities."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from coreg_core.errors import BadData
 from coreg_core.estimators import CoRLSR, CoRLSRClassifier
-from coreg_core.evaluation import auc, can_calibrate, fit_probability, log_loss
+from coreg_core.evaluation import auc, calibration_error, can_calibrate, estimate, fit_probability, log_loss, paired
 
 seeds = st.integers(0, 10_000)
 
@@ -30,6 +30,15 @@ def test_auc_and_log_loss_are_scikit_learns(seed: int) -> None:
     assert auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores))
     p = expit(scores)
     assert log_loss(p, labels) == pytest.approx(sklearn_log_loss(labels, p))
+
+
+def test_errors_and_their_standard_errors_by_hand() -> None:
+    residuals = np.array([1.0, 2.0, 2.0, 3.0])  # squares 1, 4, 4, 9: mean 4.5, variance 11
+    rmse, se = np.sqrt(4.5), np.sqrt(11 / 4)
+    assert_allclose(list(vars(estimate(residuals)).values()), [rmse, se / (2 * rmse), 4])
+    assert_allclose(list(vars(paired(residuals, np.full(4, 2.0))).values()), [0.5, se, rmse / 2 - 1, 4])
+    p = np.array([0.1, 0.3, *np.linspace(0.4, 0.9, 10)])  # bins of two, two, and eight of one
+    assert calibration_error(p, np.array([1.0, 0.0, *[1.0] * 10])) == pytest.approx((2 * 0.3 + np.sum(1 - p[2:])) / 12)
 
 
 @given(seeds)

@@ -123,15 +123,16 @@ def test_the_rank_counts_directions_and_repeated_rows_once():
     assert orthonormal_basis(Linear(), X).rank == 3
 
 
+@pytest.mark.parametrize(("block_bytes", "step"), [(100, 1), (500, 2)])
 @pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints(), Landmarks(9, 1), LinearFeatures()])
-def test_blocks_change_nothing(span, monkeypatch):
+def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
     rng = np.random.default_rng(5)
     X, y, Z = rng.normal(size=(8, 3)), rng.normal(size=8), rng.normal(size=(31, 3))
     kernel = Linear() if isinstance(span, LinearFeatures) else Gaussian(2.0)
     t, mu = rng.normal(size=(31, 2)), np.array([0.4, 3.0])
     whole = make_view(span, kernel, X, y, Z, 0.3)
-    monkeypatch.setattr(arrays, "BLOCK_BYTES", 500)  # two to seven rows a block
-    assert arrays.block_rows(31) == 2
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)  # up to seven rows a block
+    assert arrays.block_rows(31) == step
     blocks = make_view(span, kernel, X, y, Z, 0.3)
     # A shorter product rounds differently, and no worse: eps times a condition number of about 1 + 31 · 3 / 0.3.
     assert_allclose(blocks.respond(t, mu), whole.respond(t, mu), rtol=0, atol=1e-11)
