@@ -64,7 +64,8 @@ _ENDS = {
     Outcome.STAGNATED: (3, "Loosen the tolerances, lower the coupling, or raise the ridge."),
     Outcome.NOTHING_SHARED: (
         3,
-        "Compare how the sites write their ids: `coreg-agent check` prints the first ones.",
+        "Compare how the sites write their ids: `coreg-agent check` prints the first ones. If some begin with zeros and others "
+        'do not, the study needs ids = "numbers" in [alignment].',
     ),
     Outcome.REFUSED: (
         4,

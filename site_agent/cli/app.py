@@ -48,8 +48,8 @@ def root(
             told = f"{', '.join(typed)} before {command} has no effect. Put {command} first"
             raise UsageError(f"{told}; `coreg-agent {command} --help` lists its options.")
         return
-    # A container can set everything in its environment. With no setting at all, show the help.
-    if len(sys.argv) == 1 and config is None and not any(given.values()):
+    # A container can set everything in its environment. With no setting at all, and no agent.toml, show the help.
+    if len(sys.argv) == 1 and config is None and not any(given.values()) and not Path("agent.toml").exists():
         typer.echo(context.get_help())
         raise typer.Exit(2)
     _take_part(config, given, as_json=as_json)

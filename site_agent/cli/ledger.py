@@ -147,8 +147,11 @@ def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
     if found.after:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.after.items()))
         said.append(f"not yet signed: the last {sum(found.after.values())} lines ({kinds})")
-    if compared:
-        said.append(f"checkpoints of the coordinator's record that fit: {found.compared}")
+    said.append(
+        f"checkpoints of the coordinator's record that fit: {found.compared}"
+        if compared
+        else "removed last lines would not show: --checkpoints compares with the coordinator's record"
+    )
     return said
 
 

@@ -204,7 +204,7 @@ def models(
         raise UsageError("--model names the model to export. Give --export FILE.onnx too.")
     found = store.manifests()
     if not found and not as_json:
-        typer.echo(f"no models yet in {store.folder}: a run that ends well writes them")
+        typer.echo(f"no models yet in {store.folder.absolute()}: a run writes them there")
     for manifest in found:
         if as_json:
             print_json(manifest)

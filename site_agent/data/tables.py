@@ -9,6 +9,7 @@ import io
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -348,11 +349,15 @@ class Table:
         if not positive or column not in self.columns:
             return self
         texts = self.texts(column)
-        others = sorted({text for text in texts if text is not None} - {positive})
-        if len(others) > 1 or any(text.casefold() == positive.casefold() for text in others):
-            what = f"{column!r} has the values {some(others)} besides the positive one, {positive!r}."
-            todo = "A yes/no target has two values. Correct the cells, or name another positive value."
-            raise BadTable(Fault(self.source, what, todo, "classes", column))
+        others = Counter(text for text in texts if text is not None and text != positive)
+        alike = {text for text in others if text.casefold() == positive.casefold()}
+        if len(others) > 1 or alike:
+            wrong = alike or set(others) - {max(others, key=others.__getitem__)}
+            lines = tuple(int(self.lines[i]) for i, text in enumerate(texts) if text in wrong)
+            what = f"holds {some(sorted(others))} besides the positive value, {positive!r}."
+            meant = f" Did you mean {flag('positive', min(alike))}?" if alike else ""
+            todo = f"A yes/no target has two values: correct these cells, or name another positive value.{meant}"
+            raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
         coded = [None if text is None else str(int(text == positive)) for text in self.cells(column).texts]
         new = Cells(column, coded, self.source)
         return replace(self, held=tuple(new if cells.name == column else cells for cells in self.held))

@@ -38,6 +38,11 @@ def approved(run: str, study: str) -> Notice:
     return Notice("approved", f"run {run}: approved", run=run, fields={"study": study})
 
 
+def asked_again(run: str, study: str) -> Notice:
+    text = f"run {run}: this site's table or its earlier answers have changed since the operator was asked, who is asked again"
+    return Notice("asked_again", text, "warning", run, fields={"study": study})
+
+
 def refused(run: str, study: str, reason: str) -> Notice:
     fields = {"study": study, "stop": "REFUSED", "reason": reason}
     return Notice("refused", f"run {run}: refused: {after_refusal(reason)}", "warning", run, fields=fields)
@@ -128,8 +133,10 @@ def describe_request(
     stays, aligns = "every row, label and id; the numbers that leave are computed from them", {}
     if plan.align is not None:
         stays = "every row and label; ids leave only as points that no single site can compute"
-        told = f"{plan.align.method(plan)}; leaves: {plan.align.leaves(shared)}; members can compute: "
-        aligns = {"alignment of ids": f"{told}{plan.align.computable(plan, both)}. {warning}".rstrip()}
+        found = f"{plan.align.method(plan).partition(': ')[2]}; leaves: {plan.align.leaves(shared)}"
+        aligns = {
+            "alignment of ids": f"{found}; members can compute: {plan.align.computable(plan, both)}. {warning}".rstrip()
+        }
     return {
         "method": objective.method(plan),
         "columns": columns,

@@ -70,7 +70,8 @@ class ModelStore:
         """The folder of the newest run that left a model; of one that ended well, if there is one."""
         having = [m for m in self.manifests() if (Path(m["folder"]) / MODEL).exists()]
         if not having:
-            raise StorageError(f"{self.folder}: there is no model yet. A run writes one; --model names another file.")
+            todo = "A run writes one. Go to the site's folder, or name a file with --model."
+            raise StorageError(f"{self.folder.absolute()}: there is no model yet. {todo}")
         return Path(max(having, key=lambda m: (m["stop"] == Outcome.CONVERGED.name, m["at"]))["folder"])
 
     def recommended(self) -> Path:

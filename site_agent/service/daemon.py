@@ -64,6 +64,7 @@ OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits fo
 COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before an agent of one run ends
 DECISION_SECONDS = 1.0  # between two polls for a decision
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
+EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
 CHANGED = "its plan or the keys of its members changed after its operator was asked."
 
 
@@ -381,12 +382,12 @@ class AgentDaemon:
             if isinstance(answer, CoregError):
                 self._end(Exit(answer))
             else:
-                await self._decided(plan, replace(answer, digest=plan.digest))
+                await self._decided(plan, replace(answer, digest=plan.digest, about=question.about))
             return
         assert self._state is not None, "an agent that serves"
         known = await asyncio.to_thread(self._state.decision, plan.run)
         if known is None or known.digest != plan.digest:
-            about = {**question.about, **({"eight words": f"{words} ({news}). {COMPARE}"} if words else {})}
+            about = {**question.about, **({EIGHT_WORDS: f"{words} ({news}). {COMPARE}"} if words else {})}
             request = plan.run, plan.to_dict(), about, question.seconds, words, plan.digest
             if not await self._in_turn(self._state.request_approval, *request):
                 await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
@@ -404,8 +405,17 @@ class AgentDaemon:
         return {} if active is None or self.members is None else self.members.keys_of(active.proposal)
 
     async def _decided(self, plan: Plan, decision: Decision) -> None:
-        """An approval confirms the eight words that were shown with the question, and no others."""
-        keys = self._keys_of(plan.run)
+        """An approval confirms what was shown with the question, and no other words, table or history."""
+        keys, run = self._keys_of(plan.run), self.agent.runs.get(plan.run)
+        if decision.approved and run is not None:
+            now, shown = await asyncio.to_thread(self.workers.judge, plan), dict(decision.about)
+            shown.pop(EIGHT_WORDS, None)
+            if now.reason is None and now.about != shown:
+                self.notify(notices.asked_again(plan.run, plan.study))
+                if self._state is not None:
+                    await self._in_turn(self._state.clear, plan.run)
+                await self._ask(AskOperator(plan, now.about, run.proposal.approval))
+                return
         if decision.approved and self.members is not None and plan.masked and self.members.news(keys):
             if not same_words(decision.words, self.members.words(keys)):
                 decision = Decision(False, CHANGED, digest=decision.digest)

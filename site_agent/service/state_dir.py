@@ -22,12 +22,13 @@ MOST_ASKED = 1000  # runs whose plan and members are remembered
 
 @dataclass(frozen=True)
 class Decision:
-    """The operator's decision on a run; ``words`` and ``digest``: of the members and of the plan that were shown."""
+    """The operator's decision on a run; ``words``, ``digest`` and ``about``: of the members, and of the plan, as shown."""
 
     approved: bool
     reason: str
     words: str = ""
     digest: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class StateDir:
         found = _read(self._file("decisions", run))
         if found is None:
             return None
-        return Decision(bool(found["approved"]), *(str(found[key]) for key in ("reason", "words", "digest")))
+        reason, words, digest = (str(found[key]) for key in ("reason", "words", "digest"))
+        return Decision(bool(found["approved"]), reason, words, digest, found["about"])
 
     def close_request(self, run: str) -> None:
         """Remove the request; the decision stays, for an agent that restarts."""
@@ -119,7 +121,7 @@ class StateDir:
             )
         [run] = found
         entry = {"approved": decision.approved, "reason": decision.reason, "at": timestamp()}
-        entry |= {key: pending[run][key] for key in ("words", "digest")}
+        entry |= {key: pending[run][key] for key in ("words", "digest", "about")}
         self._write(self._file("decisions", run), entry)
         return run, str(entry["words"])
 

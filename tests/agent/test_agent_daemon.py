@@ -13,7 +13,9 @@ from dataclasses import replace
 import grpc
 import numpy as np
 import pytest
+from agent_files import write
 from agent_home import Agent, until
+from test_data_sets import TABLE
 from test_model_store import plan as plan_of
 
 from coreg_core import messages as m
@@ -53,9 +55,16 @@ def test_a_decision_is_acted_on(tmp_path, monkeypatch):
             await until(lambda run=run: [e["plan"]["run"] for e in agent.state.pending()] == [run])
             agent.state.record_decision(run, Decision(approved, "not this one"))
             assert isinstance(await hears(line), answer)
+        line.says(plan("r3"))
+        await until(agent.state.pending)
+        write(tmp_path, TABLE + "q3,1,1,\n", "local.csv")
+        agent.state.record_decision("r3", Decision(True, ""))
+        await until(lambda: "asked_again" in agent.noticed and agent.state.pending())
+        agent.state.record_decision("r3", Decision(True, ""))
+        assert isinstance(await hears(line), m.Offer), "what its operator approved is that of the new table"
 
     agent.against(conversation)
-    assert agent.noticed.count("waiting_for_approval") == 2
+    assert agent.noticed.count("waiting_for_approval") == 4
 
 
 def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_path):

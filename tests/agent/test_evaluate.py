@@ -300,7 +300,7 @@ def test_a_positive_value_that_never_occurs_or_means_missing_is_told(tmp_path: P
 
 def test_three_values_are_a_sentence_with_lines(tmp_path: Path) -> None:
     path = write(tmp_path, "id,x,y\np,1,yes\nq,2,no\nr,3,maybe\ns,4,\n")
-    with pytest.raises(BadTable, match=r"'y' has the values 'maybe', 'no' besides the positive one, 'yes'"):
+    with pytest.raises(BadTable, match=r"line 4, column 'y': holds 'maybe', 'no' besides the positive value, 'yes'"):
         prepare(Inputs(table=path, target="y", id="id", positive="yes"))
 
 

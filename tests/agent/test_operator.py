@@ -168,14 +168,14 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
             command(state, "approve", prefix)
     assert command(state, "refuse", "abc", "--reason", "no consent").stdout == "run abc1: refused\n"
     again = StateDir(state.folder)
-    assert (again.decision("abc1"), again.decision("abd2")) == (Decision(False, "no consent"), None)
+    assert (again.decision("abc1").reason, again.decision("abd2")) == ("no consent", None)
     again.close_request("abc1")
     assert [entry["plan"]["run"] for entry in again.pending()] == ["abd2"]
     assert again.decision("abc1") is not None
     again.clear("abc1")
     assert again.decision("abc1") is None
     assert command(state, "approve", "abd").stdout == "run abd2: approved\n"
-    assert again.decision("abd2") == Decision(True, "")
+    assert again.decision("abd2").approved
     again.close_request("abd2")
     with pytest.raises(UsageError, match="no pending runs begin with 'abd'"):
         command(state, "approve", "abd")

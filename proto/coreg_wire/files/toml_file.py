@@ -48,7 +48,7 @@ def _syntax(message: str, path: Path) -> str:
     at = re.search(r"\(at line (\d+), column \d+\)", message)
     hints = {
         "Invalid value": " Write true, false, a number, or a text in quotes.",
-        "Cannot overwrite": " The key is set twice: remove one of the lines.",
+        "Cannot overwrite": " The key is set twice, or has a section of its name too: remove one of them.",
     }
     hint = next((text for start, text in hints.items() if message.startswith(start)), "")
     lines = path.read_text(encoding="utf-8").splitlines()
