@@ -138,15 +138,13 @@ class Host:
         return answers, results
 
 
-def partition(sites: Sequence[str], cpus: int, sites_per_actor: int | None) -> list[tuple[str, ...]]:
-    """The sites in groups, one group an actor; by default as many groups as cores."""
-    size = sites_per_actor or max(1, math.ceil(len(sites) / cpus))
+def partition(sites: Sequence[str], cpus: int) -> list[tuple[str, ...]]:
+    """The sites in groups, one group an actor of one core: at most as many groups as cores."""
+    size = max(1, math.ceil(len(sites) / cpus))
     return [tuple(sites[start : start + size]) for start in range(0, len(sites), size)]
 
 
-def share(actors: int, cpus: int) -> float:
-    """Cores that each actor requests, so that all actors start whatever the size of the nodes."""
-    return 1.0 / max(1, math.ceil(actors / cpus))
+PLACED = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
 
 
 def late(cluster: Cluster) -> str:
@@ -178,14 +176,12 @@ class RayActors:
         cluster: Cluster,
         sites: Mapping[str, Any],
         *,
-        sites_per_actor: int | None = None,
         make: Maker = simulated_site,
     ):
         self.traffic, self.results = Traffic(), dict[str, Any]()
         self.failure: Exception | None = None
         self._cluster, self._ray, self._make = cluster, cluster.ray, make
-        groups = partition(list(sites), cluster.cpus, sites_per_actor)
-        self._share = share(len(groups), cluster.cpus)
+        groups = partition(list(sites), cluster.cpus)
         self._actors = [_Actor(group, self._ray.put({name: sites[name] for name in group})) for group in groups]
         self._home = {name: actor for actor in self._actors for name in actor.sites}
         self._open: set[str] = set()
@@ -197,7 +193,7 @@ class RayActors:
     async def start(self, emit: Emit) -> None:
         """Start every actor; then every site joins. Unreachable: an actor does not start in time, or dies at the start."""
         self._emit = emit
-        options = {"num_cpus": self._share, "scheduling_strategy": "SPREAD", "max_restarts": 0}
+        options = {**PLACED, "max_restarts": 0}
         for actor in self._actors:
             actor.handle = self._ray.remote(Host).options(**options).remote(self._make, actor.data)
         hellos = await asyncio.gather(*(self._hello(actor) for actor in self._actors))
@@ -285,8 +281,8 @@ class RayActors:
                     self._received(await _result(answers))
                 except self._ray.exceptions.RayActorError as error:
                     raise Unreachable(
-                        f"an actor of {len(actor.sites)} sites died, probably of too little memory: {_why(error)} Use fewer "
-                        "sites per actor, a smaller form, or more nodes (--address)."
+                        f"an actor died with {', '.join(actor.sites)}, probably of too little memory: {_why(error)} Use fewer "
+                        "sites, a smaller form, or more nodes (--address)."
                     ) from None
                 finally:
                     actor.calls.task_done()
@@ -372,11 +368,10 @@ class OverRay:
     """A `Hosting` in actors of a running Ray."""
 
     cluster: Cluster
-    sites_per_actor: int | None = None
 
     @contextlib.contextmanager
     def __call__(self, data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
-        transport = RayActors(self.cluster, data, sites_per_actor=self.sites_per_actor)
+        transport = RayActors(self.cluster, data)
         yield Hosted(transport, transport.results.get, lambda: transport.failure)
 
     def closed_form(self, problem: Problem, plan: Plan) -> ClosedForm:
@@ -385,10 +380,9 @@ class OverRay:
         started = time.perf_counter()
         names = sorted(problem.sites)
         weight = consensus_weight(plan.couplings[0], len(names))
-        groups = partition(names, cluster.cpus, None)
-        options = {"num_cpus": share(len(groups), cluster.cpus), "scheduling_strategy": "SPREAD"}
+        groups = partition(names, cluster.cpus)
         actors = [
-            ray.remote(Factors).options(**options).remote(plan, {name: problem.sites[name] for name in group}, weight)
+            ray.remote(Factors).options(**PLACED).remote(plan, {name: problem.sites[name] for name in group}, weight)
             for group in groups
         ]
         try:

@@ -22,23 +22,23 @@ from coreg_wire.terminal.command_line import human_bytes, print_json
 
 DEFAULTS, DEFAULT_COUPLING = Additive(), Agreement().coupling[0]
 OPTIONS = {
-    "agreement": ("coupling", "schedule", "form", "tolerance", "prediction_tolerance", "max_rounds"),
+    "agreement": ("coupling", "schedule", "form", "tolerance", "max_rounds"),
     "additive": ("kernel", "rows_per_feature", "noise", "label_noise", "private_rows"),
 }
 
 
 @contextmanager
-def _hosting(on: str, address: str | None, sites_per_actor: int | None) -> Iterator[Hosting]:
+def _hosting(on: str, address: str | None) -> Iterator[Hosting]:
     """The host of the sites while the block runs."""
     if on == "process":
-        if address is not None or sites_per_actor is not None:
-            raise UsageError("--address and --sites-per-actor need Ray. Add --on ray.")
+        if address is not None:
+            raise UsageError("--address needs Ray. Add --on ray.")
         yield in_process
         return
     from coreg_sim.over_ray import OverRay, connected
 
     with connected(address, instead="leave --on ray out") as cluster:
-        yield OverRay(cluster, sites_per_actor)
+        yield OverRay(cluster)
 
 
 class _Printing:
@@ -84,14 +84,6 @@ def run(
     tolerance: Annotated[
         float, typer.Option("--tolerance", min=0, help="Stop at this certified gap, relative to Σ‖y‖².")
     ] = 1e-10,
-    prediction_tolerance: Annotated[
-        float,
-        typer.Option(
-            "--prediction-tolerance",
-            min=0,
-            help="Stop at this certified error of the predictions, in units of a typical label per instance.",
-        ),
-    ] = 1e-5,
     max_rounds: Annotated[int, typer.Option("--max-rounds", min=1, help="Maximum number of rounds (sweeps).")] = 10_000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the data and of the draw.")] = 0,
     objective: Annotated[
@@ -119,14 +111,11 @@ def run(
     address: Annotated[
         str | None, typer.Option("--address", help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine].")
     ] = None,
-    sites_per_actor: Annotated[
-        int | None, typer.Option("--sites-per-actor", min=1, help="Sites in one Ray process [sites divided by cores].")
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Simulate one federation, and print each step and the sites' errors on held-out rows. Exit code 3 if it does not converge.
 
-    Coupling, schedule, form, tolerances and max-rounds are options of --objective agreement. Kernel,
+    Coupling, schedule, form, tolerance and max-rounds are options of --objective agreement. Kernel,
     rows-per-feature, noises and private-rows are options of --objective additive.
     """
 
@@ -147,11 +136,11 @@ def run(
         terms = Additive(kernel, rows_per_feature=rows_per_feature, noise=noise, label_noise=label_noise)
         plan = plan_for(problem, terms)
     else:
-        iteration = Iteration(schedule, tolerance, prediction_tolerance, max_rounds)
+        iteration = Iteration(schedule, tolerance, 1e-5, max_rounds)
         plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)), iteration)
     if (fault := plan_fault(plan)) is not None:
         raise UsageError(fault)
-    with _hosting(on, address, sites_per_actor) as hosting:
+    with _hosting(on, address) as hosting:
         result = simulate(problem, plan, _Printing(as_json=as_json), hosting)
     found = {**figures(result), **errors(problem, result)}
     if as_json:

@@ -19,7 +19,7 @@ DEFECTS = {
     ),
     "the ledger is not synced": (
         "from coreg_wire.files import disk; disk.AppendFile.write = lambda self, data: self._file.write(data)",
-        6,
+        0,
     ),
     "the context of masks does not change from step to step": (
         """

@@ -75,7 +75,7 @@ def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(clust
         return [await asyncio.wait_for(events.get(), 60) for _ in range(count)]
 
     async def main():
-        actors = RayActors(cluster, {name: name.upper() for name in "cab"}, sites_per_actor=2, make=echo)
+        actors = RayActors(cluster, {name: name.upper() for name in "cab"}, make=echo)
         await actors.start(lambda event, handled=None: events.put_nowait(event))
         assert await take(3) == [SiteJoined(Echo(name).hello()) for name in "cab"]
         for words in (1, 2 * MIB + 1):
@@ -122,9 +122,9 @@ def both_schedules_end_on_the_bits_of_one_process_masked_or_not(cluster):
     for form, schedule in (("exact", "block-coordinate-descent"), ("semi-parametric", "conjugate-gradients")):
         terms = Agreement(form=form, coupling=(0.1,)), Iteration(schedule, 1e-8, 1e-3)
         here = simulate(problem, plan_for(problem, *terms))
-        same(simulate(problem, plan_for(problem, *terms), hosting=OverRay(cluster, 3)), here)
+        same(simulate(problem, plan_for(problem, *terms), hosting=OverRay(cluster)), here)
         assert here.outcome is Outcome.CONVERGED
-    masked = simulate(problem, plan_for(problem, *terms, aggregation="secure"), hosting=OverRay(cluster, 3))
+    masked = simulate(problem, plan_for(problem, *terms, aggregation="secure"), hosting=OverRay(cluster))
     same(replace(masked, numbers_sent=here.numbers_sent), here)
     assert masked.numbers_sent > here.numbers_sent, "it has tags"
 
@@ -141,15 +141,13 @@ def the_closed_forms_are_those_of_one_process(cluster):
 
 def an_actor_that_dies_ends_the_simulation(cluster):
     problem = generated(2, 5, 10, 2, seed=0)
-    actors = RayActors(cluster, problem.sites, sites_per_actor=2, make=mortal)
+    actors = RayActors(cluster, problem.sites, make=mortal)
 
     @contextmanager
     def hosting(_data):
         yield Hosted(actors, actors.results.get, lambda: actors.failure)
 
-    assert "an actor of 2 sites died, probably" in raised(
-        Unreachable, lambda: simulate(problem, plan_for(problem), hosting=hosting)
-    )
+    assert "an actor died with s" in raised(Unreachable, lambda: simulate(problem, plan_for(problem), hosting=hosting))
 
 
 class Mortal(Echo):
