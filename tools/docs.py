@@ -8,6 +8,7 @@ tools/keys.toml. In a page, the text between `<!-- generated: NAME -->` and `<!-
 import io
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -64,14 +65,34 @@ def commands() -> Iterator[tuple[str, Any, list[str]]]:
             yield from ((program, group, [name, inner]) for inner in getattr(command, "commands", ()))
 
 
+OPTION = re.compile(r"\n  (--[a-z-]+)( .*(?:\n {12,}.*)*)")
+
+
+def once(text: str, before: set[str]) -> str:
+    """A command's help without the options that its program's commands ``before`` have in the same words; it adds its own."""
+    again = list[str]()
+
+    def left(option: re.Match[str]) -> str:
+        words = " ".join(option[0].split())
+        if words not in before:
+            before.add(words)
+            return option[0]
+        again.append(option[1])
+        return ""
+
+    text = OPTION.sub(left, text)
+    return text + "\n" + textwrap.fill(f"As above: {', '.join(again)}.", WIDTH, initial_indent="  ") if again else text
+
+
 def help_pages() -> str:
     pages = [
         "# Commands",
         "",
         "`make docs` makes this page from the `--help` of each command. Each program also has",
-        "`--install-completion`.",
+        "`--install-completion`. Options *as above* are those of a command above, in the same words.",
         "",
     ]
+    seen: dict[str, set[str]] = {program: set() for program in PROGRAMS}
     for program, group, words in commands():
         said = io.StringIO()
         with redirect_stdout(said):
@@ -85,6 +106,7 @@ def help_pages() -> str:
         text = "\n".join(line.rstrip() for line in said.getvalue().rstrip().splitlines())
         text = re.sub(r"\n  --(help|install-completion|show-completion) .*(\n {12,}.*)*", "", text)  # of every program
         text = text.removesuffix("\n\nOptions:").replace("\nOptions:\n\n", "\n")
+        text = once(text, seen[program])
         pages += [f"## {' '.join([program, *words])}", "", "```text", text, "```", ""]
     return "\n".join(pages)
 
