@@ -14,7 +14,6 @@ from coreg_wire.files.disk import exclusive, write_whole
 from coreg_wire.identity.names import certificate_name, check_site_name, key_fingerprint, load_certificates
 
 ALLOW_LIST = "authorised-sites"
-BUSY = "another command changes it. Try again."
 HEADER = "# Sites that may join: NAME SHA-256-OF-PUBLIC-KEY. Delete a line to revoke.\n"
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
@@ -95,7 +94,7 @@ def revoke(directory: Path, name: str) -> bool:
 
 def _edit(path: Path, name: str, mark: str | None, first: Callable[[], None] = lambda: None) -> bool:
     """Replace or remove the line of `name`; True if that changed one. All other lines, including comments, stay."""
-    with exclusive(path, BUSY, 10.0):
+    with exclusive(path, "another command changes it. Try again.", 10.0):
         lines = _lines(path) if path.exists() else HEADER.splitlines()
         first()
         mine = [i for i, line in enumerate(lines) if _text(line).split()[:1] == [name]]

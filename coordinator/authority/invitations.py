@@ -14,19 +14,13 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 from coordinator.authority.authorised import Authorised, revoke
-from coordinator.authority.pki import (
-    check_authority_key,
-    check_request,
-    issue,
-    load_certificate,
-    server_names,
-    signed_by,
-)
+from coordinator.authority.pki import authority_pair, check_request, issue, load_certificate, server_names, signed_by
 from coreg_core.errors import CoregError, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import exclusive, write_whole
 from coreg_wire.identity.invitation import Invitation, parse_invitation, proof
 from coreg_wire.identity.names import fingerprint, key_fingerprint
+from coreg_wire.terminal.command_line import other_owner
 
 VALID = timedelta(days=7)
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -57,8 +51,7 @@ def invite(folder: Path, site: str, listen: str) -> Invitation:
         raise UsageError(
             f"[service] listen = {listen!r}: invitations need a port of 1 to 65534. Sites enrol at the next port."
         )
-    check_authority_key(folder)
-    authority = fingerprint(load_certificate(folder / "ca.pem"))
+    authority = fingerprint(authority_pair(folder)[0])
     host = next((name for name in server_names(folder) if name not in _LOCAL), "127.0.0.1")
     made = Invitation(host, port, site, authority, secrets.token_hex(16))
     with _locked(folder):
@@ -142,8 +135,10 @@ def _read(path: Path) -> tuple[Invitation | None, datetime, str]:
         line, until, *used = path.read_text(encoding="ascii").splitlines()
         return parse_invitation(line), datetime.fromisoformat(until.split()[-1]), used[0].split()[-1] if used else ""
     except (OSError, ValueError, IndexError):
-        again = f"`coreg-coordinator invite {path.parent.parent} {path.name}`"
-        raise StorageError(f"{path} cannot be read. Replace it: {again}.") from None
+        again, whose = f"coreg-coordinator invite {path.parent.parent} {path.name}", ""
+        if users := other_owner(path):
+            again, whose = f"sudo -u {users[1]} {again}", f" belongs to {users[0]}, and"
+        raise StorageError(f"{path}{whose} cannot be read. Replace it: `{again}`.") from None
 
 
 def _write(path: Path, data: bytes) -> None:

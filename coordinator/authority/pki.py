@@ -134,7 +134,7 @@ def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
 
 def reissue_server(directory: Path, hostnames: Sequence[str] | None = None) -> datetime:
     """Renew coordinator.pem, for ``hostnames`` if given; its new expiry. The key stays, or is made again if lost."""
-    pair = _authority_pair(directory)
+    pair = authority_pair(directory)
     served = _served_names(server_names(directory) if hostnames is None else hostnames)
     if os.path.lexists(path := directory / "coordinator.key"):
         server_key = _load_private(path)
@@ -184,16 +184,11 @@ def _served_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
     return list(names)
 
 
-def check_authority_key(directory: Path) -> None:
-    """Refuse a key of the authority that others can read; it need not be on this machine."""
-    if (directory / "ca.key").exists():
-        check_private(directory / "ca.key")
-
-
 def load_server(directory: Path) -> ServerFiles:
     """The key and certificates of the server, after checks that they match and are valid today."""
     key = _load_private(directory / "coordinator.key")
-    check_authority_key(directory)
+    if (directory / "ca.key").exists():  # it need not be on this machine
+        check_private(directory / "ca.key")
     ca = load_certificate(directory / "ca.pem")
     try:
         server = load_certificate(directory / "coordinator.pem")
@@ -239,7 +234,7 @@ def issue(
     directory: Path, site: str, key: ec.EllipticCurvePublicKey, first: Callable[[], None] = lambda: None
 ) -> bytes:
     """Issue a client certificate (also kept as NAME.pem), call ``first``, and list the site with this key."""
-    pair = _authority_pair(directory)
+    pair = authority_pair(directory)
     answer = _pem(_site_certificate(pair, site, key)) + _pem(pair[0])
 
     def before_listing() -> None:
@@ -255,7 +250,7 @@ def renewed_site(directory: Path, certificate_pem: bytes) -> bytes | None:
     """The next certificate (PEM) of a listed site, for the same key, if this one ends soon and ca.key is here."""
     if not (directory / "ca.key").exists() or days_left(certificate_pem) >= RENEWED_DAYS:
         return None
-    pair = _authority_pair(directory)
+    pair = authority_pair(directory)
     before = load_certificates(certificate_pem, "The site's certificate")[0]
     site, key = certificate_name(before), before.public_key()
     assert isinstance(key, ec.EllipticCurvePublicKey)
@@ -274,13 +269,17 @@ def days_left(certificate_pem: bytes) -> float:
 
 
 def expiry_warnings(directory: Path) -> list[str]:
-    """A sentence for each certificate that expires soon: the authority's, the server's, the listed sites'."""
+    """A sentence for a missing ca.key, and for each certificate that expires soon: the authority's, the server's, the sites'."""
     advice = {"ca.pem": "begin a new federation: every site joins again", "coordinator.pem": _renew(directory)}
     advice |= {
         f"{site}.pem": f"if {site} does not connect before, invite it again (`coreg-coordinator invite FOLDER {site}`)"
         for site in Authorised(directory).sites()
     }
     warnings = []
+    if not (key := directory / "ca.key").exists():
+        warnings.append(
+            f"{key} is missing: no site can enrol, and no certificate is renewed. Restore it, unless you keep it elsewhere."
+        )
     for file, what_to_do in advice.items():
         path = directory / file
         if path.exists() and (days := days_left(read(path))) < RENEWED_DAYS:
@@ -311,7 +310,7 @@ def _check_period(certificate: x509.Certificate, path: Path) -> None:
 _Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
-def _authority_pair(directory: Path) -> _Pair:
+def authority_pair(directory: Path) -> _Pair:
     """The authority's certificate and key, after checks that they match and are valid today."""
     key, ca = _load_private(directory / "ca.key"), load_certificate(directory / "ca.pem")
     if ca.public_key() != key.public_key():

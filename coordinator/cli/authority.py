@@ -9,6 +9,7 @@ import typer
 
 from coordinator.cli.options import federation_file
 from coreg_core.errors import UsageError
+from coreg_wire.terminal.command_line import as_owner
 
 if TYPE_CHECKING:
     from coreg_wire.identity.invitation import Invitation
@@ -43,6 +44,7 @@ def init(
     from coordinator.authority.pki import reissue_server, server_names
     from coordinator.service.create import create
 
+    as_owner(folder)
     if renew_server:
         until = reissue_server(folder, host or None)
         typer.echo(
@@ -70,6 +72,7 @@ def invite(folder: FolderArgument, site: Annotated[str, typer.Argument(help="A s
             f"{file} does not list {site!r}. Add it to [federation] sites first. A coordinator that serves reads the file again "
             "at SIGHUP."
         )
+    as_owner(configuration.service.identity)
     _show(make(configuration.service.identity, site, configuration.service.listen))
 
 
@@ -92,6 +95,7 @@ def revoke(folder: FolderArgument, site: Annotated[str, typer.Argument(help="The
     file = federation_file(folder)
     # federation.toml is read only where the list is elsewhere: a fault in it must not prevent this.
     identity = file.parent if (file.parent / ALLOW_LIST).exists() else read_configuration(file).service.identity
+    as_owner(identity)
     if not withdraw(identity, check_site_name(site)):
         raise UsageError(f"{site} has no certificate and no invitation in {identity}; nothing was changed.")
     typer.echo(f"{site}: revoked, it cannot connect. `coreg-coordinator invite {folder} {site}` lets it join again.")

@@ -54,7 +54,10 @@ def serve(
     log = make_log(as_json=as_json)
     with last_line(log, as_json=as_json), ExitStack() as held:
         configuration = read_configuration(federation, listen)
-        options = ServiceOptions(port_file, metrics, web, partial(_token, web_token_file) if web_token_file else None)
+        token = partial(_token, web_token_file) if web_token_file else None
+        if token and web is None:
+            raise UsageError("--web-token-file alone shows no page. Give --web too.")
+        options = ServiceOptions(port_file, metrics, web, token, listen)
         if web is not None:
             need_extra("web", "starlette", "uvicorn")
         held.enter_context(store_of(configuration.service.store))
@@ -88,7 +91,7 @@ def run(
     configuration = read_configuration(federation, listen)
     plan = planned(configuration, study)
     observer = JsonLines() if as_json else Plain()
-    options = ServiceOptions(port_file)
+    options = ServiceOptions(port_file, listen=listen)
     finish = carry_out(federation, configuration, plan, options, observer.notice, new=new)
     observer.finished(finish, show_command(finish.run, federation))
     raise typer.Exit(exit_code(finish.outcome))

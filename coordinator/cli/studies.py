@@ -23,7 +23,7 @@ from coordinator.cli.options import (
 )
 from coreg_core.errors import UsageError
 from coreg_core.plan import aligns_for
-from coreg_wire.terminal.command_line import human_bytes, print_json
+from coreg_wire.terminal.command_line import as_owner, human_bytes, print_json
 
 if TYPE_CHECKING:
     from coordinator.machine.records import HeadSigned
@@ -64,6 +64,7 @@ def submit(
     path = configuration.service.store
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: no such folder for the run store.")
+    as_owner(path if path.exists() else path.parent)
     plan = planned(configuration, study)
     identity = configuration.service.identity
     if (identity / "ca.pem").exists() and (warning := unsigned(identity, plan.sites)):
@@ -92,6 +93,7 @@ def cancel(
     from coreg_wire.files.disk import is_held
 
     store = run_store(federation)
+    as_owner(store)
     with closing(RunStore(store)) as queue:
         whole, begun = queue.cancel(run, reason, timestamp())
     when = "now" if is_held(store) else "when a coordinator serves again"
@@ -104,20 +106,19 @@ def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> Non
 
     store = run_store(federation)
     opened = RunStore(store, read_only=True)
-    for plan, submitted in reversed(opened.waiting()):
-        if as_json:
-            print_json({"run": plan.run, "federation": plan.federation, "submitted": submitted, "plan": plan.to_dict()})
-        else:
-            typer.echo(queued_line(plan, submitted))
-    for plan, submitted in [] if as_json else reversed(opened.cancelled()):
-        typer.echo(queued_line(plan, submitted, "cancelled"))
-    waits = waits_now(store)
-    for summary in (each for each in opened.runs() if as_json or not aligns_for(each.run)):
-        waiting = waits.get(summary.run, "") if summary.stop is None else ""  # the status is up to 5 s old
-        if as_json:
-            print_json({**dataclasses.asdict(summary), "waiting": waiting})
-        else:
-            typer.echo(run_line(summary, waiting))
+    queued, begun, waits = opened.waiting(), opened.runs(), waits_now(store)
+    waiting = {each.run: waits.get(each.run, "") * (each.stop is None) for each in begun}  # the status is up to 5 s old
+    if as_json:
+        for plan, at in reversed(queued):
+            print_json({"run": plan.run, "federation": plan.federation, "submitted": at, "plan": plan.to_dict()})
+        for summary in begun:
+            print_json({**dataclasses.asdict(summary), "waiting": waiting[summary.run]})
+        return
+    lines = [queued_line(plan, at) for plan, at in reversed(queued)]
+    lines += [queued_line(plan, at, "cancelled") for plan, at in reversed(opened.cancelled())]
+    lines += [run_line(each, waiting[each.run]) for each in begun if not aligns_for(each.run)]
+    for line in lines or ["no runs yet"]:
+        typer.echo(line)
 
 
 def show(

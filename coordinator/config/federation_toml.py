@@ -126,8 +126,6 @@ def _readable(text: str) -> str:
 
 
 ColumnName = Literal[""] | Annotated[str, AfterValidator(_readable)]
-
-
 SiteName = Annotated[str, AfterValidator(check_site_name)]
 
 
@@ -160,15 +158,10 @@ class FederationSection(Section):
         return Membership(self.sites, self.min_sites or len(self.sites), self.on_dropout)
 
 
-def _listen(address: str) -> str:
-    host_port(address, "listen")
-    return address
-
-
 class ServiceSection(Section):
     """The coordinator's address, identity folder and run store."""
 
-    listen: Annotated[str, AfterValidator(_listen)] = "127.0.0.1:7600"
+    listen: Annotated[str, AfterValidator(lambda address: host_port(address, "listen") and address)] = "127.0.0.1:7600"
     identity: Path = Path()
     store: Path = Path("runs.sqlite")
     max_concurrent_runs: int = Field(default=4, ge=1, le=1000)
@@ -220,13 +213,9 @@ class Computed(Section):
     def terms(self) -> dict[str, Any]:
         """The terms of the plan that the computation determines."""
         iteration, privacy = Iteration(**self.schedule.model_dump()), Privacy(**self.privacy.model_dump())
-        return {"objective": self.objective, "iteration": iteration, "privacy": privacy, "align": self.align}
-
-    @property
-    def align(self) -> Alignment | None:
-        """The section [alignment] as a term of the plan."""
-        terms = self.alignment.model_dump()
-        return Alignment(**terms) if terms.pop("align") else None
+        ids = self.alignment.model_dump()
+        align = Alignment(**ids) if ids.pop("align") else None
+        return {"objective": self.objective, "iteration": iteration, "privacy": privacy, "align": align}
 
 
 class Configuration(Computed):

@@ -92,10 +92,10 @@ class Study(Computed):
 
 
 def read_study(path: Path, above: Configuration | None = None) -> Study:
-    """study.toml, checked. Without [model] it computes what federation.toml says."""
+    """study.toml, checked. Without [model] it takes [model], and no other section, of federation.toml."""
     values = read_toml(path)
     if above is not None and "model" not in values:
-        values = above.model_dump(include=set(Computed.model_fields), exclude_unset=True) | values
+        values = above.model_dump(include={"model"}, exclude_unset=True) | values
     try:
         return Study.model_validate(values)
     except ValidationError as error:

@@ -28,13 +28,13 @@ from coordinator.machine.records import Begun, Phase, StepDone, Timeouts, Transi
 from coordinator.machine.run import (
     Run,
     RunUpdate,
+    close,
     countersigned,
     departed,
     end,
     fetched,
     interrupted_at_end,
     left,
-    stop_waiting,
 )
 from coreg_core.messages import (
     Answer,
@@ -235,7 +235,7 @@ TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
         _row(Fault, nothing, nothing, *(2 * (faulted,)), nothing, nothing),
         _row(Fetched, *(4 * (nothing,)), fetched, nothing),
         _row(HeadCountersigned, *(4 * (nothing,)), countersigned, nothing),
-        _row(DeadlinePassed, _not_joined, _not_planned, out_of_time, not_back, stop_waiting, nothing),
+        _row(DeadlinePassed, _not_joined, _not_planned, out_of_time, not_back, close, nothing),
         _row(Aligned, nothing, membership.aligned, *(4 * (nothing,))),
         _row(Interrupted, *(4 * (_interrupted,)), interrupted_at_end, nothing),
         _row(Cancelled, *(4 * (_cancelled,)), nothing, nothing),

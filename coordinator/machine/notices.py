@@ -155,8 +155,10 @@ def enrolment_closed(address: str, reason: str) -> Notice:
     return Notice("enrolment_closed", text, "warning", fields={"address": address, "reason": reason})
 
 
-def reloaded(sites: tuple[str, ...], limit: int) -> Notice:
-    text = f"configuration reloaded: {len(sites)} sites, max_concurrent_runs = {limit}"
+def reloaded(sites: tuple[str, ...], limit: int, later: tuple[str, ...]) -> Notice:
+    """``later``: the changed keys that take effect at a restart."""
+    restart = f"; the change of {', '.join(later)} needs a restart" * bool(later)
+    text = f"configuration reloaded: {len(sites)} sites, max_concurrent_runs = {limit}{restart}"
     return Notice("reloaded", text, fields={"sites": sites, "max_concurrent_runs": limit})
 
 
@@ -164,8 +166,13 @@ def not_reloaded(reason: str) -> Notice:
     return Notice("not_reloaded", f"configuration not reloaded: {reason}", "warning", fields={"reason": reason})
 
 
+def list_read() -> Notice:
+    return Notice("list_read", "authorised-sites is read again")
+
+
 def draining(runs: tuple[str, ...]) -> Notice:
-    return Notice("draining", f"draining{': ' * bool(runs)}{', '.join(runs)}", fields={"runs": runs})
+    text = f"draining{': ' * bool(runs)}{', '.join(runs)}"
+    return Notice("draining", text, fields={"runs": runs} if runs else {})
 
 
 def stopped() -> Notice:

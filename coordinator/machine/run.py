@@ -189,7 +189,7 @@ def end(update: RunUpdate, outcome: Outcome, reason: str) -> None:
     if update.run.awaited:
         update.deadline(run.timeouts.round)
     else:
-        _close(update)
+        close(update)
 
 
 def send_end(update: RunUpdate, site: str) -> None:
@@ -237,11 +237,6 @@ def departed(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) 
         update.notify(notices.left(update.run.name, event.site, reason, lost=not isinstance(event, Received)))
 
 
-def stop_waiting(update: RunUpdate, _event: DeadlinePassed) -> None:
-    """Stop waiting."""
-    _close(update)
-
-
 def interrupted_at_end(update: RunUpdate, _event: Interrupted) -> None:
     """The operator stops the process. The outcome stays."""
     assert update.run.ending is not None
@@ -250,9 +245,10 @@ def interrupted_at_end(update: RunUpdate, _event: Interrupted) -> None:
 
 def _close_if_complete(update: RunUpdate) -> None:
     if not update.run.awaited:
-        _close(update)
+        close(update)
 
 
-def _close(update: RunUpdate) -> None:
+def close(update: RunUpdate, _event: DeadlinePassed | None = None) -> None:
+    """No site is awaited, or no longer."""
     assert update.run.ending is not None
     update.finish(Transition.CLOSED, *update.run.ending)

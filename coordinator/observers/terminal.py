@@ -1,8 +1,9 @@
 """What `run` prints: lines, or JSON lines."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any
+
+import typer
 
 from coordinator.machine.events import Finish
 from coreg_core.outcomes import Notice, end_sentence
@@ -63,26 +64,22 @@ class Plain:
         self._headings: list[str] = []
         self._last: Mapping[str, Any] | None = None
 
-    def _print(self, text: str) -> None:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-
     def notice(self, notice: Notice) -> None:
         """Print a table row for a finished step, and the sentence of any other notice. Of an alignment only its end."""
         if aligns_for(notice.run):
             if notice.name == "run_ended":
-                self._print(notice.text)
+                typer.echo(notice.text)
         elif notice.name == "round":
             step = notice.fields
             # Rounds without a phase follow the preliminary ones of an agreement.
             phase = step["phase"] or ("training" if self._headings == ["preliminary"] else "")
             if phase and phase not in self._headings:
                 self._headings.append(phase)
-                self._print(f"{phase}:")
+                typer.echo(f"{phase}:")
             self._last = certifying(self._last, step)
             self._row(step)
         elif notice.text and notice.name not in _UNSHOWN:
-            self._print(notice.text)
+            typer.echo(notice.text)
 
     def _row(self, values: Mapping[str, Any]) -> None:
         figures = [values[name] for name in ("round", "residual", "gap")]
@@ -91,15 +88,15 @@ class Plain:
             return
         if not self._headed:
             self._headed = True
-            self._print(PLAIN.format(*HEADINGS))
-        self._print(PLAIN.format(*cells(values)))
+            typer.echo(PLAIN.format(*HEADINGS))
+        typer.echo(PLAIN.format(*cells(values)))
 
     def finished(self, end: Finish, show: str) -> None:
         """Print the outcome, its meaning and the next command."""
-        self._print(end_sentence(end.outcome, end.reason))
+        typer.echo(end_sentence(end.outcome, end.reason))
         if self._last is not None and (certified := self._certified(self._last)):
-            self._print(certified)
-        self._print(f"show this run again: {show}")
+            typer.echo(certified)
+        typer.echo(f"show this run again: {show}")
 
     def _certified(self, last: Mapping[str, Any]) -> str:
         if last["gap"] is None and last["residual"] is None:

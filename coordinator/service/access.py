@@ -1,6 +1,7 @@
 """Access control: the allow-list, the server's certificate, and the key that countersigns the heads of sites' ledgers."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ class AccessControl:
         self.warnings: list[str] = []
         self._identity = identity
         self._looked: float | None = None
-        self._allow_list = self._stamp()
+        self._stamps = self._stamp()
         files = self._files = load_server(identity)
         self._server = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem)
 
@@ -91,20 +92,17 @@ class AccessControl:
             self.warnings = [str(error)]
         return self.warnings
 
-    def list_changed(self) -> bool:
-        """Whether the allow-list has changed since the last call."""
-        before, self._allow_list = self._allow_list, self._stamp()
-        if self._allow_list != before:
-            self._looked = None  # a warning about the list may be over
-        return self._allow_list != before
+    def changed(self) -> bool:
+        """Whether the allow-list or ca.key has changed since the last call."""
+        before, self._stamps = self._stamps, self._stamp()
+        if self._stamps != before:
+            self._looked = None  # a warning about them may be over
+        return self._stamps != before
 
-    def list_damage(self) -> str:
-        """See `Authorised.damage`."""
-        return Authorised(self._identity).damage()
-
-    def _stamp(self) -> tuple[int, int] | None:
-        try:
-            found = (self._identity / ALLOW_LIST).stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns
+    def _stamp(self) -> list[tuple[str, int, int]]:
+        stamps = []
+        for name in (ALLOW_LIST, "ca.key"):
+            with suppress(OSError):
+                found = (self._identity / name).stat()
+                stamps.append((name, found.st_ino, found.st_mtime_ns))
+        return stamps

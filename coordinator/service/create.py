@@ -68,11 +68,8 @@ def create(
                     f"{file} does not exist. Name the sites of the new federation: --site NAME, once for each."
                 )
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(
-                file,
-                file_of(name or "federation", sites, port, remote=not all(map(is_loopback, hosts))).encode(),
-                mode=0o600,
-            )
+            text = file_of(name or "federation", sites, port, remote=not all(map(is_loopback, hosts)))
+            write_whole(file, text.encode(), mode=0o600)
         configuration = read_configuration(file)
         listed = sites if written else configuration.federation.sites
         if strangers := [each for each in sites if each not in listed]:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coordinator.authority.authorised import Authorised
 from coordinator.config.federation_toml import Configuration, read_configuration
 from coordinator.driver import Driver, Observer, Timing
 from coordinator.machine import notices
@@ -53,6 +54,7 @@ class ServiceOptions:
     metrics: str | None = None
     web: str | None = None
     web_token: Callable[[], str] | None = None
+    listen: str | None = None  # in place of that of the configuration
 
 
 def serve(
@@ -294,7 +296,7 @@ class Daemon:
         """Take over what other processes changed in the store and in the allow-list."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if self._access.list_changed():
+            if self._access.changed():
                 self._check_sessions()
             if await asyncio.to_thread(self._store.changed):
                 self._emit(QueueChanged())
@@ -303,10 +305,10 @@ class Daemon:
         """End the sessions of revoked sites. If the list cannot be read, open sessions stay, and new ones are rejected."""
         try:
             self._transport.check_again()
-            if damage := self._access.list_damage():
+            if damage := Authorised(self._configuration.service.identity).damage():
                 self._not_reloaded("sites", damage)
-            else:
-                self._faults.pop("sites", None)
+            elif self._faults.pop("sites", None):
+                self.notice(notices.list_read())
         except StorageError as error:
             self._not_reloaded("sites", f"{error} Open sessions stay.")
 
@@ -350,15 +352,18 @@ class Daemon:
     def _reload(self) -> None:
         """Reload the sites, the limit and the certificates. The address and the timeouts change at the next start only."""
         try:
-            read = read_configuration(self._path)
+            read = read_configuration(self._path, self._options.listen)
             self._access.reload()
         except CoregError as error:
             self._not_reloaded("configuration", str(error))
             return
         self._faults.pop("configuration", None)
         sites, limit = read.federation.sites, read.service.max_concurrent_runs
+        before = dict(self._configuration.service) | {"max_concurrent_runs": limit}
+        later = [f"[service] {key}" for key, value in read.service if value != before[key]]
+        later += ["[timeouts]"] * (read.timeouts != self._configuration.timeouts)
         self.metrics.listed(sites, self._status.certificates())
         self._check_sessions()
         self._emit(Reconfigured(sites, limit))
         self.metrics.certificates(self._access.ends())
-        self.notice(notices.reloaded(sites, limit))
+        self.notice(notices.reloaded(sites, limit, tuple(later)))

@@ -58,7 +58,8 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 def open_database(path: Path) -> sqlite3.Connection:
     """Open the store for writing; create it if it does not exist."""
     try:
-        _make(path)
+        with suppress(FileExistsError):  # an existing one is not opened: closing it would release SQLite's locks
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise StorageError(
             f"{path}: cannot be opened as a run store ({error.strerror}). Check the path and its permissions."
@@ -94,11 +95,6 @@ def _version(db: sqlite3.Connection) -> int:
     return int(db.execute("pragma user_version").fetchone()[0])
 
 
-def damaged(path: Path, error: Exception) -> StorageError:
-    """The error of a store that cannot be read: its file, SQLite's reason, and what to do."""
-    return StorageError(f"{path}: the run store cannot be read ({error}). {_todo(error)}")
-
-
 def _todo(error: Exception) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_FULL"):
@@ -115,12 +111,6 @@ def _other_release(path: Path, version: int) -> StorageError:
         f"{path}: written by another release of coreg-federation (schema {version}, this release has {SCHEMA_VERSION}). "
         "Read it with that release, or name another [service] store."
     )
-
-
-def _make(path: Path) -> None:
-    """Create a new file with mode 0600. An existing one is not opened: closing it would release SQLite's locks."""
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _create(db: sqlite3.Connection) -> None:
@@ -169,7 +159,7 @@ class Tables:
             with self._in_turn:
                 yield
         except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise damaged(self.path, error) from None
+            raise StorageError(f"{self.path}: the run store cannot be read ({error}). {_todo(error)}") from None
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[None]:

@@ -75,13 +75,6 @@ class _Session:
         """Whether it is a step of a run whose plan was not sent in this session: the site would refuse it."""
         return self.again and isinstance(message, Step) and message.run not in self.plans
 
-    def put(self, message: ToSite) -> bool:
-        """Queue a message; False if the outbox is full."""
-        if self.outbox.qsize() >= MAX_UNSENT:
-            return False
-        self.outbox.put_nowait(message)
-        return True
-
     def close(self, last_message: ToSite | None = None) -> None:
         self.closed_by_us = True
         if last_message is not None:
@@ -113,7 +106,9 @@ class Sessions:
         if session is not None and not session.is_for_an_earlier_one(message):
             if isinstance(message, Proposal):
                 session.plans.add(message.run)
-            if not session.put(message):
+            if session.outbox.qsize() < MAX_UNSENT:
+                session.outbox.put_nowait(message)
+            else:
                 del self._sessions[site]
                 session.close()
                 self.emit(SiteLost(site, "it does not read its messages"))

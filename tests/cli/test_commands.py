@@ -17,10 +17,10 @@ from coordinator.store.status import Status, overview, store_of
 from coreg_core.agreement.schedules import Stop
 from coreg_core.outcomes import Outcome, advice, end_sentence, exit_code
 from coreg_wire.clock import timestamp
-from coreg_wire.terminal.command_line import EXIT_CODES
+from coreg_wire.terminal import command_line
+from coreg_wire.terminal.command_line import EXIT_CODES, owner_hint
 from site_agent.consent.objections import Policy
-from site_agent.identity.identity import enrol
-from tests.issued import enrolled, issued
+from tests.issued import enrolled
 
 AGENT = ("--coordinator", "127.0.0.1:9")
 
@@ -68,6 +68,7 @@ MISTAKES = {
     "a broken chain without certificates": (
         ("coreg-agent", "ledger", "broken.jsonl", "--verify"), 8, "broken.jsonl, line 2: the chain is broken",
     ),
+    "a token without a page": ((*COORDINATOR, "serve", "fed.toml", "--web-token-file", "t"), 2, "Give --web too"),
     "no store": ((*COORDINATOR, "runs", "none.sqlite"), 2, "none.sqlite"),
     "scoring before a training": ((*COORDINATOR, "run", "fed.toml", "--study", "score.toml"), 2, "train first"),
     "no target for a table": ((*SIM, "benefit", "--data", "good.csv"), 2, "--target"),
@@ -116,20 +117,27 @@ def test_the_default_policy_allows_the_studies_of_the_demonstration(command, tmp
         assert against(Policy(), plan) is None
 
 
-def test_a_revoked_site_is_named_at_every_submission(command, tmp_path):
-    sites = ("site-a", "site-b", "site-c")
-    command("coreg-coordinator", "init", "co", *(f"--site={site}" for site in sites))
-    for site in sites:
-        issued(tmp_path / "co", enrol(tmp_path / site, site))
+def test_a_submission_names_the_sites_without_a_certificate_and_another_user_changes_nothing(
+    command, tmp_path, monkeypatch
+):
+    """As root beside systemd: the service could not read what was written, and no site could enrol."""
+    command("coreg-coordinator", "init", "co", "--site=a", "--site=b", "--site=c")
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
-    submit = ("coreg-coordinator", "submit", "study.toml", "--federation", "co/federation.toml")
-    code, _, err = command(*submit)
-    assert (code, "not enrolled" in err) == (0, False)
-    code, out, _ = command("coreg-coordinator", "revoke", "co", "site-b")
-    assert (code, "remove site-b from [federation] sites" in out) == (0, True)
-    code, out, err = command(*submit)
+    code, out, err = command("coreg-coordinator", "submit", "study.toml", "--federation", "co")
     assert (code, "is in the queue" in out) == (0, True)
-    assert "warning: waiting for `coreg-agent join` of site-b, not enrolled in co/authorised-sites" in err
+    assert "warning: waiting for `coreg-agent join` of a, b, c, not enrolled in co/authorised-sites" in err
+    code, out, _ = command("coreg-coordinator", "revoke", "co", "b")
+    assert (code, "remove b from [federation] sites" in out) == (0, True)
+    before = {path: path.read_bytes() for path in (tmp_path / "co").rglob("*") if path.is_file()}
+    monkeypatch.setattr("os.geteuid", lambda: 65534)
+    queue = ("submit study.toml --federation co", "cancel x --federation co")
+    for words in ("invite co a", "revoke co a", "init co --renew-server", *queue):
+        code, _, err = command("coreg-coordinator", *words.split())
+        assert (code, "could not read what it writes. Nothing was changed" in err) == (8, True), words
+    assert before == {path: path.read_bytes() for path in (tmp_path / "co").rglob("*") if path.is_file()}
+    monkeypatch.setattr(command_line, "_name", lambda uid: "nobody" if uid == 65534 else "root")
+    mend = "run it as root (sudo …), or, if co should be nobody's, change the owner"
+    assert mend in owner_hint(PermissionError(13, "Permission denied", str(tmp_path / "co")))
 
 
 def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_path, monkeypatch):
@@ -137,6 +145,7 @@ def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_
     monkeypatch.setenv("COREG_FEDERATION", str(store))
     text = "waiting for approval by north"
     with closing(RunStore(store)) as summaries, closing(Status(store)) as status:
+        assert command("coreg-coordinator", "runs")[1] == "no runs yet\n"
         summaries.begin(make_plan(run="r1"), timestamp())
         status.set_service({"state": "ready", "runs": ["r1"], "waiting": {"r1": text}}, timestamp())
     assert text not in command("coreg-coordinator", "runs")[1], "no coordinator serves: nobody waits"

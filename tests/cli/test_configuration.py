@@ -115,11 +115,11 @@ def test_a_run_without_an_objective_is_refused_where_it_is_asked_for(tmp_path, m
     for chosen in ("coupling = 0.01", 'objective = "additive"'):
         (tmp_path / "study.toml").write_text(f'[study]\nname = "s"\n[model]\n{chosen}\n')
         assert planned(federation, tmp_path / "study.toml").study == "s"
-    (tmp_path / "federation.toml").write_text(
-        '[federation]\nname = "f"\nsites = ["a", "b"]\n[model]\nobjective = "additive"\n'
-    )
+    terms = '[model]\nobjective = "additive"\n[privacy]\nmembership_changes = true\n[alignment]\nids = "exact"\n'
+    (tmp_path / "federation.toml").write_text(f'[federation]\nname = "f"\nsites = ["a", "b"]\n{terms}')
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n')
-    assert planned(read_configuration(tmp_path / "federation.toml"), tmp_path / "study.toml").objective == Additive()
+    plan = planned(read_configuration(tmp_path / "federation.toml"), tmp_path / "study.toml")
+    assert (plan.objective, plan.privacy, plan.align) == (Additive(), Privacy(), Alignment()), "no other section"
 
 
 def test_misspelt_keys_are_answered_with_what_was_meant(tmp_path):

@@ -3,17 +3,17 @@
 import ast
 import asyncio
 import contextlib
+import re
 import shutil
 import socket
 import ssl
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest import mock
 
-import click
 import grpc
 import pytest
 import typer.main
@@ -78,7 +78,7 @@ def expired(home: Path) -> Identity:
     with clock(LONG_AGO):
         create_authority(home / "ca", [])
         identity = install(home / "late", issued(home / "ca", enrol(home / "late", "late"), days=1))
-    with pytest.raises(Refused, match=r"site\.pem expired on"):
+    with pytest.raises(Refused, match=r"site\.pem expired on \d{4}-\d\d-\d\d .*`coreg-agent join`"):
         check_identity(home / "late")
     return identity
 
@@ -107,24 +107,18 @@ def test_an_expired_server_certificate_is_named(home: Path) -> None:
     ca = home / "old-ca"
     with clock(LONG_AGO), mock.patch.object(pki, "DAYS", 1):
         create_authority(ca, [])
-    with pytest.raises(Refused, match=r"coordinator\.pem expired"):
-        load_server(ca)
     identity = install(home / "b", issued(ca, enrol(home / "b", "b")))
     with clock(LONG_AGO):
         assert "the server's certificate has expired" in told(ca, identity)
 
 
-def checked(home: Path, address: str, timeout: float = 5.0) -> str:
-    with pytest.raises(Unreachable) as caught:
-        asyncio.run(check_connection(address, check_identity(home / "a"), timeout))
-    return str(caught.value)
-
-
 def test_nothing_listens_or_the_name_does_not_resolve(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert checked(home, f"127.0.0.1:{port}").startswith(f"127.0.0.1:{port}: nothing listens there. Check the port")
-    assert "the name does not resolve" in checked(home, "no.such.host.invalid:1")
+    closed = (f"127.0.0.1:{port}", f"127.0.0.1:{port}: nothing listens there. Check the port")
+    for address, words in (closed, ("no.such.host.invalid:1", "the name does not resolve")):
+        with pytest.raises(Unreachable, match=words):
+            asyncio.run(check_connection(address, own(home), 5.0))
 
 
 # --- the peer's name, and loopback
@@ -179,16 +173,13 @@ def handshake(port: int, identity: Identity, version: ssl.TLSVersion) -> str | N
             return None
 
 
-@pytest.mark.parametrize(
-    ("version", "agreed"),
-    [("TLSv1", None), ("TLSv1_1", None), ("TLSv1_2", "TLSv1.2"), ("TLSv1_3", "TLSv1.3")],
-)
-def test_the_lowest_version_of_tls_is_1_2(home: Path, version: str, agreed: str | None) -> None:
-    async def tried() -> str | None:
+def test_the_lowest_version_of_tls_is_1_2(home: Path) -> None:
+    async def tried() -> list[str | None]:
+        versions = [version for version in ssl.TLSVersion if version.name.startswith("TLS")]
         async with serving(home / "ca") as port:
-            return await asyncio.to_thread(handshake, port, own(home), ssl.TLSVersion[version])
+            return [await asyncio.to_thread(handshake, port, own(home), version) for version in versions]
 
-    assert asyncio.run(tried()) == agreed
+    assert asyncio.run(tried()) == [None, None, "TLSv1.2", "TLSv1.3"]
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -209,29 +200,18 @@ def test_an_assert_tells_a_type_and_guards_nothing() -> None:
                 return False
 
     paths = [path for name in ("coordinator", "site_agent", "proto/coreg_wire") for path in (ROOT / name).rglob("*.py")]
-    found = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path, tree in [(path, ast.parse(path.read_text())) for path in paths]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assert) and node not in tree.body and not narrows(node.test)
-    ]
-    assert found == []
+    for path in paths:
+        tree = ast.parse(path.read_text())
+        asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert) and node not in tree.body]
+        assert [node.lineno for node in asserts if not narrows(node.test)] == [], path
 
 
 @pytest.mark.parametrize("app", [coordinator_app.app, agent_app.app])
 def test_no_option_takes_a_secret_only_files_that_hold_one(app: typer.Typer) -> None:
     """Arguments of a process can be read by every user of its machine."""
-
-    def options(command: click.Command) -> Iterator[str]:
-        for parameter in command.params:
-            yield from parameter.opts
-        for inner in getattr(command, "commands", {}).values():
-            yield from options(inner)
-
-    secret = [
-        option
-        for option in options(typer.main.get_command(app))
-        if any(word in option for word in ("token", "passphrase", "secret", "password"))
-        and not option.endswith("-file")
-    ]
-    assert secret == []
+    program = typer.main.get_command(app)
+    commands = [program, *getattr(program, "commands", {}).values()]
+    options = {option for command in commands for parameter in command.params for option in parameter.opts}
+    assert "--policy" in options or "--web-token-file" in options
+    secret = re.compile(r"token|passphrase|secret|password")
+    assert [option for option in options if secret.search(option) and not option.endswith("-file")] == []

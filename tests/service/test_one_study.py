@@ -11,6 +11,7 @@ from store.filled import NOW, RECORDS, begun, write
 
 from coordinator.authority.pki import create_authority
 from coordinator.config.federation_toml import Configuration, read_configuration
+from coordinator.machine import notices
 from coordinator.machine.records import Ended
 from coordinator.service.access import AccessControl
 from coordinator.service.daemon import ABANDONED, Daemon, ServiceOptions, choose_run, run
@@ -110,27 +111,38 @@ def carried_out(path: Path, plan: Any = None) -> tuple[Any, list[str], Configura
 
 
 def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) -> None:
-    end, notices, configuration = carried_out(path)
+    end, names, configuration = carried_out(path)
     assert (end.run, end.outcome) == (RUN, Outcome.TOO_FEW_SITES)
     assert "a, b, c did not join within 0.2 s" in end.reason
-    assert notices == ["listening", "certificate_warning", "answers_in_clear", "run_began", "run_ended", "stopped"]
+    assert names == ["listening", "certificate_warning", "answers_in_clear", "run_began", "run_ended", "stopped"]
     store = RunStore(configuration.service.store)
     assert (store.find(RUN).stop, store.unfinished()) == ("TOO_FEW_SITES", [])
     store.close()
 
 
-def test_a_site_is_greeted_with_the_ends_that_it_waits_for(path: Path) -> None:
-    configuration = read_configuration(path)
-    where = configuration.service.store
-    store, status = RunStore(where), Status(where)
+@pytest.fixture
+def daemon(path: Path, store: RunStore) -> Any:
+    with closing(Status(store.path)) as status:
+        yield Daemon(path, read_configuration(path), ServiceOptions(), AccessControl(path.parent), store, status, [])
+
+
+def test_a_site_is_greeted_with_the_ends_that_it_waits_for(daemon: Daemon, store: RunStore) -> None:
     begun(store, RECORDS)
     begun(store, RECORDS[:-1], run="unfinished")
-    access = AccessControl(configuration.service.identity)
-    daemon = Daemon(path, configuration, ServiceOptions(), access, store, status, [])
     hello = Hello("a", PROTOCOL_VERSION, runs=(RUN, "unfinished", "unknown"))
     assert daemon._transport.greetings("a", hello) == [Finished(RUN, Outcome.CONVERGED, "")]
-    for tables in (store, status):
-        tables.close()
+
+
+def test_the_log_says_what_needs_a_restart_and_when_a_damaged_list_is_read_again(daemon: Daemon, path: Path) -> None:
+    path.write_text(path.read_text().replace("127.0.0.1:0", "127.0.0.1:1").replace("join = 0.2", "join = 0.3"))
+    daemon._reload()
+    for lines in ("damaged", "", ""):
+        (path.parent / "authorised-sites").write_text(lines)
+        daemon._check_sessions()
+    [reloaded, _, again] = [notice.text for notice, _, _ in daemon._noticed]
+    assert reloaded.endswith("; the change of [service] listen, [timeouts] needs a restart")
+    assert again == "authorised-sites is read again"
+    assert notices.draining(()).fields == {}
 
 
 def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(path: Path, monkeypatch: Any) -> None:

@@ -79,32 +79,30 @@ def owner_hint(error: BaseException) -> str:
     if cause is None or not cause.filename or os.name != "posix":
         return ""
     path = Path(os.fsdecode(cause.filename))
-    seen = next((p for p in (path, *path.absolute().parents) if _visible(p)), Path("/"))
-    owner, me = _name(seen.stat().st_uid), _name(os.geteuid())
-    if owner == me:
+    seen = next((p for p in (path, *path.absolute().parents) if os.access(p, os.F_OK)), Path("/"))
+    if (users := other_owner(seen)) is None:
         return ""
-    mend = f"run it as that user (sudo -u {owner} …), or change the owner"
-    if owner == "root":  # as after a command without sudo -u
-        mend = f"change the owner (sudo chown {me} {seen})"
+    owner, me = users
+    sudo = "sudo" if owner == "root" else f"sudo -u {owner}"
+    mend = f"run it as {owner} ({sudo} …), or, if {seen.name} should be {me}'s, change the owner (sudo chown {me} …)"
     return f" {seen} belongs to {owner}, and this command runs as {me}: {mend}."
+
+
+def other_owner(path: Path) -> tuple[str, str] | None:
+    """The owner of a file and the user of this process, if they differ."""
+    if os.name != "posix" or (uid := path.stat().st_uid) == os.geteuid():
+        return None
+    return _name(uid), _name(os.geteuid())
 
 
 def as_owner(path: Path) -> None:
     """Check before a file is written for a service: it could not read another user's file."""
-    if os.name == "posix" and (uid := path.stat().st_uid) != os.geteuid():
-        owner, me = _name(uid), _name(os.geteuid())
+    if path.exists() and (users := other_owner(path)):
+        owner, me = users
         raise StorageError(
             f"{path} belongs to {owner}, and this command runs as {me}: {owner} could not read what it writes. Nothing was "
             f"changed. Run it as that user: sudo -u {owner} …"
         )
-
-
-def _visible(path: Path) -> bool:
-    try:
-        path.stat()
-    except OSError:
-        return False
-    return True
 
 
 def _name(uid: int) -> str:
@@ -130,13 +128,12 @@ def _fail(program: str, text: str, code: int) -> int:
 
 def print_json(value: Any) -> None:
     """Print one JSON value on one line of standard output, and flush it."""
-    sys.stdout.write(json.dumps(value, default=str) + "\n")
-    sys.stdout.flush()
+    typer.echo(json.dumps(value, default=str))
 
 
 def human_bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
-    raise AssertionError
+    return f"{count:.1f} GB"

@@ -55,7 +55,7 @@ def listening(address: str, option: str) -> socket.socket:
     except (UnicodeError, TypeError) as error:
         raise UsageError(f"{option} {address}: no host name ({error}).") from None
     except OSError as error:
-        raise UsageError(f"cannot listen on {address}: {why_not(error, port, option)}") from None
+        raise UsageError(f"{option} {address}: cannot listen there: {why_not(error, port, option)}") from None
 
 
 def check_free(listen: str) -> None:
@@ -68,8 +68,8 @@ def why_not(error: OSError, port: int | str, option: str) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return (
-                f"another program listens on port {port}; is another of ours running? End it, or give another address with "
-                f"{option} (`ss -ltnp 'sport = :{port}'` names it)."
+                f"another program listens on port {port}. End it, or give another address with {option} (`ss -ltnp 'sport = "
+                f":{port}'` names it)."
             )
         case errno.EADDRNOTAVAIL:
             return "this machine has no such address; 0.0.0.0 stands for all of its addresses."
