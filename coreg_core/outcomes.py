@@ -64,8 +64,7 @@ _ENDS = {
     Outcome.STAGNATED: (3, "Loosen the tolerances, lower the coupling, or raise the ridge."),
     Outcome.NOTHING_SHARED: (
         3,
-        "Compare how the sites write their ids: `coreg-agent check` prints the first ones. If some begin with zeros and others "
-        'do not, the study needs ids = "numbers" in [alignment].',
+        'Compare how sites write their ids (`coreg-agent check` prints some). For leading zeros: [alignment] ids = "numbers".',
     ),
     Outcome.REFUSED: (
         4,

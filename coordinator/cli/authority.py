@@ -44,7 +44,7 @@ def init(
     from coordinator.authority.pki import reissue_server, server_names
     from coordinator.service.create import create
 
-    as_owner(folder)
+    as_owner(folder / "federation.toml")
     if renew_server:
         until = reissue_server(folder, host or None)
         typer.echo(

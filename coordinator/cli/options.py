@@ -37,14 +37,13 @@ def run_store(path: Path) -> Path:
     return store
 
 
-_VARIABLE = "COREG_FEDERATION"
+_OF: Any = {"envvar": "COREG_FEDERATION", "readable": False}
 FederationArgument = Annotated[
-    Path,
-    typer.Argument(help="federation.toml, or its folder.", envvar=_VARIABLE, readable=False, callback=federation_file),
+    Path, typer.Argument(help="federation.toml, or its folder.", callback=federation_file, **_OF)
 ]
-_STORE: Any = {"help": "federation.toml, its folder, or a copy of its run store.", "envvar": _VARIABLE}
-StoreArgument = Annotated[Path, typer.Argument(metavar="[FEDERATION]", readable=False, **_STORE)]
-StoreOption = Annotated[Path, typer.Option("--federation", readable=False, **_STORE)]
+_STORE: Any = {"help": "federation.toml, its folder, or a copy of its run store.", **_OF}
+StoreArgument = Annotated[Path, typer.Argument(metavar="[FEDERATION]", **_STORE)]
+StoreOption = Annotated[Path, typer.Option("--federation", **_STORE)]
 ListenOption = Annotated[
     str | None,
     typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),

@@ -64,7 +64,7 @@ def submit(
     path = configuration.service.store
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: no such folder for the run store.")
-    as_owner(path if path.exists() else path.parent)
+    as_owner(path if path.exists() else federation)
     plan = planned(configuration, study)
     identity = configuration.service.identity
     if (identity / "ca.pem").exists() and (warning := unsigned(identity, plan.sites)):

@@ -129,17 +129,15 @@ ColumnName = Literal[""] | Annotated[str, AfterValidator(_readable)]
 SiteName = Annotated[str, AfterValidator(check_site_name)]
 
 
-def _sorted(sites: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(sites))
-
-
 class FederationSection(Section):
     """The sites by the names in their certificates; ``target`` and ``id`` hold where a site names no others."""
 
     name: Annotated[str, AfterValidator(_readable)]
     target: ColumnName = ""
     id: ColumnName = ""
-    sites: Annotated[tuple[SiteName, ...], Field(min_length=1, max_length=10_000), AfterValidator(_sorted)]
+    sites: Annotated[
+        tuple[SiteName, ...], Field(min_length=1, max_length=10_000), AfterValidator(lambda sites: tuple(sorted(sites)))
+    ]
     min_sites: int | None = Field(default=None, ge=1)
     on_dropout: DropoutPolicy = Membership.on_dropout
 

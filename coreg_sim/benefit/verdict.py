@@ -124,14 +124,11 @@ def _answer(regime: Regime, part: Sequence[SiteOutcome]) -> str:
 
 def _uncertain(part: Sequence[SiteOutcome], method: str, found: Figure) -> str:
     """A mean change ± its standard error over the draws."""
-    means = [np.mean([site.change[method] for site in of_draw]) for of_draw in _by_draw(part)]
+    draws = dict.fromkeys(site.draw for site in part)
+    means = [np.mean([site.change[method] for site in part if site.draw == draw]) for draw in draws]
     if len(means) < 2:
         return percent(found.mean)
     return f"{percent(found.mean)} ± {100 * float(np.std(means, ddof=1)) / len(means) ** 0.5:.1f}"
-
-
-def _by_draw(part: Sequence[SiteOutcome]) -> list[list[SiteOutcome]]:
-    return [[site for site in part if site.draw == draw] for draw in dict.fromkeys(site.draw for site in part)]
 
 
 def _beyond(part: Sequence[SiteOutcome]) -> Iterator[str]:

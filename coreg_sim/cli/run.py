@@ -65,9 +65,7 @@ def run(
     unlabelled: Annotated[
         int | None,
         typer.Option(
-            "--unlabelled",
-            min=1,
-            help="Shared unlabelled instances [500; of a views.toml two thirds of the other rows].",
+            "--unlabelled", min=1, help="Shared instances [500; of a views.toml two thirds of the other rows]."
         ),
     ] = None,
     views: Annotated[

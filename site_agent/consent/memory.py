@@ -119,6 +119,7 @@ class Memory:
     def __init__(self, write: Callable[[dict[str, Any]], None] = lambda entry: None):  # noqa: ARG005
         self.lock = RLock()
         self._write = write
+        self.approved: set[str] = set()  # runs that the operator approved
         self._terms: dict[str, Terms] = {}  # of each run, as accepted last
         self._offered: dict[str, str] = {}  # the digest of its rows
         self._rows: dict[str, str] = {}  # the same, once it was answered
@@ -143,6 +144,8 @@ class Memory:
             if entry.get("participants") and entry.get("question") not in OF_SCORING:
                 summed = SummedWith(frozenset(entry["participants"]), bool(entry.get("may_change")))
                 self._summed.setdefault(terms[1], set()).add(summed)
+        elif kind == "Approval" and entry.get("given"):
+            self.approved.add(run)
         elif kind == "Opened":
             known = self._opened[entry["again"]] if "again" in entry else RowSet(*_words(entry["rows"]).reshape(2, -1))
             features = max(known.features, int(entry["features"]))

@@ -160,7 +160,8 @@ class Preprocessing:
         ]
         ordered = [c for c in columns if c.kind in ("numeric", "date")]
         values = {c.name: np.concatenate([c.numbers(t) for t in tables]) for c in ordered}
-        ranges = {name: _range(v[~np.isnan(v)]) for name, v in values.items() if not np.isnan(v).all()}
+        seen = {name: v[~np.isnan(v)] for name, v in values.items()}
+        ranges = {name: (float(v.min()), float(v.max()), len(v)) for name, v in seen.items() if len(v)}
         return cls(tuple(columns), tuple(notes), ranges)
 
     def transform(self, table: Table) -> Arr:
@@ -285,10 +286,6 @@ def _moved(column: Column, table: Table, known: Range | None) -> Iterator[str]:
     if missing and not column.indicator:
         instead = "none of its levels" if column.kind == "text" else "the mean"
         yield f"{missing} cells are missing, and none was in training. They count as {instead}"
-
-
-def _range(values: Arr) -> Range:
-    return float(values.min()), float(values.max()), len(values)
 
 
 def _constant(values: Arr) -> bool:

@@ -62,12 +62,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Decided:
-    """The operator's decision on the plan with this digest."""
+    """The operator's decision on the plan with this digest; ``about``: what the operator saw, or nothing if that was compared."""
 
     run: str
     approved: bool
     reason: str
     digest: str
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,7 @@ class ActiveRun:
     busy: bool = False
     answered: bool = False
     alignments: int = 0  # of ids, for this run
+    approved: Mapping[str, str] = field(default_factory=dict)  # what the operator saw, until it is compared
 
     @property
     def plan(self) -> Plan:
@@ -354,14 +356,16 @@ def _refuse_held(agent: Agent, name: str, reason: str, *, for_now: bool) -> list
 
 def _judged(agent: Agent, judged: Judged) -> tuple[Agent, list[Action]]:
     name = judged.run
-    if (run := agent.runs.get(name)) is None or run.stage not in (Stage.JUDGED, Stage.WAITING):
+    if (run := agent.runs.get(name)) is None or run.stage is not Stage.JUDGED:
         return agent, []
     if judged.reason is not None:  # the policy's refusal needs no decision of the operator
         return _refuse(agent, run.plan, judged.reason, for_now=judged.for_now)
-    if run.stage is Stage.WAITING:  # checked again, because another run ended
-        return agent, []
+    if run.approved and run.approved == judged.about:
+        return _accepted(agent, run)
+    again = [Notify(notices.asked_again(name, run.plan.study))] if run.approved else []
     asked = AskOperator(run.plan, judged.about, run.proposal.approval)
-    return _with(agent, name, replace(run, stage=Stage.WAITING)), [asked, Say(Approval(name, False))]
+    waits = replace(run, stage=Stage.WAITING, approved={})
+    return _with(agent, name, waits), [*again, asked, Say(Approval(name, False))]
 
 
 def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
@@ -371,11 +375,19 @@ def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
         return agent, []
     if not decided.approved:
         return _refuse(agent, run.plan, decided.reason or "its operator refused it.")
-    agent, actions = _with(agent, run.plan.run, replace(run, stage=Stage.NEW)), list[Action]()
+    if not decided.about:
+        return _accepted(agent, run)
+    # The table, or what this site answered, can have changed since the operator was asked.
+    return _with(agent, decided.run, replace(run, stage=Stage.JUDGED, approved=decided.about)), [Judge(run.plan)]
+
+
+def _accepted(agent: Agent, run: ActiveRun) -> tuple[Agent, list[Action]]:
+    name, actions = run.plan.run, list[Action]()
+    agent = _with(agent, name, replace(run, stage=Stage.NEW, approved={}))
     if agent.connected:  # otherwise the coordinator sends the plan again
-        agent, actions = _queue(agent, run.plan.run, run.proposal)
-        actions = [Say(Approval(decided.run, True)), *actions]
-    return agent, [Notify(notices.approved(run.plan.run, run.plan.study)), *actions]
+        agent, actions = _queue(agent, name, run.proposal)
+        actions = [Say(Approval(name, True)), *actions]
+    return agent, [Notify(notices.approved(name, run.plan.study)), *actions]
 
 
 # --- work ---------------------------------------------------------------------------------------------------------
@@ -425,9 +437,7 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
         actions: list[Action] = [Forget(plan.run, keep_consent=outcome in RESUMABLE)]
         if agent.once and not aligns_for(plan.run):
             actions.append(Exit(outcome=outcome, run=plan.run))
-        agent = _without(replace(agent, begun=0), plan.run)
-        judged = [Judge(other.plan) for other in agent.runs.values() if other.stage is Stage.WAITING]
-        return agent, [Notify(over), *actions, *judged]
+        return _without(replace(agent, begun=0), plan.run), [Notify(over), *actions]
     if worked.accepted is False:
         told = notices.dismissed if worked.for_now else notices.refused
         refused: list[Action] = [Notify(told(plan.run, plan.study, worked.reason))]

@@ -133,10 +133,9 @@ def describe_request(
     stays, aligns = "every row, label and id; the numbers that leave are computed from them", {}
     if plan.align is not None:
         stays = "every row and label; ids leave only as points that no single site can compute"
-        found = f"{plan.align.method(plan).partition(': ')[2]}; leaves: {plan.align.leaves(shared)}"
-        aligns = {
-            "alignment of ids": f"{found}; members can compute: {plan.align.computable(plan, both)}. {warning}".rstrip()
-        }
+        how, can = plan.align.method(plan).partition(": ")[2], plan.align.computable(plan, both)
+        told = f"{how}; leaves: {plan.align.leaves(shared)}; members can compute: {can}. {warning}"
+        aligns = {"alignment of ids": told.rstrip()}
     return {
         "method": objective.method(plan),
         "columns": columns,

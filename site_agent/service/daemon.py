@@ -386,6 +386,9 @@ class AgentDaemon:
             return
         assert self._state is not None, "an agent that serves"
         known = await asyncio.to_thread(self._state.decision, plan.run)
+        if known is not None and self._shown(plan, known) not in ({}, question.about):  # a decision on what has changed
+            await self._in_turn(self._state.clear, plan.run)
+            known = None
         if known is None or known.digest != plan.digest:
             about = {**question.about, **({EIGHT_WORDS: f"{words} ({news}). {COMPARE}"} if words else {})}
             request = plan.run, plan.to_dict(), about, question.seconds, words, plan.digest
@@ -405,23 +408,19 @@ class AgentDaemon:
         return {} if active is None or self.members is None else self.members.keys_of(active.proposal)
 
     async def _decided(self, plan: Plan, decision: Decision) -> None:
-        """An approval confirms what was shown with the question, and no other words, table or history."""
-        keys, run = self._keys_of(plan.run), self.agent.runs.get(plan.run)
-        if decision.approved and run is not None:
-            now, shown = await asyncio.to_thread(self.workers.judge, plan), dict(decision.about)
-            shown.pop(EIGHT_WORDS, None)
-            if now.reason is None and now.about != shown:
-                self.notify(notices.asked_again(plan.run, plan.study))
-                if self._state is not None:
-                    await self._in_turn(self._state.clear, plan.run)
-                await self._ask(AskOperator(plan, now.about, run.proposal.approval))
-                return
+        """An approval confirms the eight words that were shown with the question, and no others."""
+        keys = self._keys_of(plan.run)
         if decision.approved and self.members is not None and plan.masked and self.members.news(keys):
             if not same_words(decision.words, self.members.words(keys)):
                 decision = Decision(False, CHANGED, digest=decision.digest)
             else:
                 await asyncio.to_thread(self.members.confirm, keys)
-        self._apply(Decided(plan.run, decision.approved, decision.reason, decision.digest))
+        self._apply(Decided(plan.run, decision.approved, decision.reason, decision.digest, self._shown(plan, decision)))
+
+    def _shown(self, plan: Plan, decision: Decision) -> dict[str, str]:
+        """What the operator saw; nothing of an approval that counted, which is in the ledger: the run itself changes it."""
+        shown = {} if plan.run in self._ledger.memory.approved else decision.about
+        return {heading: text for heading, text in shown.items() if heading != EIGHT_WORDS}
 
     async def _decision(self, plan: Plan) -> None:
         if self._state is None:
@@ -436,7 +435,8 @@ class AgentDaemon:
         while True:
             await asyncio.sleep(DECISION_SECONDS)
             for run in self.agent.runs.values():
-                if run.stage is Stage.WAITING:
+                asking = self._questions.get(run.plan.run)
+                if run.stage is Stage.WAITING and (asking is None or asking.done()):
                     self._spawn(self._decision(run.plan))
 
     async def _write_status(self) -> None:

@@ -76,7 +76,7 @@ class StateDir:
         if found is None:
             return None
         reason, words, digest = (str(found[key]) for key in ("reason", "words", "digest"))
-        return Decision(bool(found["approved"]), reason, words, digest, found["about"])
+        return Decision(bool(found["approved"]), reason, words, digest, found.get("about", {}))
 
     def close_request(self, run: str) -> None:
         """Remove the request; the decision stays, for an agent that restarts."""

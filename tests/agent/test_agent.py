@@ -140,10 +140,6 @@ CASES = {
         [*ASKED, SessionEnded(), SessionOpened(), PLAN], ASKS, "notify plan; say Approval"),
     "a plan that the operator refuses is refused": (
         [*ASKED, Decided("r", False, "not this one", DIGEST)], ASKS, "notify refused; say PlanRefused; forget"),
-    "a pending plan is judged again when another run ends": (
-        [*ASKED, Decided("r", True, "", DIGEST), Worked(PLAN, accepted=True), proposal("s"), Judged("s", None),
-         finished(Outcome.CONVERGED), Worked(finished(Outcome.CONVERGED), models=1)], ASKS,
-        "notify run_over; forget; Judge"),
     "a run that ends before it was approved is over": (
         [*ASKED, finished()], ASKS, "say Fetched; notify run_over; forget, but for the consent"),
     "a plan with unconfirmed keys is put to the operator": (

@@ -17,6 +17,7 @@ from agent_files import write
 from agent_home import Agent, until
 from test_data_sets import TABLE
 from test_model_store import plan as plan_of
+from test_workers import first_step
 
 from coreg_core import messages as m
 from coreg_core.errors import BadData, LeftBehind, Refused, Unreachable
@@ -73,6 +74,12 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
         await until(agent.state.pending)
         agent.state.record_decision("r1", Decision(True, ""))
 
+    async def answers(coordinator):
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        line.says(first_step(await hears(line)))
+        assert isinstance(await hears(line), m.Answer), "which the next question would count"
+
     async def again(coordinator):
         line = await coordinator.session()
         line.says(plan("r1"))
@@ -83,8 +90,9 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
 
     agent = Agent(tmp_path, ask_first=True)
     agent.against(ask)
-    agent = Agent(tmp_path, ask_first=True)
-    agent.against(again)
+    for conversation in (answers, again):
+        agent = Agent(tmp_path, ask_first=True)
+        agent.against(conversation)
     assert [entry["stop"] for entry in agent.state.history()] == ["REFUSED"]
     assert "waiting_for_approval" not in agent.noticed, "nobody is asked again"
 

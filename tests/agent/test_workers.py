@@ -323,7 +323,6 @@ def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
 
 
 def test_a_yes_no_target_in_a_regression_is_told_before_ids_are_compared(tmp_path):
-    """With this site's positive value, no alignment can make the plan's task fit."""
     yes_no = Agent(
         tmp_path, policy=Policy(), keys=simulated_keys("north"), more=inputs(tmp_path / "local.csv", positive="1")
     )

@@ -134,7 +134,7 @@ def test_misspelt_keys_are_answered_with_what_was_meant(tmp_path):
     assert "did you mean approval?" in fault(read_configuration, f"{sites}[timeouts]\naproval = 1\n")
     assert "did you mean study?" in fault(read_study, '[studdy]\nname = "s"\n')
     for text in ("", 'study = "s"\n'):
-        assert "this section is missing: write [study], and its keys below it" in fault(read_study, text)
+        assert "a section is needed: write [study], and its keys below it" in fault(read_study, text)
     assert "did you mean data?" in fault(read_study, '[study]\nname = "s"\ndatas = "d"\n')
     study = '[study]\nname = "s"\n[model]\n'
     assert "It should be 'additive' (recommended)" in fault(read_study, f"{study}least_rows = 150\n")

@@ -141,7 +141,7 @@ def the_closed_forms_are_those_of_one_process(cluster):
 
 def an_actor_that_dies_ends_the_simulation(cluster):
     problem = generated(2, 5, 10, 2, seed=0)
-    actors = RayActors(cluster, problem.sites, make=mortal)
+    actors = RayActors(cluster, problem.sites, make=lambda name, *_: Mortal(name))
 
     @contextmanager
     def hosting(_data):
@@ -153,10 +153,6 @@ def an_actor_that_dies_ends_the_simulation(cluster):
 class Mortal(Echo):
     def handle(self, message: m.ToSite) -> list[m.FromSite]:
         os._exit(1)
-
-
-def mortal(name, data, fold):
-    return Mortal(name)
 
 
 def raised(kind, work) -> str:

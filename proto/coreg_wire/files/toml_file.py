@@ -85,7 +85,7 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
         told = (
             unknown_key(str(location[-1]), known, section=".".join(map(str, location[:-1])))
             if extra
-            else f"this section is missing: write [{where}], and its keys below it"
+            else f"a section is needed: write [{where}], and its keys below it"
             if section
             else _plainly(e["msg"])
         )

@@ -111,7 +111,7 @@ def _name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(uid)
+        return f"#{uid}"  # as sudo takes it
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
