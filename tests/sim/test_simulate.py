@@ -168,7 +168,7 @@ def test_columns_are_the_sites_that_the_file_says_and_rows_are_drawn(tmp_path):
 
 def test_a_wrong_views_file_is_reported(tmp_path):
     for text, error, says in (
-        ("", UsageError, "sites: this section is missing"),
+        ("", UsageError, "sites: a section is needed"),
         ('colour = "red"\n' + SITES, UsageError, "colour: unknown key"),
         ('[sites.one]\ncolumns = ["A"]\n', BadData, "Did you mean 'a'"),
         ('[sites.one]\ncolumns = ["y"]\n', BadData, "columns of one contain the target"),
