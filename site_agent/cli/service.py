@@ -96,7 +96,8 @@ def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 def approve(run: RunArgument, config: ConfigOption = None) -> None:
     """Approve a pending run. The policy still applies."""
     run, words = _decided(config, run, approved=True, reason="")
-    typer.echo(f"run {run}: approved" + f"; you confirm the eight words {words}" * bool(words))
+    confirmed = f", with the eight words {words}" * bool(words)
+    typer.echo(f"run {run}: approved{confirmed}. If what it showed has changed, `coreg-agent pending` lists it again")
 
 
 def refuse(

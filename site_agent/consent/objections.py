@@ -141,7 +141,7 @@ def trainings(plan: Plan, policy: Policy, data: PrivateData | None, memory: Memo
         return {}
     times = memory.trainings(data)
     spent = ", so the run ends refused unless other sites have enough new labels (openings)"
-    told = f"{times} of at most {policy.openings}{spent * (times >= policy.openings)}"
+    told = f"{times} so far, of at most {policy.openings}{spent * (times >= policy.openings)}"
     return {"trainings of these labelled rows": told}
 
 

@@ -270,11 +270,11 @@ class Table:
         known = {text for text in texts if text is not None}
         marked = decimals.mark == "?" and any(kind.startswith("decimal") for kind in kinds)
         if target and "text" in kinds and len(bad) == sum(text is not None for text in texts):
-            what = f"the target has {len(known)} texts, such as {cells[0]!r}."
-            todo = "More than two classes are not supported. Name another target."
+            what = f"the target has {len(known)} texts: {some(sorted(known))}."
+            todo = "More than two classes are not supported. Correct the wrong cells, or name another target."
             if len(known) <= 2:
-                add = flag("positive", max(known))
-                todo = f"If it is yes/no, add {add}, the event whose probability you want; else name another target."
+                flags = " or ".join(flag("positive", text) for text in sorted(known))
+                todo = f"If it is yes/no, add {flags}: what is 1 at every site. Else name another target."
             return [Fault(self.source, what, todo, "text", name)]
         found = []
         if marked:  # one fault for the whole table
@@ -355,8 +355,7 @@ class Table:
             wrong = alike or set(others) - {max(others, key=others.__getitem__)}
             lines = tuple(int(self.lines[i]) for i, text in enumerate(texts) if text in wrong)
             what = f"holds {some(sorted(others))} besides the positive value, {positive!r}."
-            meant = f" Did you mean {flag('positive', min(alike))}?" if alike else ""
-            todo = f"A yes/no target has two values: correct these cells, or name another positive value.{meant}"
+            todo = "A yes/no target has two values. Correct these cells, or the positive value (capitals count)."
             raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
         coded = [None if text is None else str(int(text == positive)) for text in self.cells(column).texts]
         new = Cells(column, coded, self.source)

@@ -39,7 +39,7 @@ def approved(run: str, study: str) -> Notice:
 
 
 def asked_again(run: str, study: str) -> Notice:
-    text = f"run {run}: this site's table or its earlier answers have changed since the operator was asked, who is asked again"
+    text = f"run {run}: what was shown has changed since, so the operator is asked again"
     return Notice("asked_again", text, "warning", run, fields={"study": study})
 
 

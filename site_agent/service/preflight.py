@@ -112,12 +112,12 @@ def check(
             text = "An additive training learns most from them. In an agreement other members can estimate their labels"
             shared = f"{called}: labelled instances that are shared too: {len(both)} ({some(both)}). {text}"
             note(shared, True, {"check": "table", "warning": False})
-        yes_no = '; the target is yes or no, so the study needs task = "classification"' if inputs.positive else ""
         return (
             f"{len(d.X)} labelled and {len(d.Z)} shared instances, {d.X.shape[1]} features from the columns "
             f"{prepared.preprocessing.summary}; "
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same, unless a run aligns the ids)"
-            + yes_no
+            + f'; {inputs.positive!r} is 1, and the study needs task = "classification"'
+            * bool(inputs.positive)
         )
 
     def ids(inputs: Inputs) -> str:

@@ -306,7 +306,7 @@ def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_trainin
         write(folder, f"openings = {limit}\n", "policy.toml")
         done = agent("check", *OPTIONS, "--unlabelled", "all.csv", "--policy", "policy.toml", "--plan", "plan.json")
         assert re.search(
-            f"{said}.* labelled rows: 2 of at most {limit}{', so the run ends' * (limit < 3)}", done.stdout
+            f"{said}.* labelled rows: 2 so far, of at most {limit}{', so the run ends' * (limit < 3)}", done.stdout
         )
 
 
