@@ -6,14 +6,12 @@ Trained with a federation's default noise, for joined models and scores; `coreg_
 that defaults were chosen on. A minute or two.
 """
 
-import zlib
 from pathlib import Path
 
 import numpy as np
 from harness import arguments
 
-from benchmarks.benefit.partition import REGIMES, partition
-from benchmarks.benefit.study import CHOSEN_ON, JUDGED_ON, table_named
+from benchmarks.benefit.study import CHOSEN_ON, JUDGED_ON, drawn
 from coreg_core.objectives.additive import Additive
 from coreg_core.threads import pin_threads
 from coreg_sim.benefit.trial import Federation
@@ -21,22 +19,21 @@ from coreg_sim.benefit.trial import Federation
 
 def errors(folder: Path, sets: tuple[str, ...], regime: str, draws: int) -> np.ndarray:
     """|forecast − true change| in stated standard errors, of all sites and both methods."""
-    found = []
+    ratios = []
     for name in sets:
         for draw in range(draws):
-            seed = (draw, zlib.crc32(name.encode()), zlib.crc32(regime.encode()))
-            if (drawn := partition(table_named(folder, name), REGIMES[regime], seed)) is None:
+            if (found := drawn(folder, name, regime, draw)) is None:
                 continue
-            federation = Federation(drawn, draw, rules=Additive())
+            federation = Federation(found, draw, rules=Additive())
             for method, predicted in (("joined", federation.joined), ("score", federation.scores())):
                 true = federation.changes(predicted)
                 gains = [site.verdict.gains[method] for site in federation.trained.sites]
-                found += [
+                ratios += [
                     abs(g.change - t) / g.standard_error
                     for g, t in zip(gains, true, strict=True)
                     if g.standard_error > 0
                 ]
-    return np.array(found)
+    return np.array(ratios)
 
 
 def main() -> None:

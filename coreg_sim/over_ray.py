@@ -281,8 +281,8 @@ class RayActors:
                     self._received(await _result(answers))
                 except self._ray.exceptions.RayActorError as error:
                     raise Unreachable(
-                        f"an actor died with {', '.join(actor.sites)}, probably of too little memory: {_why(error)} Use fewer "
-                        "sites, a smaller form, or more nodes (--address)."
+                        f"an actor died with {actor.sites[0]} (sites: {len(actor.sites)}), probably of too little memory: "
+                        f"{_why(error)} Use fewer sites, a smaller form, or more nodes (--address)."
                     ) from None
                 finally:
                     actor.calls.task_done()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from benchmarks.benefit.partition import REGIMES, partition, table_of
+from benchmarks.benefit.partition import REGIMES, Partition, partition, table_of
 from benchmarks.benefit.trial import trial
 from benchmarks.papers.jobs import JSON, Job
 from benchmarks.papers.pool import NumericDataSet, Pool
@@ -88,14 +88,18 @@ class BenefitStudy:
     def do(self, job: Job) -> dict[str, JSON]:
         """Compute one federation: a record for each site. The result is empty if the table is too small for the regime."""
         name, regime, draw = (job.arguments[key] for key in ("set", "regime", "draw"))
-        # Each regime has its own seed. Otherwise all regimes of a draw would have the same columns.
-        seed = (draw, zlib.crc32(name.encode()), zlib.crc32(regime.encode()))
-        drawn = partition(table_named(self.folder, name), REGIMES[regime], seed)
-        return {} if drawn is None else {"sites": trial(drawn, draw)}
+        found = drawn(self.folder, name, regime, draw)
+        return {} if found is None else {"sites": trial(found, draw)}
 
 
 def _belongs(name: str, regime: str) -> bool:
     return name in PARTS if REGIMES[regime].grouped else name not in GROUPED_ONLY
+
+
+def drawn(folder: Path, name: str, regime: str, draw: int) -> Partition | None:
+    """One federation of a set, None if it is too small. With one seed for all regimes, a draw would have the same columns."""
+    seed = (draw, zlib.crc32(name.encode()), zlib.crc32(regime.encode()))
+    return partition(table_named(folder, name), REGIMES[regime], seed)
 
 
 @lru_cache(maxsize=4)

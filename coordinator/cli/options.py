@@ -42,7 +42,7 @@ FederationArgument = Annotated[
     Path, typer.Argument(help="federation.toml, or its folder.", callback=federation_file, **_OF)
 ]
 _STORE: Any = {"help": "federation.toml, its folder, or a copy of its run store.", **_OF}
-StoreArgument = Annotated[Path, typer.Argument(metavar="[FEDERATION]", **_STORE)]
+StoreArgument = Annotated[Path, typer.Argument(**_STORE)]
 StoreOption = Annotated[Path, typer.Option("--federation", **_STORE)]
 ListenOption = Annotated[
     str | None,

@@ -39,7 +39,7 @@ def approved(run: str, study: str) -> Notice:
 
 
 def asked_again(run: str, study: str) -> Notice:
-    text = f"run {run}: what was shown has changed since, so the operator is asked again"
+    text = f"run {run}: what the operator saw has changed, so the operator is asked again"
     return Notice("asked_again", text, "warning", run, fields={"study": study})
 
 
@@ -133,9 +133,9 @@ def describe_request(
     stays, aligns = "every row, label and id; the numbers that leave are computed from them", {}
     if plan.align is not None:
         stays = "every row and label; ids leave only as points that no single site can compute"
-        how, can = plan.align.method(plan).partition(": ")[2], plan.align.computable(plan, both)
+        (heading, _, how), can = plan.align.method(plan).partition(": "), plan.align.computable(plan, both)
         told = f"{how}; leaves: {plan.align.leaves(shared)}; members can compute: {can}. {warning}"
-        aligns = {"alignment of ids": told.rstrip()}
+        aligns = {heading: told.rstrip()}
     return {
         "method": objective.method(plan),
         "columns": columns,

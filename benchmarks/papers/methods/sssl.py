@@ -197,8 +197,11 @@ def ridge_regression(features: Arr, y: Arr, ridge: float, products: Arr | None =
     r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, γ > 0, through the smaller of ΦᵀΦ (``products``, if known) and ΦΦᵀ."""
     n, p = features.shape
     if p > n:
-        products = features @ features.T
-    H = features.T @ features if products is None else products.copy()
+        H = features @ features.T
+    elif products is None:
+        H = features.T @ features
+    else:
+        H = products.copy()
     H.flat[:: len(H) + 1] += n * ridge
     factor = positive_factor(H, f"the features' matrix at ridge={ridge:g}", "raise the ridge")
     right = features.T @ y if p <= n else y
