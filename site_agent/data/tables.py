@@ -274,7 +274,7 @@ class Table:
             todo = "More than two classes are not supported. Correct the wrong cells, or name another target."
             if len(known) <= 2:
                 flags = " or ".join(flag("positive", text) for text in sorted(known))
-                todo = f"If it is yes/no, add {flags}: what is 1 at every site. Else name another target."
+                todo = f"If it is yes/no, add {flags}: the value that means 1 at every site. Else name another target."
             return [Fault(self.source, what, todo, "text", name)]
         found = []
         if marked:  # one fault for the whole table

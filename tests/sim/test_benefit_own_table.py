@@ -81,7 +81,7 @@ def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
         ((*one, "y"), "the target 'y' has one value, 5"),
         (
             (*one, "long"),
-            "column 'long': the target has 2 texts: 'no', 'yes'. If it is yes/no, add --positive no or --positive yes: what",
+            "column 'long': the target has 2 texts: 'no', 'yes'. If it is yes/no, add --positive no or --positive yes: the value",
         ),
         ((*one, "kind"), "3 texts: 'p', 'q', 'r'. More than two classes are not supported. Correct the wrong cells"),
     ):
