@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import Table, read_table
+from site_agent.models import explain
 from site_agent.models.file import ModelFile
 from site_agent.models.file import load_model as _load
 
@@ -66,6 +69,25 @@ class Model:
         """
         with _in_terms_of_frames():
             return self._model.interval(self._looked_at(frame), level)
+
+    @property
+    def coefficients(self) -> pl.DataFrame:
+        """Of a linear training (kernel = "linear"): ``column``, ``coefficient`` in the column's units, ``se``; else no row."""
+        rows = (self._model.found or {}).get("coefficients", [])
+        return pl.DataFrame(rows, {"column": pl.String, "coefficient": pl.Float64, "se": pl.Float64})
+
+    def contributions(self, frame: Any) -> pl.DataFrame:
+        """Of each column to each prediction of a linear model: its exact Shapley value, in the target's units (n rows).
+
+        Raises
+        ------
+        BadData
+            as `predict`.
+        UsageError
+            the model is not linear.
+        """
+        with _in_terms_of_frames():
+            return pl.DataFrame(explain.contributions(self._model, self._looked_at(frame)))
 
     def _looked_at(self, frame: Any) -> Table:
         known = self._model.preprocessing

@@ -113,7 +113,9 @@ class Site:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training at a site. ``files``: the joined model first, the local model last. ``run``: its name."""
+    """The result of a training at a site, also of a run that failed: ``outcome.good`` tells. ``files``: the joined model first,
+    the local model last. ``run``: its name.
+    """
 
     site: Site
     outcome: Outcome
@@ -160,8 +162,8 @@ class Trained:
         Returns
         -------
         polars.DataFrame
-            the id, ``score``, the ``sites`` that have a record, the deviation that missing ones leave, and parts where the plan
-            has contributions; empty if this site receives no scores.
+            the id (a frame's integers stay integers), ``score``, the ``sites`` that have a record, the deviation that missing
+            ones leave, and parts where the plan has contributions; empty if this site receives no scores.
 
         Raises
         ------
@@ -177,6 +179,8 @@ class Trained:
         texts = pl.read_csv(joined.written[0], infer_schema=False)
         column = texts.columns[0]
         ids = pl.Series(column, map(unguarded, texts[column]), dtype=pl.String)
+        if hasattr(data, "columns") and (kind := pl.Series(list(data[column])).dtype).is_integer():
+            ids = ids.cast(kind)
         return texts.with_columns(pl.all().exclude(column, "sites").cast(pl.Float64), ids)
 
 

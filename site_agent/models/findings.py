@@ -137,14 +137,14 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     digits = decimals(longest)
     out = [
         f"root mean square error of {of} on {left_out} left-out labels (± one standard error)",
-        f"{'model':<18} {'error':>9} ± {'s.e.':<7} {'change':>8}",
+        f"{'model':<18} {'error':>9} ± {'s.e.':<7} {'change':>8} ± s.e.",
     ]
     for key, name in shown.items():
         error, se, change = found[key]["rmse"], found[key]["se"], found[key].get("change")
         whole, end = round(40 * error / longest), round(40 * (error + se) / longest)
         bar = "█" * whole + "░" * (end - whole)
-        beside = "" if change is None else f"{100 * change:+.1f} %"
-        out.append(f"{name:<18} {error:>9.{digits}} ± {se:<7.{digits}} {beside:>8}  {bar}")
+        beside = "" if change is None else f"{100 * change:+.1f} % ± {100 * found[key]['change_se']:.1f}"
+        out.append(f"{name:<18} {error:>9.{digits}} ± {se:<7.{digits}} {beside:<15} {bar}")
     if areas := {key: area for key, area in (found.get("auc") or {}).items() if area is not None}:
         listed = ", ".join(f"{ROWS[key]} {area:.2f}" for key, area in areas.items())
         out.append(f"area under the ROC curve on the same labels (AUC; 0.5 is chance, 1 is perfect): {listed}")

@@ -6,11 +6,13 @@ import re
 import stat
 
 import numpy as np
+import polars as pl
 import pytest
 from agent_files import agent, inputs, prepared, write
 from test_data_sets import TABLE
 from trained_sites import SITES
 
+import coreg_federation as coreg
 from coreg_core.additive.moments import ScoreWeights
 from coreg_core.agreement.views import KernelExpansion, PathChoice, Solution
 from coreg_core.errors import BadData, StorageError, UsageError
@@ -239,5 +241,10 @@ def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(fed
         assert np.median(change) == pytest.approx(row["coefficient"], rel=1e-6)
         assert 0 < row["se"] < 1
     assert 0 < found["r2"] < 1
+    assert coreg.load_model(joined).coefficients.to_dicts() == found["coefficients"]
+    frame = pl.read_csv(made.folder / "a-judged.csv")
+    parts = coreg.load_model(joined).contributions(frame)
+    moved = coreg.load_model(joined).predict(frame) - parts.sum_horizontal().to_numpy()
+    np.testing.assert_allclose(moved, moved[0], rtol=1e-9, err_msg="the prediction at the means")
     assert re.search(r"^u +-?[\d.e-]+ ± [\d.e-]+ +-?[\d.e-]+ to -?[\d.e-]+", "\n".join(notes), re.MULTILINE)
     assert "coefficients" not in load_model(federations["gaussian"].write("a")[0][0]).found
