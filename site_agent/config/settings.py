@@ -146,6 +146,8 @@ policy = "policy.toml"
 # id = "id"  # the column that identifies an instance; the same ids at every site
 # unlabelled = "shared.csv"  # a separate table of the shared instances
 # categorical = ["ward"]  # columns to one-hot encode although they look numeric
+# positive = "yes"  # of a yes/no target: the value that means 1
+# separator = ";"  # found, unless you say it; so are decimal and dates. All keys: docs/reference/agent-toml.md
 
 # Only for `coreg-agent serve`: instead of `data` and the keys below it, a section for each data set. A study names it, as in
 # its key data = "patients".
