@@ -1,6 +1,6 @@
 """The cost of a round against sites, shared instances and couplings: in one process, over Ray, and the share of algebra.
 
-    python benchmarks/scaling.py [--out benchmarks/results/scaling.json] [--only rounds columns exact closed stacked] [--small]
+    python benchmarks/scaling.py [--out benchmarks/results/scaling.json] [--only rounds columns exact stacked] [--small]
 
 Every round is a whole one through the driver, the machine and the sites, semi-parametric with 50 labelled rows a site unless
 stated otherwise. In one process the algebra is the time of the sites' answers. Medians over
@@ -26,7 +26,7 @@ from coreg_core.objectives.setting import Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.over_ray import OverRay, connected
 from coreg_sim.problems import generated
-from coreg_sim.simulate import Hosted, SharedFold, closed_form, plan_for, simulate
+from coreg_sim.simulate import Hosted, SharedFold, plan_for, simulate
 from site_agent.consent.objections import Consent
 from site_agent.machine.site import Site
 
@@ -35,7 +35,6 @@ ROUNDS = 8
 GRID = ((10, 10_000), (100, 10_000), (1000, 10_000), (16, 1_000), (16, 100_000), (4, 1_000_000))
 COLUMNS = (1, 8, 64)
 EXACT = ((4, 1000), (4, 2000), (4, 4000))
-CLOSED = ((16, 1000), (16, 2000), (16, 4000))
 STACKED = ((4, 250), (4, 500), (4, 1000), (4, 2000))
 
 
@@ -113,15 +112,6 @@ def exact(cluster, small):
         yield {"sites": M, "m": m, "k": 1}, both(cluster, problem, fixed_rounds(problem, "exact"))
 
 
-def closed(cluster, small):
-    for M, m in CLOSED[:1] if small else CLOSED:
-        problem = generated(M, 50, m, 5, seed=0)
-        plan = plan_for(problem, Agreement(form="exact", coupling=(0.1,)))
-        there, one = OverRay(cluster).closed_form(problem, plan), closed_form(problem, plan)
-        np.testing.assert_allclose(there.predictions, one.predictions, rtol=1e-9, atol=1e-9)
-        yield {"sites": M, "m": m}, {"ray": there.seconds, "process": one.seconds}
-
-
 def stacked(_cluster, small):
     """The paper's Proposition 3.1, whole: a matrix of (M (n + m))²; its kernel narrow, so that it is not singular."""
     pin_threads(1)
@@ -136,7 +126,7 @@ def stacked(_cluster, small):
         yield {"sites": M, "m": m}, {"seconds": least(solved, 1)[0], "bytes": 8 * (M * (50 + m)) ** 2}
 
 
-PARTS = {"rounds": rounds, "columns": columns, "exact": exact, "closed": closed, "stacked": stacked}
+PARTS = {"rounds": rounds, "columns": columns, "exact": exact, "stacked": stacked}
 
 
 def main() -> None:

@@ -14,35 +14,15 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from coordinator.machine.events import Interrupted, Received, SiteJoined
 from coordinator.transports import Emit, SiteFunction, Traffic, words_of
-from coreg_core.agreement.closed_form import (
-    Information,
-    Kind,
-    closed_form_of,
-    consensus_closed_form,
-    information,
-    kind_of,
-    precision_weighted_mean,
-    prediction_alone,
-    summed,
-)
-from coreg_core.agreement.objective import consensus_weight
-from coreg_core.agreement.views import Solution, View
-from coreg_core.arrays import Arr
 from coreg_core.errors import Unreachable, UsageError
 from coreg_core.messages import Answer, FromSite, Hello, Leaving, Rejected, ToSite
-from coreg_core.plan import Plan
-from coreg_core.threads import pin_threads
-from coreg_sim.problems import Problem
-from coreg_sim.simulate import ClosedForm, Hosted, SharedFold, factored, simulated_site, solved
+from coreg_sim.simulate import Hosted, SharedFold, simulated_site
 from site_agent.site_data import PrivateData
 
 HEALTH_SECONDS = 30.0  # timeout of the health check: Ray itself would retry for minutes
@@ -314,55 +294,6 @@ def _why(error: Exception) -> str:
     return " ".join(lines)[:300] if lines else type(error).__name__
 
 
-# --- the centralised closed forms ---------------------------------------------------------------------------------
-#
-#     exact: z* = [Σ_v N_v]⁻¹ Σ_v N_v m₀_v        finite spans: the reduced stacked system, in this process
-#
-# Each actor factors the views of its sites and adds up their N_v; this process adds the actors' sums, and solves.
-
-
-class Factors:
-    """The actor of some sites: their views, and their contributions to the solution."""
-
-    def __init__(self, plan: Plan, data: Mapping[str, PrivateData], weight: float):
-        self._plan, self._data, self._weight = plan, data, weight
-        self._views: list[View] = []
-
-    def ready(self) -> None:
-        """Return when the actor has started."""
-
-    def factor(self) -> list[Kind]:
-        """Make the views, and return their kinds; Refused if a site would refuse the plan."""
-        pin_threads(self._plan.iteration.threads)
-        self._views = factored(self._data, self._plan)
-        return [kind_of(view) for view in self._views]
-
-    def information(self) -> Information:
-        """The sum over exact views."""
-        return summed(information(view, self._weight) for view in self._views)
-
-    def alone(self) -> list[Arr]:
-        """The predictions of exact views without coupling."""
-        return [prediction_alone(view) for view in self._views]
-
-    def views(self) -> list[View]:
-        return self._views
-
-    def solutions(self, z: Arr) -> list[Solution]:
-        return [view.solve(z, self._weight) for view in self._views]
-
-
-def _exact(ray: Any, actors: Sequence[Any], weight: float) -> Arr:
-    if weight == 0.0:
-        mean: Arr = np.mean(_flat(ray, [actor.alone.remote() for actor in actors]), axis=0)
-        return mean
-    return precision_weighted_mean(summed(ray.get([actor.information.remote() for actor in actors])), weight)
-
-
-def _flat(ray: Any, lists: list[Any]) -> list[Any]:
-    return [each for some in ray.get(lists) for each in some]
-
-
 @dataclass(frozen=True)
 class OverRay:
     """A `Hosting` in actors of a running Ray."""
@@ -373,39 +304,3 @@ class OverRay:
     def __call__(self, data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
         transport = RayActors(self.cluster, data)
         yield Hosted(transport, transport.results.get, lambda: transport.failure)
-
-    def closed_form(self, problem: Problem, plan: Plan) -> ClosedForm:
-        """`simulate.closed_form` on every core of the cluster; raises Refused and Unreachable."""
-        cluster, ray = self.cluster, self.cluster.ray
-        started = time.perf_counter()
-        names = sorted(problem.sites)
-        weight = consensus_weight(plan.couplings[0], len(names))
-        groups = partition(names, cluster.cpus)
-        actors = [
-            ray.remote(Factors).options(**PLACED).remote(plan, {name: problem.sites[name] for name in group}, weight)
-            for group in groups
-        ]
-        try:
-            try:
-                ray.get([actor.ready.remote() for actor in actors], timeout=START_SECONDS)
-            except ray.exceptions.GetTimeoutError:
-                raise Unreachable(late(cluster)) from None
-            kind = closed_form_of(_flat(ray, [actor.factor.remote() for actor in actors]))
-            if kind == "exact":
-                z = _exact(ray, actors, weight)
-            else:
-                pin_threads(plan.iteration.threads)
-                z = consensus_closed_form(_flat(ray, [actor.views.remote() for actor in actors]), plan.couplings[0])
-            shared = ray.put(z)
-            solutions: list[Solution] = _flat(ray, [actor.solutions.remote(shared) for actor in actors])
-            return solved(solutions, plan, started)
-        except ray.exceptions.RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, Exception) else error) from None
-        except ray.exceptions.RayActorError as error:
-            raise Unreachable(
-                f"an actor with the views of {max(map(len, groups))} sites died ({type(error).__name__}), probably of too little "
-                "memory. Use fewer sites or shared instances, or more nodes (--address)."
-            ) from None
-        finally:
-            for actor in actors:
-                ray.kill(actor)

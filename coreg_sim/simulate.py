@@ -20,7 +20,7 @@ from coordinator.driver import Driver, Observer
 from coordinator.machine.federation import begin
 from coordinator.machine.records import Timeouts
 from coordinator.transports import InProcess, Transport
-from coreg_core.agreement.closed_form import solved as solutions_at
+from coreg_core.agreement.closed_form import solved
 from coreg_core.agreement.objective import objective
 from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import Solution, View
@@ -246,30 +246,17 @@ class ClosedForm:
 def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
     """Factor every site's data as the sites do, and solve for all of them at once; Refused if a site would refuse the plan."""
     pin_threads(plan.iteration.threads)
-    started = time.perf_counter()
-    return solved(solutions_at(factored(problem.sites, plan), plan.couplings[0]), plan, started)
-
-
-def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:
-    """The sites' views under a plan, in site order, as the sites make them; Refused if a site would refuse the plan."""
-    views: list[View] = []
-    for name in sorted(data):
-        site = simulated_site(name, data[name], SharedFold())
+    started, views = time.perf_counter(), list[View]()
+    for name in sorted(problem.sites):
+        site = simulated_site(name, problem.sites[name], SharedFold())
         [answer] = site.handle(Proposal(plan.run, 0, plan))
         if isinstance(answer, PlanRefused) or site.view is None:
             raise Refused(f"{name}: {answer}")
         views.append(site.view)
-    return views
-
-
-def solved(solutions: Sequence[Solution], plan: Plan, started: float) -> ClosedForm:
-    """The closed form from the sites' solutions, in site order; ``started`` is the start time of its computation."""
+    solutions = solved(views, plan.couplings[0])
     predictions = np.array([s.prediction for s in solutions])
-    return ClosedForm(
-        time.perf_counter() - started,
-        objective([s.local_objective for s in solutions], predictions, plan.couplings[0]),
-        predictions,
-    )
+    value = objective([s.local_objective for s in solutions], predictions, plan.couplings[0])
+    return ClosedForm(time.perf_counter() - started, value, predictions)
 
 
 def rmse(prediction: Arr, y: Arr) -> float:

@@ -4,8 +4,7 @@ r"""Centralised solutions: stable closed forms.
 their posteriors, for finite spans a reduced stacked system in the coordinates a_v.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float64
@@ -14,14 +13,13 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.views import Solution, SpectralView, View
 from coreg_core.arrays import Arr
-from coreg_core.errors import SingularSystem, UsageError
+from coreg_core.errors import SingularSystem
 
 
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
     """z*, the mean of all predictions at the optimum: O(m (Σ r_v)²) for finite spans, O(M m³) for exact views."""
-    if closed_form_of([kind_of(view) for view in views]) == "finite":
-        return _reduced_stacked_system([view for view in views if isinstance(view, SpectralView)], coupling)
-    return _precision_weighted_mean(views, coupling)
+    finite = [view for view in views if isinstance(view, SpectralView)]
+    return _reduced_stacked_system(finite, coupling) if len(finite) == len(views) else _weighted_mean(views, coupling)
 
 
 def solved(views: Sequence[View], coupling: float) -> list[Solution]:
@@ -30,48 +28,25 @@ def solved(views: Sequence[View], coupling: float) -> list[Solution]:
     return [view.solve(mean, weight) for view in views]
 
 
-Kind: TypeAlias = Literal["exact", "exact on a finite span", "finite"]
-
-
-def kind_of(view: View) -> Kind:
-    """The closed forms that a view supports."""
-    if isinstance(view, SpectralView):
-        return "exact on a finite span" if view.exact_span else "finite"
-    return "exact"
-
-
-def closed_form_of(kinds: Collection[Kind]) -> Literal["exact", "finite"]:
-    """The closed form of views of these kinds: the cheaper one of two. UsageError: there is none."""
-    if "exact" not in kinds:
-        return "finite"
-    if "finite" not in kinds:
-        return "exact"
-    raise UsageError("the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'.")
-
-
-def _precision_weighted_mean(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
+def _weighted_mean(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
     r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ (docs/research/mathematics.md)."""
-    M, m = len(views), views[0].n_unlabelled
-    weight = consensus_weight(coupling, M)
-    if weight == 0.0 or m == 0:
-        mean: Arr = np.mean([prediction_alone(view) for view in views], axis=0)
-        return mean
-    return precision_weighted_mean(summed(information(view, weight) for view in views), weight)
-
-
-def prediction_alone(view: View) -> Float64[Arr, " m"]:
-    """The prediction of a site alone: respond(0, 0)."""
-    prediction: Arr = view.respond(np.zeros((view.n_unlabelled, 1)), np.zeros(1))[:, 0]
-    return prediction
-
-
-Information: TypeAlias = tuple[Arr, Arr]  # the lower triangle of N = B⁻¹ (m, m), and N m₀ (m,)
-
-
-def information(view: View, weight: float) -> Information:
-    r"""The contribution of one site to z*: $N_v = B_v^{-1}$ (its lower triangle) and $N_v m_{0,v}$, which is respond(0)."""
-    answer = view.respond(np.zeros((view.n_unlabelled, 1)), np.array([weight]))
-    return _precision(view, weight), answer[:, 0]
+    weight = consensus_weight(coupling, len(views))
+    answers = [view.respond(np.zeros((view.n_unlabelled, 1)), np.array([weight]))[:, 0] for view in views]  # N_v m₀_v
+    total: Arr = np.sum(answers, axis=0)
+    if weight == 0.0 or not len(total):
+        return total / len(views)
+    N = _precision(views[0], weight)
+    for view in views[1:]:
+        N = np.add(N, _precision(view, weight), out=N if N.flags.writeable else None)
+    try:
+        factor = cho_factor(N, lower=True, check_finite=False)
+    except LinAlgError:
+        raise SingularSystem(
+            f"the sum of the posteriors' precisions at μ={weight:g} is singular in floating point; "
+            "lower the coupling, raise the ridge, or use solver='conjugate-gradients'."
+        ) from None
+    z: Arr = cho_solve(factor, total, check_finite=False)
+    return z
 
 
 def _precision(view: View, weight: float) -> Float64[Arr, "m m"]:
@@ -83,27 +58,6 @@ def _precision(view: View, weight: float) -> Float64[Arr, "m m"]:
         raise SingularSystem(f"potri failed on a posterior precision (info={info}).")
     triangle: Arr = inverse
     return triangle
-
-
-def summed(parts: Iterable[Information]) -> Information:
-    """The sum, in the order given and in the memory of the first part."""
-    N, n = next(rest := iter(parts))
-    for other, mean in rest:
-        N, n = np.add(N, other, out=N if N.flags.writeable else None), n + mean
-    return N, n
-
-
-def precision_weighted_mean(total: Information, weight: float) -> Float64[Arr, " m"]:
-    """z* from the sum over all sites. SingularSystem: the sum is not positive definite in floating point."""
-    try:
-        factor = cho_factor(total[0], lower=True, check_finite=False)
-    except LinAlgError:
-        raise SingularSystem(
-            f"the sum of the posteriors' precisions at μ={weight:g} is singular in floating point; "
-            "lower the coupling, raise the ridge, or use solver='conjugate-gradients'."
-        ) from None
-    z: Arr = cho_solve(factor, total[1], check_finite=False)
-    return z
 
 
 def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:

@@ -218,11 +218,8 @@ class SpectralView:
         y: Float64[Arr, " n"],
         Z: Float64[Arr, "m d"],
         ridge: float,
-        *,
-        exact_span: bool = False,
     ):
         self.basis, self.ridge, self.rank, self.n_unlabelled = basis, ridge, basis.rank, len(Z)
-        self.exact_span = exact_span  # the same optimum as over X ∪ Z: the closed form mixes it with exact views
         r = basis.rank
         self._y, self._Phi, step = y, np.empty((len(X), r)), max(block_rows(len(basis.points)), 8 * r)
         upper: Arr = np.eye(r, r + 1) * np.sqrt(ridge)
@@ -340,8 +337,7 @@ def make_view(
     if size > _HALF_OF_THE_DIGITS * ridge:
         # Every linear function is in the exact span, so that d coordinates hold the same optimum. K of size Σ‖x‖² loses a
         # small ridge where features do not: they are used where K would leave fewer than half of the digits.
-        basis = make_basis(LinearFeatures(), kernel, X, Z)
-        return SpectralView(basis, X, y, Z, ridge, exact_span=True)
+        return SpectralView(make_basis(LinearFeatures(), kernel, X, Z), X, y, Z, ridge)
     return FunctionSpaceView(kernel, X, y, Z, ridge, n_weights=n_weights)
 
 

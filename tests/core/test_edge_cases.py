@@ -9,10 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.kernel_ridge import KernelRidge
 
 from benchmarks.one_table import one_table
-from coreg_core.agreement.closed_form import closed_form_of
 from coreg_core.agreement.objective import disagreement
 from coreg_core.agreement.schedules import Stop
-from coreg_core.errors import SingularSystem, UsageError
+from coreg_core.errors import SingularSystem
 from coreg_core.estimators import CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
 
@@ -111,13 +110,6 @@ def test_repeating_a_labelled_row_is_weighing_it_twice(form):
     assert model.objective_ == pytest.approx(2 * single.objective_ + 2 * 10, rel=1e-10)
     if form == "semi-parametric":
         assert_array_equal(model.rank_, [5, 5])
-
-
-def test_kinds_of_views_have_one_closed_form_or_none():
-    assert closed_form_of(["finite", "exact on a finite span"]) == "finite"
-    assert closed_form_of(["exact", "exact on a finite span"]) == "exact"
-    with pytest.raises(UsageError, match=r"all views exact or all on finite spans.*conjugate-gradients"):
-        closed_form_of(["exact", "finite"])
 
 
 def test_rounding_that_outweighs_the_identity_is_said_and_not_a_bare_linalg_error():

@@ -18,14 +18,14 @@ import pytest
 
 from coordinator.machine.events import Received, SiteJoined
 from coreg_core import messages as m
-from coreg_core.errors import Refused, Unreachable
+from coreg_core.errors import Unreachable
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_sim.over_ray import OverRay, RayActors, connected
 from coreg_sim.problems import generated
-from coreg_sim.simulate import Hosted, closed_form, plan_for, simulate
+from coreg_sim.simulate import Hosted, plan_for, simulate
 
 PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(aggregation="plaintext"))
 MIB = 1 << 17  # numbers
@@ -129,16 +129,6 @@ def both_schedules_end_on_the_bits_of_one_process_masked_or_not(cluster):
     assert masked.numbers_sent > here.numbers_sent, "it has tags"
 
 
-def the_closed_forms_are_those_of_one_process(cluster):
-    for form in ("exact", "semi-parametric"):
-        problem = generated(7, 10, 60, 2, seed=3)
-        plan = plan_for(problem, Agreement(form=form, coupling=(0.1,)))
-        there, here = OverRay(cluster).closed_form(problem, plan), closed_form(problem, plan)
-        np.testing.assert_allclose(there.predictions, here.predictions, rtol=1e-9, atol=1e-9)
-    one_row = generated(2, 1, 5, 2, seed=0)
-    assert "bandwidth" in raised(Refused, lambda: OverRay(cluster).closed_form(one_row, plan_for(one_row)))
-
-
 def an_actor_that_dies_ends_the_simulation(cluster):
     problem = generated(2, 5, 10, 2, seed=0)
     actors = RayActors(cluster, problem.sites, make=lambda name, *_: Mortal(name))
@@ -180,8 +170,6 @@ def both_nodes_are_used_and_the_bits_are_the_same(cluster):
             nodes.update(cluster.ray.get([actor.handle.__ray_call__.remote(node_of) for actor in actors]))
 
     same(simulate(problem, plan, look, hosting), simulate(problem, plan))
-    there = OverRay(cluster).closed_form(problem, plan)
-    np.testing.assert_allclose(there.predictions, closed_form(problem, plan).predictions, rtol=1e-9, atol=1e-9)
     assert len(nodes) == 2, nodes
 
 
@@ -195,7 +183,6 @@ CHECKS = {
     "one-node": (
         messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more,
         both_schedules_end_on_the_bits_of_one_process_masked_or_not,
-        the_closed_forms_are_those_of_one_process,
         an_actor_that_dies_ends_the_simulation,
     ),
     "two-nodes": (both_nodes_are_used_and_the_bits_are_the_same,),
