@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: help install setup demo examples test lint proto bench papers bundle release fuzz faults lock docs site pages clean
+.PHONY: help install setup demo examples test format lint proto bench papers bundle release fuzz faults lock docs site pages clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,7 +13,7 @@ help:
 	@echo "make demo   three sites train together over mutual TLS on real patients' records"
 	@echo "make examples  the scripts of examples/ in full, and their pictures in docs/examples (minutes)"
 	@echo "make test   the whole test suite"
-	@echo "make lint   format, lint, types, import contracts"
+	@echo "make format | lint   ruff repairs; format, lint, types, import contracts, spelling, prose, generated docs"
 	@echo "make bench  the benchmarks behind the figures in the docs"
 	@echo "make papers DATA=DIR  the papers' experiments and the benefit study on real tables (hours)"
 	@echo "make fuzz INPUTS=100000  damaged files against every command, damaged messages against both ends (an hour)"
@@ -60,6 +60,10 @@ examples: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -13,11 +13,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH, WORDS = 100, 32
-# Homely words, inverted subjects and riddles; the field has a term for each.
+# Homely words, inverted subjects and riddles, for which the field has a term; American spelling.
 AVOIDED = re.compile(
     r"\b(whoever|whomever|nobody|somebody|everybody|says so|say so|said so|is told|are told|was told|turned away|"
     r"what it is for|whose business|at one instant|comes to nothing|in words|the like\b|beforehand|at hand|"
-    r"by itself alone|stands in nobody)\b",
+    r"by itself alone|stands in nobody|"
+    r"(?!size|sizing|kustomize)\w+iz(?:e|es|ed|ing|ations?)|behaviors?|colors?|centers?|neighbors?|labeled|modeled)\b",
     re.IGNORECASE,
 )
 GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)

@@ -41,6 +41,12 @@ def left_out_joined(
     return np.asarray(r / np.maximum(1.0 - h, 0.05) if score is None else r + h * score)
 
 
+def left_out_completion(fit: Fit, own: Own, W: Float64[Arr, "n k"], score: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
+    """(score − joined) h/(1 − h): by how much the joined model at a common row is nearer to its score since the row is in C."""
+    h = np.minimum(np.einsum("ij,jk,ik->i", W, own.H, W), 0.95)
+    return np.asarray((score - own.predict(fit, W)) * h / (1.0 - h))
+
+
 def slope(y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> float:
     """The slope of labels on left-out predictions where it clearly is not 1; at least 0 (below, the labels are opposed)."""
     predicted, n = y - left_out, len(y)
@@ -138,16 +144,20 @@ def verdict(
     score: Float64[Arr, " c"] | None,
     n_common: int,
     deviations: Float64[Arr, " n"],
+    nearer: Float64[Arr, " n"] | float = 0.0,
 ) -> Verdict:
-    """From own labels, ``n_common`` of common rows first, left-out residuals, and the joined model's ``deviations``."""
+    """From own labels, ``n_common`` of common rows first, left-out residuals, and the joined model's ``deviations``.
+
+    ``nearer`` is `left_out_completion`: a part of the joined model's error, by which neither slope nor blend are chosen.
+    """
     n, c = len(y), n_common if score is not None else 0
-    factor = spread(joined, deviations) if n else 1.0
+    factor = spread(joined + nearer, deviations) if n else 1.0
     if local is None or n < 3:
         return Verdict("score" if score is not None else "joined", Correction(), Correction(), 1.0, factor, {}, {})
     found = slope(y, score) if score is not None and c == n else slope(y, joined)
     fixed, left_joined = rescaling(found, y, joined)
     w, left_joined = blend(local, left_joined, sloped=found != 1.0)
-    fixed = replace(fixed, weight=w)
+    fixed, left_joined = replace(fixed, weight=w), left_joined + w * found * nearer
     left, gains, together = {"local": local, "joined": left_joined}, {"joined": gain(local, left_joined)}, Correction()
     recommended: Choice = "joined" if np.mean(left_joined**2) < np.mean(local**2) else "local"
     if score is not None and c >= 3:
@@ -186,6 +196,7 @@ def site_verdict(
     common = left_out_joined(fit, own, told[:c], W[:c], score=residuals, weight=share)
     private = left_out_joined(fit, own, told[c:], W[c:], weight=precision, part=last)
     joined = np.concatenate([common, private]) - error
-    if residuals is not None:
-        residuals = residuals - error[:c]
-    return verdict(y, local, joined, residuals, c, own.deviations(fit, W, lone)[1])
+    nearer = np.zeros(len(y))
+    if residuals is not None and score is not None:
+        residuals, nearer[:c] = residuals - error[:c], left_out_completion(fit, own, W[:c], score)
+    return verdict(y, local, joined, residuals, c, own.deviations(fit, W, lone)[1], nearer)

@@ -216,13 +216,11 @@ def fit(moments: Moments, steps: int = STEPS) -> Fit:
 AGAINST_NOISE = 0.3  # of the regression's ridge
 
 
-def regression(
-    C_SS: Float64[Arr, "p p"], C_Sx: Float64[Arr, "p q"], rows: int, n_features: int, noise: float
-) -> Float64[Arr, "q p"]:
-    """Of features x on features S over the common rows; its ridge counts as one row of mean size, and against noise."""
+def ridged(C_SS: Float64[Arr, "p p"], rows: int, n_features: int, noise: float) -> Float64[Arr, "p p"]:
+    """For a regression on features S over the common rows: the ridge counts as one row of mean size, and against noise."""
     p = len(C_SS)
     ridge = np.trace(C_SS) / max(rows, 1) * (1.0 / p + AGAINST_NOISE * noise * np.sqrt(p + n_features)) + 1e-12
-    return np.asarray(np.linalg.solve(C_SS + ridge * np.eye(p), C_Sx).T)
+    return np.asarray(C_SS + ridge * np.eye(p))
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,26 +269,32 @@ class ScoreWeights:
         return float(coef @ left @ coef) * self.rows / max(self.rows - p, 1.0)
 
     def _regression(self, there: Bool[np.ndarray, " D"]) -> Float64[Arr, "q p"]:
-        C = self.C
-        return regression(C[np.ix_(there, there)], C[np.ix_(there, ~there)], int(self.rows), len(C), self.noise)
+        """Of the features that are not there on those that are."""
+        A = ridged(self.C[np.ix_(there, there)], int(self.rows), len(self.C), self.noise)
+        return np.asarray(np.linalg.solve(A, self.C[np.ix_(there, ~there)]).T)
 
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """Site v's view of all features: ``B`` (D, k) completes them from its own, ``R`` (D, D) is what these leave unknown."""
+    """Site v's view of all features: ``B`` (D, k) completes them from its own, ``R`` (D, D) is what these leave unknown.
+
+    wᵀHw is the leverage of a common row w in that regression.
+    """
 
     moments: Moments
     site: int
     B: Float64[Arr, "D k"]
     R: Float64[Arr, "D D"]
+    H: Float64[Arr, "k k"]
 
     @classmethod
     def of(cls, m: Moments, site: int, C_WW: Float64[Arr, "k k"], C_Wx: Float64[Arr, "k D"]) -> "Own":
         """From the mean of W_v W_vᵀ over the common rows, and of W_v φᵀ, which is opened to this site alone."""
-        B = regression(C_WW, C_Wx, m.rows, len(m.C), m.noise)
+        A = ridged(C_WW, m.rows, len(m.C), m.noise)
+        B = np.asarray(np.linalg.solve(A, C_Wx).T)
         R = (m.C - B @ C_Wx - C_Wx.T @ B.T + B @ C_WW @ B.T) * (m.rows / max(m.rows - len(C_WW), 1))
         R[m.blocks[site]] = R[:, m.blocks[site]] = 0.0
-        return cls(m, site, B, positive(R) if m.noise else R)
+        return cls(m, site, B, positive(R) if m.noise else R, np.linalg.inv(A) / max(m.rows, 1))
 
     def complete(self, W: Float64[Arr, "n k"]) -> Float64[Arr, "n D"]:
         """All sites' features: the own ones, and what they say of the others'."""

@@ -108,7 +108,7 @@ class SiteModel:
         return np.asarray(phi @ self.weights.of_sites(present)[start:stop])
 
     def score(self, total: Float64[Arr, " n"], X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
-        """The score from the sum of all parts, corrected by the site's own labels."""
+        """The corrected score from the sum of all parts, in simulations; a site has `ScoringJob.receive` and `Scored`."""
         return self.correct_score(self.score_intercept + total, self.alone(X))
 
     def deviations(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from agent_files import agent, prepared, write
 from scipy.special import expit
@@ -177,7 +178,7 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
     additive, agreement = found.values()
     assert additive[0].startswith("recommendation: keep the joined model.")
     assert "on 60 left-out labels (± one standard error)" in additive[1]
-    assert [line.split("  ")[0] for line in additive[3:]] == ["mean of labels", "local model", "joined model"]
+    assert [line.split("  ")[0] for line in additive[3:6]] == ["mean of labels", "local model", "joined model"]
     assert f"{100 * first['joined']['change']:+.1f} %" in additive[5]
     assert agreement[0].startswith("recommendation: stay alone.")
     assert ("on 40 left-out labels" in agreement[1], agreement[4].startswith("joined, own λ")) == (True, True)
@@ -318,10 +319,12 @@ def test_scores_have_a_probability_beside_them(tmp_path: Path) -> None:
 
 def test_a_written_score_is_corrected_by_the_sites_own_labels(tmp_path: Path) -> None:
     """The slope first; then, where this site has a record, the blend with its local model."""
-    correction = Correction(slope=0.5, level=10.0, centre=4.0, weight=0.75)
-    scored = Scored(("p1", "p2"), "id", (), None, correction, np.array([2.0, np.nan]))
-    result = SiteResult(Outcome.CONVERGED, "", PLAN, scores=np.array([6.0, 8.0]), present=(("a", "b"), ("b",)))
+    correction = Correction(slope=0.5, level=1.0, centre=4.0, weight=0.75)
+    scored = Scored(("p1", "p2"), "id", (), Probability(2.0, -1.0), correction, np.array([2.0, np.nan]))
+    result = SiteResult(Outcome.CONVERGED, "", PLAN, scores=np.array([6.0, 3.0]), present=(("a", "b"), ("b",)))
     [path] = scored.write(result, tmp_path)
-    first, second = (float(row.split(",")[1]) for row in path.read_text().splitlines()[1:])
-    assert first == pytest.approx(0.25 * 2.0 + 0.75 * (10.0 + 0.5 * (6.0 - 4.0)))
-    assert second == pytest.approx(10.0 + 0.5 * (8.0 - 4.0)), "no record, so no local prediction"
+    found = pl.read_csv(path)
+    expected = [0.25 * 2.0 + 0.75 * (1.0 + 0.5 * (6.0 - 4.0)), 1.0 + 0.5 * (3.0 - 4.0)]
+    assert found["id"].to_list() == ["p1", "p2"]
+    assert found["score"].to_list() == pytest.approx(expected), "without a record no local prediction"
+    assert found["probability"].to_list() == pytest.approx(expit(2.0 * np.array(expected) - 1.0).tolist())

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from agent_files import agent, inputs, prepared, write
+from numpy.testing import assert_array_equal
 from test_data_sets import TABLE
 from trained_sites import SITES
 
@@ -208,16 +209,19 @@ def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_h
     order = {site: np.argsort(rows[site].ids("id")) for site in SITES}
     features = {s: run.prepared[s].preprocessing.transform(rows[s])[order[s]] for s in SITES}
     models = {site: load_model(run.write(site)[0][0]) for site in SITES}
-    batches = {s: batch_of(models[s], inputs(tmp_path / f"{s}-judged.csv", None), b"salt")[0] for s in SITES}
+    known = {s: batch_of(models[s], inputs(tmp_path / f"{s}-judged.csv", None), b"salt") for s in SITES}
+    batches, scored = {s: batch for s, (batch, _) in known.items()}, known["a"][1]
+    assert_array_equal(scored.local, models["a"].local_predictions(rows["a"])[order["a"]])
+    assert scored.ids == tuple(sorted(scored.ids))
     assert {(each.name, each.sites, each.trained) for each in batches.values()} == {("these sums", SITES, "additive")}
-    known = [at.prepared(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
+    given = [at.prepared(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
     errors, y = {}, rows["a"].numbers("y")[order["a"]]
     at_mean = [at.own.predict(run.fitted.fit, 0.0 * at.own.B[:1])[0] for at in run.fitted.sites]
     np.testing.assert_allclose([batches[site].intercept for site in SITES], at_mean, err_msg="of the joined model too")
     for present in ([0, 1, 2], [1, 2], [1]):
         total = sum(batches[SITES[v]].part(~batches[SITES[v]].missing, present) for v in present)
         for v, site in enumerate(SITES):
-            score = run.fitted.score([each if u in present else None for u, each in enumerate(known)], v)
+            score = run.fitted.score([each if u in present else None for u, each in enumerate(given)], v)
             np.testing.assert_allclose(batches[site].intercept + total, score, rtol=1e-9)
             unknown = np.sqrt(ScoreWeights.of(run.fitted.fit).missing_variance(present))
             assert batches[site].unknown(present) == pytest.approx(unknown)

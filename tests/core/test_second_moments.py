@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.ensemble import RandomForestRegressor
 
-from coreg_core.additive.check import blend, gain, left_out_joined, left_out_score, slope, verdict
+from coreg_core.additive.check import blend, gain, left_out_completion, left_out_joined, left_out_score, slope, verdict
 from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fit
 from coreg_core.additive.moments import Moments, Own, ScoreWeights, Sums, fit, sums
 from coreg_core.additive.site_model import SiteModel
@@ -110,6 +110,14 @@ def test_left_out_residuals_are_those_of_refits():
     assert_allclose((p.y - fitted) / (1 - h), exact, atol=1e-8)
     assert np.mean(score**2) == pytest.approx(np.mean(exact**2), rel=0.15), "the mean leverage stands for a row's"
     assert np.mean(joined**2) == pytest.approx(np.mean(own**2), rel=0.05)
+    own, W, i = owns[0], p.W[0][:12], 3
+    rows = len(p.Phi)
+    A = np.linalg.inv(own.H) / rows - np.outer(W[i], W[i]) / rows  # the ridge stays
+    without = replace(
+        own, B=np.linalg.solve(A, np.linalg.inv(own.H) / rows @ own.B.T - np.outer(W[i], p.Phi[i]) / rows).T
+    )
+    nearer = own.predict(f, W) - left_out_completion(f, own, W, fitted[: len(W)])
+    assert_allclose(nearer[i], without.predict(f, W[i : i + 1])[0], rtol=1e-9, err_msg="the completion without the row")
     Phi, y = p.W[0][:12], p.y[:12]
     fits = [ridge_fit(np.delete(Phi, i, 0), np.delete(y, i), 0.7) for i in range(12)]
     again = [y[i] - intercept - Phi[i] @ w for i, (w, intercept, _) in enumerate(fits)]
@@ -220,6 +228,9 @@ def test_both_corrections_of_a_verdict_have_the_slope_of_refits():
     assert_allclose(found.score.rescaled(x), intercept + c * x)
     assert_allclose(found.left_out["score"], left)
     assert_allclose([found.slope, found.joined.slope, found.joined.centre], [c, c, np.mean(y - joined)])
+    nearer = verdict(y, local, joined, score, 40, np.ones(40), 0.1 * other)
+    assert nearer.joined == found.joined, "it changes no prediction"
+    assert_allclose(nearer.left_out["joined"], found.left_out["joined"] + found.joined.weight * c * 0.1 * other)
     few = verdict(y, local, joined, score[:2], 2, np.ones(40))
     assert few.slope == pytest.approx(np.polyfit(y - joined, y, 1)[0])
     assert few.score == replace(few.joined, weight=1.0), "with two common labels that of all labels, and no blend"
@@ -274,6 +285,24 @@ def test_joining_pays_where_each_site_has_a_part(private):
     deviations = site.own.deviations(run.fit, new[0].W, site.private_noise)[0]
     inside = np.mean(np.abs(run.score(new, 0) - truth) < 1.645 * site.verdict.spread * deviations)
     assert inside > 0.8
+
+
+def test_the_left_out_error_of_the_joined_model_is_that_on_new_rows():
+    """Columns of common factors, which say much of each other: a labelled row is one of those that complete them."""
+    left = list[float]()
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(2400, 6)) @ rng.normal(size=(6, 12)) + rng.normal(size=(2400, 12))
+        y = X @ rng.normal(size=12) / 3 + 0.5 * rng.normal(size=2400)
+        sites = [
+            SiteRows(X[:400, 4 * v : 4 * v + 4], np.arange(80 * v, 80 * v + 80), y[80 * v : 80 * v + 80])
+            for v in range(3)
+        ]
+        run = train(sites, 400)
+        for v, site in enumerate(run.sites):
+            joined = run.joined(v, site.prepared(X[400:, 4 * v : 4 * v + 4]))
+            left.append(np.mean(site.verdict.left_out["joined"] ** 2) / np.mean((y[400:] - joined) ** 2))
+    assert np.mean(left) == pytest.approx(1.0, abs=3 * np.sqrt(2 / (12 * 80)))  # of 12 · 80 squares
 
 
 def test_labels_in_another_unit_are_named_and_rescaled():

@@ -82,11 +82,15 @@ def test_an_individual_is_scored_by_the_sites_that_have_a_record_of_it() -> None
 
 
 def test_an_offline_site_does_not_stop_the_others_and_a_trainer_does_not_score() -> None:
-    plan = plan_of()
-    pump = Pump(plan, sites_of()).join("a", "b", "c").out_of_time().run()
+    plan = plan_of(trained="additive")
+    sites = {name: site_with(name, additive_batch(name)) for name in SITES}
+    pump = Pump(plan, sites).join("b", "c", "d").out_of_time().run()
     assert pump.outcome is Outcome.CONVERGED
-    assert pump.sites["a"].result.present[0] == ("a", "b", "c")
-    assert_allclose(pump.sites["a"].result.scores, [mean("abc", i) for i in range(M)], atol=1e-11)  # a part has 40 bits
+    result, there = pump.sites["b"].result, ("b", "c", "d")
+    assert result.present[0] == there
+    expected = 10.0 + 3.0 * np.array([mean("bcd", i) for i in range(M)]) / total(there)
+    assert_allclose(result.scores, expected, atol=1e-11)  # a part has 40 bits
+    assert_allclose(result.missing, total(there))
     [said] = make_site("a").handle(Proposal(plan.run, 0, plan))
     assert isinstance(said, PlanRefused)
     assert "has no model for scoring together" in said.reason
@@ -171,23 +175,27 @@ def test_a_plan_in_the_clear_or_for_strangers_is_none() -> None:
 # --- contributions ----------------------------------------------------------------------------------------------------
 
 
-def additive_batch(site: str, **changes: Any) -> Batch:
-    """A batch whose model is a stand-in: the part of a row is its first feature for each present site."""
+def total(names: Any) -> int:
+    return sum(SITES.index(name) + 1 for name in names)
+
+
+def additive_batch(site: str, noise: float = 0.0, **changes: Any) -> Batch:
+    """A batch whose model is a stand-in: the part of a row is its first feature divided by a number of the present sites."""
 
     class Model:
         deviation_of_labels = 1.0
-        weights = SimpleNamespace(noise=0.0, missing_variance=lambda present: 0.25)
+        weights = SimpleNamespace(noise=noise, missing_variance=lambda present: float(sum(v + 1 for v in present)) ** 2)
 
         def part(self, phi: Any, present: Any) -> Any:
-            return phi[:, 0] / len(present)
+            return phi[:, 0] / sum(v + 1 for v in present)
 
     return batch(site, trained="additive", model=Model(), intercept=10.0, **changes)
 
 
-def with_parts(contributions: bool, **changes: Any) -> Pump:
+def with_parts(contributions: bool, noise: float = 0.0, **changes: Any) -> Pump:
     plan = plan_of(trained="additive", receivers=("a", "c"), contributions=contributions)
     policy = allowing(contributions=True)
-    sites = {name: site_with(name, additive_batch(name, **changes.get(name, {})), policy) for name in SITES}
+    sites = {name: site_with(name, additive_batch(name, noise, **changes.get(name, {})), policy) for name in SITES}
     return Pump(plan, sites).join().run()
 
 
@@ -197,14 +205,27 @@ def test_receivers_read_each_part_where_all_policies_allow_it() -> None:
         result = pump.sites[name].result
         assert list(result.contributions) == list(SITES)
         for site, part in result.contributions.items():
-            there = np.where((np.arange(M) == 2), 3, 4)
-            expected = batch(site).features[:, 0] / there
+            expected = batch(site).features[:, 0] / np.where((np.arange(M) == 2), total("abc"), total("abcd"))
             assert_allclose(part, np.where((np.arange(M) == 2) & (site == "d"), np.nan, expected), atol=1e-11)
         assert_allclose(result.scores, 10.0 + np.nansum(list(result.contributions.values()), axis=0), atol=1e-11)
     assert pump.sites["b"].result.contributions == {}
     hidden = with_parts(False, d=lacks(2)).sites["a"].result
     assert list(hidden.contributions) == ["a"], "its own alone"
     assert_allclose(hidden.scores, pump.sites["a"].result.scores, atol=1e-11)
+
+
+def test_the_noise_on_a_part_is_one_for_an_individual_and_the_sites_that_know_it() -> None:
+    def noise(**lacking: Any) -> Any:
+        """On the parts of b, c and d, as "a" reads them."""
+        result = with_parts(True, 1.0, **lacking).sites["a"].result
+        sizes = [total(there) for there in result.present]
+        return np.array([result.contributions[site] - batch(site).features[:, 0] / sizes for site in "bcd"])
+
+    first = noise()
+    assert 0.5 < np.sqrt(np.mean(first**2)) / 0.05 < 1.5, "of 15 numbers: its own deviation is 18 %"
+    assert_allclose(noise(), first)
+    moved = np.abs(noise(a=lacks(2)) - first).max(axis=0) > 1 / 64  # more than the rounding
+    assert moved.tolist() == [False, False, True, False, False]
 
 
 def test_no_part_leaves_of_an_individual_that_too_few_sites_know(monkeypatch: pytest.MonkeyPatch) -> None:

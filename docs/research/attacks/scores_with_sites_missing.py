@@ -21,7 +21,7 @@ from federation import reported, site_of, watched
 from training import read, rows_of, train
 
 from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
-from coreg_core.additive.moments import ScoreWeights, regression
+from coreg_core.additive.moments import ScoreWeights, ridged
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import Membership
 from coreg_core.plan import Plan
@@ -40,7 +40,7 @@ class Guess:
 
     def __init__(self, w: ScoreWeights, p: int, phi: Any):
         B, self.R = np.eye(len(w.C), p), np.zeros_like(w.C)
-        B[p:] = regression(w.C[:p, :p], w.C[:p, p:], int(w.rows), len(w.C), w.noise)
+        B[p:] = np.linalg.solve(ridged(w.C[:p, :p], int(w.rows), len(w.C), w.noise), w.C[:p, p:]).T
         self.mean, left = phi[:, :p] @ B.T, w.C[p:, p:] - B[p:] @ w.C[:p, p:]
         self.R[p:, p:] = ((1.0 - SHRINK) * left + SHRINK * np.diag(np.diag(left))) * w.rows / max(w.rows - p, 1.0)
 
