@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from coreg_core.arrays import Arr
-from coreg_core.errors import BadData
+from coreg_core.errors import BadData, UsageError
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import Table, read_table
 from site_agent.models import explain
@@ -72,12 +72,21 @@ class Model:
 
     @property
     def coefficients(self) -> pl.DataFrame:
-        """Of a linear training (kernel = "linear"): ``column``, ``coefficient`` in the column's units, ``se``; else no row."""
-        rows = (self._model.found or {}).get("coefficients", [])
+        """Slopes of all sites' score in own columns, those of all sites held: ``column``, ``coefficient``, ``se``.
+
+        Raises
+        ------
+        UsageError
+            not the joined model of a linear training (kernel = "linear").
+        """
+        if not (rows := (self._model.found or {}).get("coefficients")):
+            raise UsageError('coefficients are of the joined model of a linear training (kernel = "linear").')
         return pl.DataFrame(rows, {"column": pl.String, "coefficient": pl.Float64, "se": pl.Float64})
 
     def contributions(self, frame: Any) -> pl.DataFrame:
-        """Of each column to each prediction of a linear model: its exact Shapley value, in the target's units (n rows).
+        """Of each column to each prediction of a linear joined model: its exact Shapley value, in the target's units (n rows).
+
+        The others' columns follow along, so it is not ``coefficients`` times the column.
 
         Raises
         ------

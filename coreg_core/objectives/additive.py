@@ -66,10 +66,11 @@ class Additive(Statement):
         return (shared + 16_384) * 64 + 3328 * 64
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
+        target = ", a yes/no target" * (self.task == "classification")
         return (
             "additive: the score of an instance is a sum of one part of each site, from sums of products of the sites' columns; "
-            f"{self.kernel} features, {self.rows_per_feature} labelled rows for each, noise {self.noise:g}, noise on labels "
-            f"{self.label_noise:g}"
+            f"{self.kernel} features{target}, {self.rows_per_feature} labelled rows for each, noise {self.noise:g}, noise on "
+            f"labels {self.label_noise:g}"
         )
 
     def leaves(self, shared: int) -> str:
@@ -81,7 +82,8 @@ class Additive(Statement):
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
         return (
-            f"which instances this site has labels of ({both}); a part of each label and row; one that lies, or all others "
+            f"which instances this site has labels of ({both}); a part of each label and row"
+            f"{', more of yes/no labels than of numbers' * (self.task == 'classification')}; one that lies, or all others "
             "together, much of the rows and the noisy labels (docs/concepts/privacy.md)"
         )
 

@@ -151,7 +151,7 @@ def report(
     """Show whether joining pays for this site. It compares the errors on the site's own left-out labels.
 
     A run has findings if its objective was additive, or if its plan had a path of couplings (agreement). Each run is compared
-    with its own local model. The errors are at labels that neither the model nor a choice about it saw.
+    with its own local model. The errors are at labels that the models have not seen.
     """
     from site_agent.models import findings
     from site_agent.models.explain import picture

@@ -90,8 +90,8 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
                 " This folder has no agent.toml: go to the folder where you typed `coreg-agent join`, or give --config."
             )
         raise UsageError(
-            f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of agent.toml, or the "
-            f"environment variable {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
+            f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of agent.toml (for `serve` a section "
+            f"[data.NAME]), or the environment variable {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
         )
     data = sections if sections is not None else {ONLY: table} if "table" in table else {}
     settings = _validated(config, {**plain, "data": data})

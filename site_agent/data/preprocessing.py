@@ -143,7 +143,7 @@ class Preprocessing:
                 columns.append(_fit_column(name, having, name in categorical, dates.get(name), scale))
         found.raise_any()
         for column in columns:
-            if column.kind == "date" and column.name not in dates:
+            if column.kind == "date" and column.name not in dates and column.layout != "%Y-%m-%d":
                 texts = [text for text in dict.fromkeys(tables[0].texts(column.name)) if text is not None]
                 shown = " and ".join(map(repr, texts[:2]))
                 told = f"dates of the format {column.layout}, such as {shown} in {column.name!r}"

@@ -81,8 +81,8 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     if not (columns := found.get("columns")):
         return []
     what = {
-        "shapley": f"mean size of each own column's contribution to {target} (exact: the model is linear)",
-        "permutation": f"importance of own columns: the error of {target} grows by this if the column is permuted",
+        "shapley": f"mean size of each own column's contribution to the joined model's {target} (exact: it is linear)",
+        "permutation": f"importance of own columns: growth of the error of {target} if one is permuted (0 or less: of no use)",
     }[found["columns_by"]]
     wide = max(map(len, columns))
     return [what, *(f"{name:<{wide}} {value:>9.4g}" for name, value in _ordered(columns))]

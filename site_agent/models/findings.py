@@ -1,7 +1,7 @@
 """Does joining pay here? The findings of one run at this site, as plain values for a model file, as a table and as
 sentences. And the errors of models on a table of labelled records (`evaluate`).
 
-All errors are from labels that neither the model nor a choice about it had seen.
+All errors are from labels that the models had not seen; one weight, of the blend, is chosen on them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -165,12 +165,15 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
     if not (rows := found.get("coefficients")):
         return []
     wide = max(len(row["column"]) for row in rows)
-    out = [f"{target} for one unit of each column, all others of all sites held (± standard error, 95 % interval)"]
+    out = [f"the score's {target} for one unit of each column, all others of all sites held (± s.e., 95 % interval)"]
     for row in rows:
         b, se = row["coefficient"], row["se"]
         ends = f"{b - 1.96 * se:>11.4g} to {b + 1.96 * se:<11.4g}"
         out.append(f"{row['column']:<{wide}} {b:>11.4g} ± {se:<9.3g} {ends}")
-    return [*out, f"of all sites: R² {found['r2']:.2f}, deviation of a label from its score {found['noise']:.4g}"]
+    return [
+        *out,
+        f"of all sites: R² {found['r2']:.2f}, deviation of a label from its score {found['noise']:.4g}, noise on labels included",
+    ]
 
 
 def sentences(found: Mapping[str, Any], target: str) -> list[str]:
@@ -213,7 +216,9 @@ def _advice(found: Mapping[str, Any]) -> str:
     elif labels < FEW or not abs(change) > found[key]["change_se"]:
         told += f". With {labels} labels this can be chance"
     if choice == "score":
-        told += f". For other instances {USE['joined' if found['joined']['change'] < 0.0 else 'local']}"
+        joined, se = found["joined"]["change"], found["joined"]["change_se"]
+        told += f". For other instances {USE['joined' if joined < 0.0 else 'local']}"
+        told += f" (the difference can be chance: {100 * joined:+.1f} % ± {100 * se:.1f})" * (abs(joined) <= se)
     return f"{USE[choice]}. {told}."
 
 

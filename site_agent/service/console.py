@@ -114,6 +114,10 @@ class Terminal:
                 f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. {then}"
             )
         self._before()
+        if isatty() and os.name == "posix":  # what was typed before a question is no answer
+            import termios
+
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
         if self._consents:
             typer.echo(f"\nThe plan of run {plan.run}:", err=True)
             for heading, text in about.items():

@@ -61,14 +61,15 @@ class StateDir:
     ) -> bool:
         """Ask the operator: the plan by heading, unconfirmed ``words``, and ``seconds`` until it expires (0: never)."""
         expires = None if seconds <= 0 else (utc_now() + dt.timedelta(seconds=seconds)).isoformat()
-        entry = {"asked": timestamp(), "expires": expires, "about": dict(about or {}), "words": words, "plan": plan}
         shown, asked = {"digest": digest, "words": words}, self._file("asked", run)
-        if (before := _read(asked)) is not None and before != shown:
+        if (before := _read(asked)) is not None and any(before[key] != value for key, value in shown.items()):
             return False  # what the operator approves by this name must not change
+        shown |= before or {"asked": timestamp(), "expires": expires}  # the coordinator's deadline stays
         self._write(asked, shown)
+        entry = {**shown, "about": dict(about or {}), "plan": plan}
         for old in sorted(asked.parent.glob("*.json"), key=lambda path: -path.stat().st_mtime)[MOST_ASKED:]:
             self.disk.remove(old)
-        self._write(self._file("pending", run), {**entry, "digest": digest})
+        self._write(self._file("pending", run), entry)
         return True
 
     def decision(self, run: str) -> Decision | None:

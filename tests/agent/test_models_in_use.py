@@ -55,7 +55,7 @@ def test_importance_is_of_the_column_that_the_target_depends_on_and_says_how_it_
         assert found["columns_by"] == by
         assert found["columns"]["u"] > 5.0 * abs(found["columns"]["v"]), "y depends on u"
         shown = CliRunner().invoke(app, ["report", "--model", str(path)]).output
-        assert {"permutation": "if the column is permuted", "shapley": "the model is linear"}[by] in shown
+        assert {"permutation": "if one is permuted", "shapley": "it is linear"}[by] in shown
     assert own_columns(model, np.zeros((1, 2)), np.zeros(1)) == {}
 
 

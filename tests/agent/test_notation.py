@@ -188,7 +188,7 @@ def test_the_format_is_found_and_noted(tmp_path, layout, time):
     assert (preprocessing.columns[0].kind, preprocessing.columns[0].layout) == ("date", layout)
     assert days(preprocessing, found) == [(d - EPOCH).days for d in chosen]
     note = f"{tmp_path / 't.csv'}: dates of the format {layout}, such as {cells[0]!r} and {cells[1]!r} in 'd'"
-    assert preprocessing.notes == (note,)
+    assert preprocessing.notes == (() if layout == "%Y-%m-%d" else (note,)), "a date of ISO 8601 is clear"
     assert fitted(tmp_path, "id,d,y\np,2024-01-01,1\nq,2024-01-02,\n", categorical=["d"])[0].columns[0].kind == "text"
 
 

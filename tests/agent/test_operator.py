@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+import typer
 from agent_files import agent, write
 from machine.tiny import make_plan
 from rich.console import Console
@@ -103,7 +104,15 @@ def test_the_operator_confirms_the_words_and_then_the_plan(monkeypatch, capsys, 
     mine, theirs = os.openpty()
     with os.fdopen(theirs) as terminal, os.fdopen(mine, "wb", buffering=0) as keyboard:
         monkeypatch.setattr("sys.stdin", terminal)
-        keyboard.write(typed.encode())
+        keyboard.write(b"y\ny\n")  # before the question
+        waiting, echo = [typed], typer.echo
+
+        def then_type(*told, **options):
+            echo(*told, **options)
+            if "[y/N]" in told[0] and waiting:
+                keyboard.write(waiting.pop().encode())
+
+        monkeypatch.setattr("site_agent.service.console.typer.echo", then_type)
         assert decided(words, consents=consents) == decision
     told = capsys.readouterr().err
     assert ("The plan of run run-1" in told, "leaves:" in told) == (consents, consents)
@@ -170,6 +179,9 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     again = StateDir(state.folder)
     assert (again.decision("abc1").reason, again.decision("abd2")) == ("no consent", None)
     again.close_request("abc1")
+    [before] = again.pending()
+    again.request_approval("abd2", before["plan"], seconds=99.0)
+    assert again.pending()[0]["expires"] == before["expires"], "an agent that starts again moves no deadline"
     assert [entry["plan"]["run"] for entry in again.pending()] == ["abd2"]
     assert again.decision("abc1") is not None
     again.clear("abc1")

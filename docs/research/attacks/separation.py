@@ -44,11 +44,16 @@ def of_the_victim(parts: Any, R: Any) -> float:
     return off(own @ own.T, R)
 
 
+def of_any_size(found: Any, R: Any) -> float:
+    """Error of the best multiple: words under a seal have no size that means anything."""
+    return off(found * (np.sum(found * R) / np.sum(found**2)), R)
+
+
 def by_the_coordinator(aggregation: Any) -> float:
     """Error of R_b, from b's answers in an honest run."""
     seen, R = watched(plan_of(aggregation)), truth(VICTIM, plan_of("plaintext"))
     numbers, P = linear(seen)
-    return off(operator(P, np.stack([seen.words(i)[VICTIM][:, 0] for i in numbers], axis=1)), R)
+    return of_any_size(operator(P, np.stack([seen.words(i)[VICTIM][:, 0] for i in numbers], axis=1)), R)
 
 
 def by_the_sealed_sum() -> float:
@@ -56,7 +61,7 @@ def by_the_sealed_sum() -> float:
     seen, plan = watched(plan_of("secure")), plan_of("plaintext")
     numbers, P = linear(seen)
     sums = [np.sum([values[:, 0] for values in seen.words(i).values()], axis=0) for i in numbers]
-    return off(operator(P, np.stack(sums, axis=1)), sum(truth(name, plan) for name in SITES))
+    return of_any_size(operator(P, np.stack(sums, axis=1)), sum(truth(name, plan) for name in SITES))
 
 
 def by_a_member(couplings: tuple[float, ...]) -> float:
