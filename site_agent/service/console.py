@@ -4,6 +4,7 @@ import asyncio
 import math
 import os
 import sys
+import termios
 import time
 from collections.abc import Callable, Mapping
 
@@ -114,9 +115,7 @@ class Terminal:
                 f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. {then}"
             )
         self._before()
-        if isatty() and os.name == "posix":  # what was typed before a question is no answer
-            import termios
-
+        if isatty():  # what was typed before a question is no answer
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
         if self._consents:
             typer.echo(f"\nThe plan of run {plan.run}:", err=True)
@@ -144,10 +143,7 @@ async def _line() -> str:
         if not line.done():
             line.set_result(os.read(terminal, 4096).decode(errors="replace"))
 
-    try:
-        loop.add_reader(terminal, read)
-    except NotImplementedError:  # Windows
-        return await asyncio.to_thread(sys.stdin.readline)
+    loop.add_reader(terminal, read)
     try:
         return await line
     finally:

@@ -1,7 +1,6 @@
 """Stores with something in them, for tests."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from machine.tiny import make_plan
 
@@ -52,11 +51,3 @@ def begun(store: RunStore, records: Iterable[Record] = (), **changes: object) ->
 
 def noticed(status: Status, at: str, *notices: Notice) -> None:
     status.record((notice, notice.site or notice.fields.get("name", ""), at) for notice in notices)
-
-
-def filled(path: Path) -> Path:
-    """A store with one run."""
-    store = RunStore(path)
-    begun(store, RECORDS)
-    store.close()
-    return path

@@ -128,8 +128,7 @@ def write_whole(path: Path, data: bytes, *, mode: int) -> None:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
-                if hasattr(os, "fchmod"):
-                    os.fchmod(descriptor, mode)
+                os.fchmod(descriptor, mode)
                 file.write(data)
                 file.flush()
                 os.fsync(descriptor)
@@ -143,9 +142,7 @@ def write_whole(path: Path, data: bytes, *, mode: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder to disk, since a new name survives a power failure only after that. Windows syncs no folders."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
+    """Sync a folder to disk, since a new name survives a power failure only after that."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -41,9 +41,7 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def check_private(path: Path, if_read: str = "") -> None:
-    """Refuse a key or token that others can read (the own group can: 0640). On Windows the folder's access list protects."""
-    if not hasattr(os, "geteuid"):
-        return
+    """Refuse a key or token that others can read (the own group can: 0640)."""
     found = path.stat()
     beyond = found.st_mode & 0o777 & ~0o600
     if not beyond or (beyond == 0o040 and found.st_gid in (os.getegid(), *os.getgroups())):

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import pwd
 import signal
 import sys
 from importlib.util import find_spec
@@ -76,7 +77,7 @@ def owner_hint(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, PermissionError):
         cause = cause.__cause__ or cause.__context__
-    if cause is None or not cause.filename or os.name != "posix":
+    if cause is None or not cause.filename:
         return ""
     path = Path(os.fsdecode(cause.filename))
     seen = next((p for p in (path, *path.absolute().parents) if os.access(p, os.F_OK)), Path("/"))
@@ -90,7 +91,7 @@ def owner_hint(error: BaseException) -> str:
 
 def other_owner(path: Path) -> tuple[str, str] | None:
     """The owner of a file and the user of this process, if they differ."""
-    if os.name != "posix" or (uid := path.stat().st_uid) == os.geteuid():
+    if (uid := path.stat().st_uid) == os.geteuid():
         return None
     return _name(uid), _name(os.geteuid())
 
@@ -106,8 +107,6 @@ def as_owner(path: Path) -> None:
 
 
 def _name(uid: int) -> str:
-    import pwd  # not on Windows
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -63,19 +63,10 @@ def make_log(*, as_json: bool) -> Log:
 
 
 def on_signals(stop: Callable[[], None], reload: Callable[[], None] | None = None) -> None:
-    """Call ``stop`` at SIGINT and SIGTERM, ``reload`` at SIGHUP; on Windows Ctrl-C and Ctrl-Break stop."""
+    """Call ``stop`` at SIGINT and SIGTERM, ``reload`` at SIGHUP."""
     if threading.current_thread() is not threading.main_thread():
         return  # a run within a program, which has signals of its own
     loop = asyncio.get_running_loop()
-    wanted = {"SIGINT": stop, "SIGTERM": stop, "SIGBREAK": stop, "SIGHUP": reload}
-    for name, action in wanted.items():
-        number = getattr(signal, name, None)
-        if number is not None and action is not None:
-            _handle(loop, number, action)
-
-
-def _handle(loop: asyncio.AbstractEventLoop, number: signal.Signals, action: Callable[[], None]) -> None:
-    try:
-        loop.add_signal_handler(number, action)
-    except NotImplementedError:
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(action))
+    for number, action in ((signal.SIGINT, stop), (signal.SIGTERM, stop), (signal.SIGHUP, reload)):
+        if action is not None:
+            loop.add_signal_handler(number, action)
