@@ -222,9 +222,7 @@ def _mean_table(
         f"rmse over the target's deviation, means of {n_sets} sets, and seconds of a fit, {reading}",
         ("m", "exact", "semi-parametric", "seconds, exact", "seconds, semi-parametric"),
         tuple(rows),
-        f"{LABELLED} labelled, {HELD_OUT} held out, {draws} draws a set. The last two rows use no unlabelled instance. Where the "
-        "labelled rows' span is nearly dependent, a semi-parametric fit computes with up to 106 bits, except for the features of "
-        "more than some thousand instances. Most of its seconds are that. The "
+        f"{LABELLED} labelled, {HELD_OUT} held out, {draws} draws a set. The last two rows use no unlabelled instance. The "
         f"paper's semi-parametric form on KDD Cup 98: {', '.join(f'{e} with m = {m:,}' for m, e in PRINTED.items())}.",
     )
 
