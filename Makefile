@@ -68,11 +68,11 @@ format: setup
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/python tools/prose.py
 	$(BIN)/python tools/docs.py --check
+	$(BIN)/lint-imports
+	$(BIN)/mypy
 
 proto: setup
 	PYTHON=$(BIN)/python sh tools/proto.sh

@@ -107,7 +107,7 @@ class ScoringJob:
 
     def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:  # noqa: ARG002
         self._sites, self.rounds, self._scores, self._done = sites, 0, None, False
-        self._at = [self.batch.sites.index(site) for site in sites]  # positions in the model
+        self._at = [self.batch.sites.index(site) for site in sites]  # positions in the model of those in this run
         length = Lengths(to_all=32 + 2 + -(-self.n_unlabelled // 8))
         return self._round("records", (length,) * len(sites))
 
@@ -131,6 +131,7 @@ class ScoringJob:
         return Reply(to_each=to_each, blinded=not self.terms.contributions)
 
     def receive(self, asked: Question, delivery: Delivery, chain: bytes) -> Question | None:  # noqa: ARG002
+        """At a receiver: its own part, those of the others, and the constant."""
         self.rounds += 1
         if asked.kind == "records":
             return self._of_records(delivery.to_all)
@@ -144,16 +145,17 @@ class ScoringJob:
         return None
 
     def _of_records(self, texts: Sequence[bytes]) -> Question:
+        """Which sites have a record of each individual; sites are positions in this run, as in ``_receivers``."""
         if len({text[:32] for text in texts}) > 1:
             raise BadData(
                 f"the sites have models of different attempts at run {self.terms.of_run}. Train again, then score with that run."
             )
         self._power = max(int.from_bytes(text[32:34], "little", signed=True) for text in texts)
         flags = [np.unpackbits(np.frombuffer(text, np.uint8, offset=34), count=self.n_unlabelled) for text in texts]
-        self._present = np.array(flags, dtype=bool)
+        self._present = np.array(flags, dtype=bool)  # (sites, m)
         sets, which = np.unique(self._present, axis=1, return_inverse=True)
-        self._sets = [tuple(np.flatnonzero(column).tolist()) for column in sets.T]
-        self._which = which.reshape(-1)
+        self._sets = [tuple(np.flatnonzero(column).tolist()) for column in sets.T]  # the different sets of sites
+        self._which = which.reshape(-1)  # (m,), the place of each individual's set among them
         least, named = self.plan.membership.min_sites, self.terms.receivers or self.plan.sites
         self._scored = np.array([len(S) >= least for S in self._sets], dtype=bool)[self._which]
         self._mine = self._scored & self._present[self._me]

@@ -309,7 +309,7 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         residuals.append(y - predicted)
         error = estimate(residuals[-1])
         beside = asdict(paired(residuals[-1], residuals[0])) if compared else None
-        compared[name] = {"rmse": error.rmse, "standard_error": error.standard_error, "paired": beside}
+        compared[name] = {"rmse": error.rmse, "se": error.standard_error, "paired": beside}
         if model.probability is not None:
             figures = zip(("auc", "log_loss", "calibration_error"), quality(predicted, y), strict=True)
             compared[name] |= {figure: _known(value) for figure, value in figures}
@@ -326,7 +326,7 @@ def evaluated_lines(evaluated: Evaluated) -> list[str]:
         if (beside := each["paired"]) is not None:
             clear = "more" if abs(beside["difference"]) > beside["standard_error"] else "less"
             change = f"{100 * beside['change']:+.1f} %" + f" ({clear} than one s.e.)" * (not evaluated.seen)
-        error = f"{each['rmse']:>8.{digits}} ± {each['standard_error']:<7.{digits}}"
+        error = f"{each['rmse']:>8.{digits}} ± {each['se']:<7.{digits}}"
         out.append(f"{name:<{width}}  {error}  {change:<30} {bar}")
     for name, each in evaluated.models.items():
         if "auc" in each:

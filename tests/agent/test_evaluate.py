@@ -82,7 +82,7 @@ def test_models_are_compared_with_the_first_on_the_same_rows(folder):
     for row, name in zip(found["models"], ("poor", "good"), strict=True):
         errors = table.numbers("y") - load_model(folder / f"{name}.model").predict(table)
         assert row["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
-        assert 0.0 < row["standard_error"] < row["rmse"]
+        assert 0.0 < row["se"] < row["rmse"]
     first, beside = (each["paired"] for each in found["models"])
     assert first is None
     assert (beside["change"] < -0.8, beside["difference"] < -5 * beside["standard_error"]) == (True, True)

@@ -242,7 +242,7 @@ class AsSite:
 
 def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(tmp_path):
     policy = Policy(scores_of_two=True)
-    table = inputs(write(tmp_path, "id,a,b\nn2,1,2\nn1,0,1\nn4,2,2\nn3,,\n", "monday.csv"), None)
+    table = inputs(write(tmp_path, "id,a,b\nn2,1,\nn1,0,1\nn4,2,2\nn3,,\n", "monday.csv"), None)
     agent = Agent(tmp_path, policy=policy, keys=simulated_keys("north"), monday=table)
     [path] = Stored("north", tmp_path / "models").put("t1")
     model = load_model(path)

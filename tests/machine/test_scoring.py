@@ -68,6 +68,13 @@ def test_agreeing_models_are_averaged_for_those_who_may_have_the_scores(receiver
         assert_allclose(found, [mean("abcd", i) for i in range(M)], atol=1e-11)  # a part has 40 bits
 
 
+def test_parts_of_different_sizes_add_up_at_every_receiver() -> None:
+    large = 1e9 * batch("b").features
+    expected = [mean("acd", i) * 3 / 4 + large[i, 0] / 4 for i in range(M)]
+    for found in scores(scored(b={"features": large})).values():
+        assert_allclose(found, expected, atol=1e9 * 2.0**-38)  # of the largest part's 40 bits
+
+
 def test_an_individual_is_scored_by_the_sites_that_have_a_record_of_it() -> None:
     pump = scored(b=lacks(1, 3), c=lacks(3), d=lacks(3))
     result = pump.sites["a"].result
