@@ -86,7 +86,7 @@ class Model:
     def contributions(self, frame: Any) -> pl.DataFrame:
         """Of each column to each prediction of a linear joined model: its exact Shapley value, in the target's units (n rows).
 
-        The others' columns follow along, so it is not ``coefficients`` times the column.
+        Their sum is `predict` less a constant. The others' columns follow along, so it is not ``coefficients`` times the column.
 
         Raises
         ------

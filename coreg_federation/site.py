@@ -15,6 +15,7 @@ from coreg_core.plan import Plan
 from coreg_federation.event_loop import outside
 from coreg_federation.model import Model, load_model
 from coreg_wire.identity.invitation import parse_invitation
+from coreg_wire.terminal.command_line import OperatorInterrupt
 from site_agent.config.settings import AgentSettings, read_settings, start
 from site_agent.data.notation import unguarded
 from site_agent.identity.identity import check_authority, check_identity
@@ -63,6 +64,8 @@ class Site:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))  # it may be given as a text
+        if not (self.folder / "agent.toml").is_file():
+            raise UsageError(f"{self.folder}: no agent.toml, so no site has joined here. Give the folder of `join`.")
 
     def train(
         self,
@@ -98,6 +101,8 @@ class Site:
         ------
         CoregError
             any kind; see docs/reference/exit-codes.md.
+        KeyboardInterrupt
+            SIGINT or SIGTERM.
         """
         again = {"id": id, "words": words, "accept_words": accept_words or None}
         given = {"data": data, "target": target, **again, **options, "yes": consent is True or None}
@@ -201,6 +206,8 @@ def _taken_part(
 
     try:
         return outside(app.join, settings, observe, _Asked(consent), kind)
+    except OperatorInterrupt as error:  # by a signal: no `except Exception` of a program keeps it alive
+        raise KeyboardInterrupt(str(error)) from None
     except Refused as error:
         faults = [after.text for notice, after in pairwise(told) if notice.name == "data_unusable"]
         raise (BadData(faults[-1]) if faults else error) from None

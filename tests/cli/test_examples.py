@@ -20,6 +20,7 @@ from coordinator.authority.invitations import invite
 from coreg_core.errors import BadData, Refused, UsageError
 from coreg_federation.event_loop import outside
 from coreg_federation.site import Site
+from coreg_wire.terminal.command_line import OperatorInterrupt
 from examples.demo.processes import free_port
 from examples.demo.svg import axis
 from site_agent.machine.notices import data_unusable, finding
@@ -149,6 +150,12 @@ def test_a_fault_of_the_own_table_is_in_the_error_of_the_site_that_has_it(tmp_pa
     monkeypatch.setattr("coreg_federation.site.app.join", refused)
     with pytest.raises(BadData, match="which is the id column"):
         Site(str(tmp_path)).train(tmp_path / "t.csv", consent=True)
+    interrupt = OperatorInterrupt("interrupted.")
+    monkeypatch.setattr("coreg_federation.site.app.join", lambda *_: (_ for _ in ()).throw(interrupt))
+    with pytest.raises(KeyboardInterrupt, match="interrupted"):
+        Site(tmp_path).train(tmp_path / "t.csv", consent=True)
+    with pytest.raises(UsageError, match="no site has joined here"):
+        Site(tmp_path / "none")
     with pytest.raises(UsageError, match="data: a pandas or polars frame, or a path, is needed, not a ndarray"):
         Site(tmp_path).train(np.zeros((2, 2)), consent=True)
 
