@@ -110,14 +110,10 @@ def test_left_out_residuals_are_those_of_refits():
     assert_allclose((p.y - fitted) / (1 - h), exact, atol=1e-8)
     assert np.mean(score**2) == pytest.approx(np.mean(exact**2), rel=0.15), "the mean leverage stands for a row's"
     assert np.mean(joined**2) == pytest.approx(np.mean(own**2), rel=0.05)
-    own, W, i = owns[0], p.W[0][:12], 3
-    rows = len(p.Phi)
-    A = np.linalg.inv(own.H) / rows - np.outer(W[i], W[i]) / rows  # the ridge stays
-    without = replace(
-        own, B=np.linalg.solve(A, np.linalg.inv(own.H) / rows @ own.B.T - np.outer(W[i], p.Phi[i]) / rows).T
-    )
+    own, W, w, A = owns[0], p.W[0][:12], p.W[0][3], np.linalg.inv(owns[0].H)  # it has the ridge
+    without = replace(own, B=np.linalg.solve(A - np.outer(w, w), A @ own.B.T - np.outer(w, p.Phi[3])).T)
     nearer = own.predict(f, W) - left_out_completion(f, own, W, fitted[: len(W)])
-    assert_allclose(nearer[i], without.predict(f, W[i : i + 1])[0], rtol=1e-9, err_msg="the completion without the row")
+    assert_allclose(nearer[3], without.predict(f, W[3:4])[0], rtol=1e-9, err_msg="the completion without the row")
     Phi, y = p.W[0][:12], p.y[:12]
     fits = [ridge_fit(np.delete(Phi, i, 0), np.delete(y, i), 0.7) for i in range(12)]
     again = [y[i] - intercept - Phi[i] @ w for i, (w, intercept, _) in enumerate(fits)]
@@ -294,10 +290,8 @@ def test_the_left_out_error_of_the_joined_model_is_that_on_new_rows():
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(2400, 6)) @ rng.normal(size=(6, 12)) + rng.normal(size=(2400, 12))
         y = X @ rng.normal(size=12) / 3 + 0.5 * rng.normal(size=2400)
-        sites = [
-            SiteRows(X[:400, 4 * v : 4 * v + 4], np.arange(80 * v, 80 * v + 80), y[80 * v : 80 * v + 80])
-            for v in range(3)
-        ]
+        owned = [80 * v + np.arange(80) for v in range(3)]
+        sites = [SiteRows(X[:400, 4 * v : 4 * v + 4], at, y[at]) for v, at in enumerate(owned)]
         run = train(sites, 400)
         for v, site in enumerate(run.sites):
             joined = run.joined(v, site.prepared(X[400:, 4 * v : 4 * v + 4]))
