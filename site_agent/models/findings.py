@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import floor, isfinite, log10
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -180,6 +180,13 @@ def sentences(found: Mapping[str, Any], target: str) -> list[str]:
     return [*recommended(found), *lines(found, target), *explain.lines(found, target), *coefficients(found, target)]
 
 
+def alone(found: Mapping[str, Any]) -> Literal["local", "joined"]:
+    """The model that the report advises for predictions without the other sites."""
+    choice = found.get("recommended")
+    worse = choice == "score" and found.get("joined", {}).get("change", -1.0) >= 0.0
+    return "local" if worse or choice == "local" else "joined"
+
+
 def recommended(found: Mapping[str, Any]) -> list[str]:
     """The recommendation and warnings; nothing where no model was judged."""
     return [*_recommendation(found), *([] if found.get("words_compared", True) else [UNSEEN])]
@@ -217,7 +224,9 @@ def _advice(found: Mapping[str, Any]) -> str:
         told += f". With {labels} labels this can be chance"
     if choice == "score":
         joined, se = found["joined"]["change"], found["joined"]["change_se"]
-        told += f". For other instances {USE['joined' if joined < 0.0 else 'local']}"
+        if min(found[model]["rmse"] for model in ("local", "joined")) > (1.0 - CLEAR) * found["mean"]["rmse"]:
+            return f"{USE[choice]}. {told}. For other instances no model is clearly better than the mean of the labels."
+        told += f". For other instances {USE[alone(found)]}"
         told += f" (the difference can be chance: {100 * joined:+.1f} % ± {100 * se:.1f})" * (abs(joined) <= se)
     return f"{USE[choice]}. {told}."
 

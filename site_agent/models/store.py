@@ -75,11 +75,11 @@ class ModelStore:
         return Path(max(having, key=lambda m: (m["stop"] == Outcome.CONVERGED.name, m["at"]))["folder"])
 
     def recommended(self) -> Path:
-        """The model that the newest run recommends: the joined model, or the local one."""
+        """The model of the newest run that its report advises for predictions alone."""
         folder = self.newest()
         found = load_model(folder / MODEL).found or {}
         local = folder / LOCAL
-        return local if found.get("recommended") == "local" and local.exists() else folder / MODEL
+        return local if findings.alone(found) == "local" and local.exists() else folder / MODEL
 
     def manifests(self) -> list[dict[str, Any]]:
         """The manifests of all runs, by study and time."""

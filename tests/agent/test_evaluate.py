@@ -199,6 +199,8 @@ JOINED, ALONE, SCORE = (f"recommendation: {use} " for use in USES)
         (judged(100, joined=0.5), JOINED, "% smaller. The local model is saved too."),
         (judged(25, joined=1.2, score=1.3), ALONE, "% larger"),
         (judged(100, joined=0.8, score=0.3), SCORE, "For other instances keep the joined model."),
+        (judged(100, joined=1.3, score=0.3), SCORE, "For other instances stay alone"),
+        (judged(100, joined=1.3, score=0.3, level=0.2), SCORE, "For other instances no model is clearly"),
         (judged(15, joined=0.5), JOINED, "With 15 labels this can be chance."),
         (judged(2, joined=0.5), JOINED, "too few for a test, or all equal."),
         (judged(100, joined=1.0), "recommendation: no clear difference", "either model serves"),
@@ -208,6 +210,7 @@ JOINED, ALONE, SCORE = (f"recommendation: {use} " for use in USES)
 )
 def test_the_recommendation_follows_the_verdict(found, begins, holds):
     told = " ".join(findings.sentences(findings.of_training(found), "y"))
+    assert ("stay alone" in told) <= (findings.alone(findings.of_training(found)) == "local")
     assert told.startswith(begins)
     assert holds in told
     result = SiteResult(Outcome.CONVERGED, "", None, judged=found)

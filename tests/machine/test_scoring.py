@@ -222,8 +222,7 @@ def test_receivers_read_each_part_where_all_policies_allow_it() -> None:
 
 
 def test_the_noise_on_a_part_is_one_for_an_individual_and_the_sites_that_know_it() -> None:
-    def noise(**lacking: Any) -> Any:
-        """On the parts of b, c and d, as "a" reads them."""
+    def noise(**lacking: Any) -> Any:  # on the parts of b, c and d, as "a" reads them
         result = with_parts(True, 1.0, **lacking).sites["a"].result
         sizes = [total(there) for there in result.present]
         return np.array([result.contributions[site] - batch(site).features[:, 0] / sizes for site in "bcd"])
