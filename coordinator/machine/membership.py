@@ -111,9 +111,10 @@ def wait_for_operators(update: RunUpdate) -> bool:
 
 
 def _notify_operators(update: RunUpdate) -> None:
-    run, approved = update.run, len(update.run.ready)
-    of = approved + len(run.awaited)
-    update.notify(notices.approval_awaited(run.name, run.unapproved, approved, of, run.timeouts.approval))
+    run = update.run
+    given = run.ready | {site for site, yes in run.approvals.items() if yes}
+    of = len(given | {*run.awaited})
+    update.notify(notices.approval_awaited(run.name, run.unapproved, len(given), of, run.timeouts.approval))
 
 
 def offered(update: RunUpdate, event: Received[Offer]) -> None:

@@ -296,7 +296,9 @@ class RunWorkers:
             found = objections(plan, self.policy, rows, memory, data.ids_digest)
             both = 0 if prepared is None else len(prepared.labelled_and_shared)
             given = memory.recall(plan, data.ids_digest).answered
-            columns = self._columns(plan) + ("" if rows is None else f"; {rows.Z.shape[1]} features")
+            columns = self._columns(plan)
+            if rows is not None and prepared is not None:
+                columns += f"; {rows.Z.shape[1]} features of {prepared.preprocessing.summary}"
             about = describe_request(plan, columns, len(data.Z), both, given)
             about |= trainings(plan, self.policy, rows, memory)
             return Judged(plan.run, refusal(found, self.policy), about=about)
