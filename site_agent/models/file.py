@@ -102,7 +102,7 @@ class ModelFile:
             )
         if not 0.0 < coverage < 1.0:
             raise UsageError(
-                f"an interval of {100 * coverage:g} %: it is between 0 and 100 %, such as 90 (from Python 0.9)."
+                f"an interval of {100 * coverage:g} %: needs a percentage between 0 and 100, such as 90 (from Python 0.9)."
             )
         half = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * deviations
         middle = self.predict(table)
