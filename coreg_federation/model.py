@@ -72,7 +72,7 @@ class Model:
 
     @property
     def coefficients(self) -> pl.DataFrame:
-        """Slopes of all sites' score in own columns, those of all sites held: ``column``, ``coefficient``, ``se``.
+        """The score's slopes in own columns, with all other columns fixed: ``column``, ``coefficient``, ``se``.
 
         Raises
         ------
@@ -86,7 +86,8 @@ class Model:
     def contributions(self, frame: Any) -> pl.DataFrame:
         """Of each column to each prediction of a linear joined model: its exact Shapley value, in the target's units (n rows).
 
-        Their sum is `predict` less a constant. The others' columns follow along, so it is not ``coefficients`` times the column.
+        Their sum is `predict` less a constant. They differ from ``coefficients`` times the column, because the joined model also
+        predicts the other sites' columns from this site's.
 
         Raises
         ------

@@ -206,7 +206,7 @@ def _taken_part(
 
     try:
         return outside(app.join, settings, observe, _Asked(consent), kind)
-    except OperatorInterrupt as error:  # by a signal: no `except Exception` of a program keeps it alive
+    except OperatorInterrupt as error:  # a signal ends the program, also through its `except Exception`
         raise KeyboardInterrupt(str(error)) from None
     except Refused as error:
         faults = [after.text for notice, after in pairwise(told) if notice.name == "data_unusable"]

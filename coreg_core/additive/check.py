@@ -42,7 +42,7 @@ def left_out_joined(
 
 
 def left_out_completion(fit: Fit, own: Own, W: Float64[Arr, "n k"], score: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
-    """(score − joined) h/(1 − h): by how much the joined model at a common row is nearer to its score since the row is in C."""
+    """(score − joined) h/(1 − h): the joined model is nearer to the score of a common row by this, because the row is in C."""
     h = np.minimum(np.einsum("ij,jk,ik->i", W, own.H, W), 0.95)
     return np.asarray((score - own.predict(fit, W)) * h / (1.0 - h))
 
@@ -148,7 +148,7 @@ def verdict(
 ) -> Verdict:
     """From own labels, ``n_common`` of common rows first, left-out residuals, and the joined model's ``deviations``.
 
-    ``nearer`` is `left_out_completion`: a part of the joined model's error, by which neither slope nor blend are chosen.
+    ``nearer`` is `left_out_completion`. It counts in the errors of the joined model, not in the choice of slope and blend.
     """
     n, c = len(y), n_common if score is not None else 0
     factor = spread(joined + nearer, deviations) if n else 1.0

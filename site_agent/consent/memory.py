@@ -68,7 +68,7 @@ def changed_rows(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int) 
         apart, wanted = now.apart(known), rows_per_feature * max(now.features, known.features)
         if now.overlaps(known) and 0 < apart < wanted:
             return (
-                f"{apart} labelled rows differ from those of an earlier training (a label of another target is another row), and "
+                f"{apart} labelled rows differ from those of an earlier training (a label of another target counts too), and "
                 f"their labels would follow from the difference of the two sums. None or at least {wanted} have to differ: train "
                 f"with the earlier rows, or change {wanted - apart} more. The model of the earlier training stays."
             )

@@ -81,8 +81,8 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     if not (columns := found.get("columns")):
         return []
     what = {
-        "shapley": f"mean size of each own column's contribution to the joined model's {target} (exact: it is linear)",
-        "permutation": f"importance of own columns: growth of the error of {target} if one is permuted (0 or less: of no use)",
+        "shapley": f"mean size of each own column's contribution to {target} in the joined model (exact: it is linear)",
+        "permutation": f"importance of own columns: growth of the error of {target} if one is permuted (0 or less: no help)",
     }[found["columns_by"]]
     wide = max(map(len, columns))
     return [what, *(f"{name:<{wide}} {value:>9.4g}" for name, value in _ordered(columns))]

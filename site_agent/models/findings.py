@@ -1,7 +1,7 @@
 """Does joining pay here? The findings of one run at this site, as plain values for a model file, as a table and as
 sentences. And the errors of models on a table of labelled records (`evaluate`).
 
-All errors are from labels that the models had not seen; one weight, of the blend, is chosen on them.
+All errors are from labels that the models had not seen. Only the weight of the blend is chosen on them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -165,7 +165,7 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
     if not (rows := found.get("coefficients")):
         return []
     wide = max(len(row["column"]) for row in rows)
-    out = [f"the score's {target} for one unit of each column, all others of all sites held (± s.e., 95 % interval)"]
+    out = [f"change of the score of {target} for one unit of each column, all others fixed (± s.e., 95 % interval)"]
     for row in rows:
         b, se = row["coefficient"], row["se"]
         ends = f"{b - 1.96 * se:>11.4g} to {b + 1.96 * se:<11.4g}"
