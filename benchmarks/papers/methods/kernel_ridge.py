@@ -6,11 +6,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dposv
 from sklearn.utils._param_validation import StrOptions
 
 from benchmarks.papers.methods.inputs import RULES, KernelRegressor, labelled_first
 from coreg_core.agreement.views import KernelExpansion, positive_factor
 from coreg_core.arrays import Arr
+from coreg_core.errors import SingularSystem
 from coreg_core.estimators.corlsr import by_preset
 from coreg_core.estimators.inputs import COUNT, KERNELS, POSITIVE, fit_context
 from coreg_core.kernels import kernel_rule, make_kernel, resolve_bandwidth
@@ -94,11 +96,12 @@ def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float)
     """
     A = K.copy()
     A.flat[:: len(A) + 1] += ridge
-    factor = positive_factor(A, f"the kernel matrix at ridge={ridge:g}", "raise the ridge")
-    solved = cho_solve(factor, np.hstack([np.ones((len(K), 1)), Y]), check_finite=False)
-    ones, of_Y = solved[:, 0], solved[:, 1:]
+    _, solved, info = dposv(A.T, np.hstack([np.ones((len(K), 1)), Y]), overwrite_a=True)  # LAPACK: SNF solves thousands
+    if info:
+        raise SingularSystem(f"the kernel matrix at ridge={ridge:g} is singular in floating point: raise the ridge.")
+    ones, of_Y = solved[:, :1], solved[:, 1:]
     b = of_Y.sum(axis=0) / ones.sum()
-    return of_Y - np.outer(ones, b), b
+    return of_Y - ones * b, b
 
 
 @dataclass(frozen=True)

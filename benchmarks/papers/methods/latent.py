@@ -199,6 +199,10 @@ def _best(Z: Arr, targets: Arr, degree: int, ridge: float) -> tuple[float, Arr]:
 
     At the optimum the residual is λα and V = ψᵀα, so the value is λ²‖α‖² + λ tr αᵀKα = λ tr αᵀ(T − 1bᵀ) = λ tr αᵀT.
     """
+    if degree == 1:  # ψ(z) = (z, 1), and V has D rows
+        V, bias = _ridge_with_bias(Z, targets, ridge)
+        residual = targets - bias - Z @ V.T
+        return float(np.einsum("ij,ij->", residual, targets)), -2.0 * residual @ V
     inner = Z @ Z.T
     inner += 1.0
     lower = inner ** (degree - 1)
