@@ -141,6 +141,10 @@ def certificate_warning(reason: str) -> Notice:
     return Notice("certificate_warning", reason, "warning")
 
 
+def server_renewed() -> Notice:
+    return Notice("server_renewed", "the server's certificate is renewed; new connections have it")
+
+
 def enrolled(site: str) -> Notice:
     return Notice("enrolled", f"{site} has enrolled", site=site)
 

@@ -94,8 +94,8 @@ def run(
 ) -> Finish:
     """Carry out one plan: begin its unfinished run again, or with ``new`` start another; return its end."""
     store = configuration.service.store
-    check_free(configuration.service.listen)  # before the run is queued
     with store_of(store):
+        check_free(configuration.service.listen)  # before the run is queued
         with closing(RunStore(store)) as runs:
             chosen = choose_run(runs, plan, new=new)
         finish = serve(path, configuration, options, [observer], only=chosen)
@@ -286,9 +286,12 @@ class Daemon:
 
     async def _heartbeat(self) -> None:
         while True:
-            now = asyncio.get_running_loop().time()
+            now, ends = asyncio.get_running_loop().time(), self._access.ends()
             for warning in await asyncio.to_thread(self._access.expiring, now, self._federation.sites):
                 self.notice(notices.certificate_warning(warning))
+            if self._access.ends() != ends:
+                self.notice(notices.server_renewed())
+                self.metrics.certificates(self._access.ends())
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
             await asyncio.sleep(HEARTBEAT_SECONDS)
 

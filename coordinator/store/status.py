@@ -115,7 +115,7 @@ class Status(Tables):
 def store_of(path: Path) -> Iterator[None]:
     """Hold the run store for this process."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(path, f"in use by {_holder(path)}. End it first."):
+    with exclusive(path, f"in use by {_holder(path)}. End it first, or queue a run there: `coreg-coordinator submit`."):
         yield
 
 

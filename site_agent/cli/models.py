@@ -29,7 +29,9 @@ def _store(config: Path | None) -> "ModelStore":
 
 
 def predict(
-    model: Annotated[Path | None, typer.Option("--model", help="A model file [that of the newest run].")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="A model file [that which the report of the newest run advises].")
+    ] = None,
     data: Annotated[
         str | None, typer.Option("--data", help="New records: CSV, Parquet, or 'sqlite:PATH?SELECT …'.")
     ] = None,

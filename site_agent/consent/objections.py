@@ -156,7 +156,7 @@ def refusal(found: Sequence[Objection], policy: Policy | None = None) -> str | N
     reasons = [each.reason.removesuffix(".") for each in found]
     if len(reasons) > 1:
         reasons = [f"({number}) {reason}" for number, reason in enumerate(reasons, 1)]
-    default = " This policy has only default values. If the site has a policy.toml, give it with --policy."
+    default = " This policy has only default values. A policy.toml beside agent.toml, or --policy FILE, changes them."
     return f"{'; '.join(reasons)}.{default * (policy == Policy() and any(each.allow for each in found))}"
 
 

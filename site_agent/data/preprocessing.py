@@ -271,7 +271,7 @@ def _moved(column: Column, table: Table, known: Range | None) -> Iterator[str]:
     if column.kind == "text":
         new = [text for text in table.texts(column.name) if text is not None and text not in column.levels]
         if new:
-            first = f"{len(new)} cells hold a text that training never had ({new[0]!r} first)"
+            first = f"cells with a text that training never had: {len(new)} ({new[0]!r} first)"
             yield f"{first}. They count as none of its levels"
     elif known is not None:
         low, high, seen = known
@@ -285,7 +285,7 @@ def _moved(column: Column, table: Table, known: Range | None) -> Iterator[str]:
             yield f"{share} are outside the range of training ({' to '.join(ends)}). The model extrapolates there"
     if missing and not column.indicator:
         instead = "none of its levels" if column.kind == "text" else "the mean"
-        yield f"{missing} cells are missing, and none was in training. They count as {instead}"
+        yield f"missing cells: {missing}, and none in training. They count as {instead}"
 
 
 def _constant(values: Arr) -> bool:

@@ -193,7 +193,7 @@ def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows()
     assert reasons == [each.reason for each in other]
     assert "only default values" not in (against(plain(), plan, DATA) or "")
     assert (against(Policy(), plan, DATA) or "").endswith(
-        "This policy has only default values. If the site has a policy.toml, give it with --policy."
+        "This policy has only default values. A policy.toml beside agent.toml, or --policy FILE, changes them."
     )
 
 

@@ -141,8 +141,8 @@ def test_texts_that_training_never_saw_are_encoded_as_nothing_and_counted(tmp_pa
     low, high, absent = [-1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 0.0]
     assert preprocessing.transform(new).tolist() == [low, high, absent, low]
     unseen, absent = preprocessing.moved(new)  # and a has an indicator of its own, so no word of it
-    assert "column 'c': 2 cells hold a text that training never had ('never' first)" in unseen
-    assert "column 'c': 1 cells are missing" in absent
+    assert "column 'c': cells with a text that training never had: 2 ('never' first)" in unseen
+    assert "column 'c': missing cells: 1," in absent
     assert preprocessing.moved(table(tmp_path, "a,c\n,x\n")) == []
 
 

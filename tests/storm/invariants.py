@@ -55,11 +55,7 @@ async def check_tasks(world: World, broken: list[str]) -> None:
 
 
 def check(
-    world: World,
-    runs: dict[str, tuple[str, Plan]],
-    faults: tuple[Fault, ...],
-    told: Told,
-    twins: Mapping[str, Any],
+    world: World, runs: dict[str, tuple[str, Plan]], faults: tuple[Fault, ...], told: Told, twins: Mapping[str, Any]
 ) -> None:
     broken, found = told.broken, world.runs()
     away = any(fault.seconds >= LONG for fault in faults)

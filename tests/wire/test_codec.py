@@ -46,8 +46,7 @@ def camel(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("frame", "wire", "messages"),
-    [(pb.SiteFrame, pb.FromSite, FromSite), (pb.CoordinatorFrame, pb.ToSite, ToSite)],
+    ("frame", "wire", "messages"), [(pb.SiteFrame, pb.FromSite, FromSite), (pb.CoordinatorFrame, pb.ToSite, ToSite)]
 )
 def test_the_wire_carries_these_messages_and_nothing_else(frame: Any, wire: Any, messages: Any) -> None:
     kinds = {message.__name__: message for message in get_args(messages)}
