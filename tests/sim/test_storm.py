@@ -15,10 +15,10 @@ FOUND = (39, 78, 185, 518)  # seeds that found a defect; 185 has an older ledger
 
 
 def test_every_seed_ends_with_the_models_of_a_calm_run_and_whole_ledgers():
-    told = [*storms(0, 30, 2), *(storm for seed in FOUND for storm in asked(str(seed), "1"))]
+    told = [*storms(0, 16, 2), *(storm for seed in FOUND for storm in asked(str(seed), "1"))]
     assert [(storm["seed"], storm["broken"]) for storm in told if storm["broken"]] == []
-    assert len(told) == 30 + len(FOUND)
-    assert sum(storm["answers"] for storm in told) > 800, "the storms trained"
+    assert len(told) == 16 + len(FOUND)
+    assert sum(storm["answers"] for storm in told) > 500, "the storms trained"
     outcomes = [outcome for storm in told for outcome in storm["outcomes"].values()]
     good = sum(outcome.split()[1] in GOOD for outcome in outcomes)
     assert good > 0.6 * len(outcomes), "and most runs ended with a result"
