@@ -226,6 +226,12 @@ def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_h
             assert batches[site].unknown(present) == pytest.approx(unknown)
         errors[len(present)] = np.sqrt(np.mean((y - batches["a"].intercept - total) ** 2)) / np.std(y)
     assert errors[3] < 0.3 < errors[2] < errors[1]
+    blank = pl.when(pl.int_range(pl.len()) != order["a"][0]).then(pl.col("u", "v")).name.keep()
+    pl.read_csv(tmp_path / "a-judged.csv").with_columns(blank).write_csv(tmp_path / "a-blank.csv")
+    batch, without = batch_of(models["a"], inputs(tmp_path / "a-blank.csv", None), b"salt")
+    unknown = np.arange(len(batch.ids)) == 0
+    assert_array_equal([batch.missing, np.isnan(without.local), ~batch.features.any(axis=1)], [unknown] * 3)
+    np.testing.assert_allclose(without.local[1:], scored.local[1:], rtol=1e-12)
 
 
 def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(federations):

@@ -108,9 +108,8 @@ def test_a_disk_that_accepts_nothing(tmp_path, fault, site):
             file.write_text(file.read_text().replace("../runs.sqlite", "../store/runs.sqlite"))
             (tmp_path / "runs.sqlite").symlink_to("store/runs.sqlite")  # where the tests look
         folder = tmp_path / ("store" if site == "coordinator" else site)
-        disks.enter_context(
-            small_disk(folder, "256m" if site == "coordinator" else "2m")
-        )  # SQLite's log grows to 128 MiB
+        size = "256m" if site == "coordinator" else "2m"  # SQLite's log grows to 128 MiB
+        disks.enter_context(small_disk(folder, size))
         fed.study("long", **BUSY)
         processes = serving(fed)
         run = fed.submit("long")

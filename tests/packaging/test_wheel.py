@@ -61,9 +61,7 @@ def test_pip_installs_from_a_clone_as_the_page_says(tmp_path):
     tree = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x"], cwd=tmp_path, input=tree, check=True)
     typed = f"{sys.executable} -m venv own && . own/bin/activate && {line} --quiet && coreg-agent --version && cd /"
-    typed += (
-        ' && python -c "import coreg_federation; coreg_federation.AdditiveRegressor; print(coreg_federation.__file__)"'
-    )
+    typed += ' && python -c "import coreg_federation as it; it.AdditiveRegressor; print(it.__file__)"'
     plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     plain["PIP_NO_COMPILE"] = "1"  # of a minute of work that this test does not need
     done = subprocess.run(["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, env=plain)

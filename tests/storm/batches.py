@@ -42,9 +42,7 @@ def asked(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-if (
-    __name__ == "__main__"
-):  # a JSON object for each seed; no clean-up, since tasks of killed processes must never run again
+if __name__ == "__main__":  # a JSON object for each seed; no clean-up, since tasks of the dead must never run again
     code, (first, count) = 0, map(int, sys.argv[1:])
     try:
         for story in map(story_of, range(first, first + count)):

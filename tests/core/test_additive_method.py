@@ -19,7 +19,7 @@ from coreg_core.errors import BadData
 from coreg_core.estimators import AdditiveRegressor
 from coreg_core.objectives.additive import IN_MEMORY, Additive
 
-CASES = json.loads((Path(__file__).parent / "second_moments.json").read_text())
+CASES = json.loads((Path(__file__).parent / "additive_method.json").read_text())
 
 
 class Problem:
