@@ -9,6 +9,7 @@ from coordinator.config.federation_toml import read_configuration
 from coordinator.machine.events import Finish
 from coordinator.service.create import PORT, create
 from coordinator.service.daemon import ServiceOptions, run
+from coreg_core.errors import UsageError
 from coreg_core.outcomes import Notice
 from coreg_federation.event_loop import outside
 
@@ -24,6 +25,8 @@ class Federation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))  # it may be given as a text
+        if not (self.folder / "federation.toml").is_file():
+            raise UsageError(f"{self.folder}: no federation.toml. `Federation.create` makes one.")
 
     @classmethod
     def create(
@@ -51,6 +54,8 @@ class Federation:
         UsageError
             the folder has an authority already, or a name does not fit.
         """
+        if isinstance(sites, str):
+            raise UsageError(f"sites={sites!r}: needs a list of names.")
         hosts = [] if host in ("127.0.0.1", "localhost") else [host]
         _, invitations = create(Path(folder), hosts, sites, name, port=port)
         return cls(Path(folder), {each.site: str(each) for each in invitations})

@@ -21,7 +21,7 @@ from coreg_core.estimators.inputs import (
     fit_context,
     generator,
     read_mask,
-    warn_of_hidden,
+    warn_of_rows,
 )
 from coreg_core.evaluation import Probability, fit_probability
 from coreg_core.objectives.additive import IN_MEMORY
@@ -67,7 +67,7 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
                 "label has an owner."
             )
         owns = known[:, None] & present & mask
-        warn_of_hidden(known & ~owns.any(axis=1))
+        warn_of_rows(self.views, known, known & ~owns.any(axis=1))
         if not common.any():
             raise BadData("no row has the columns of every view. At least one is needed, and some hundreds are better.")
         places, at = np.flatnonzero(common), np.cumsum(common) - 1
@@ -194,7 +194,8 @@ class AdditiveRegressor(Regressor, AdditiveViews):
 
     def predict_local(self, view: int, X: Any) -> Arr | None:
         """The local model of a view, as `predict_view`; None for a view with fewer than three labels."""
-        return self.trained_.sites[view].prepared(self._of_view(view, X)).local
+        table = self._of_view(view, X)
+        return self.trained_.sites[view].prepared(table).local
 
     def predict_views(self, X: Any) -> Arr:
         """Each view's joined model, (M, n); NaN where the view does not have the row."""

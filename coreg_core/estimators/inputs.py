@@ -345,8 +345,14 @@ def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:
     return mask.astype(bool)
 
 
-def warn_of_hidden(hidden: Any) -> None:
-    """Warn of rows with a target that no view sees."""
+def warn_of_rows(views: Any, known: Any, hidden: Any) -> None:
+    """Warn of rows without a target where all columns are one view, and of rows with a target that no view sees."""
+    if views is None and not known.all():
+        warnings.warn(
+            f"views is not given, so all columns are one view, and the {int((~known).sum())} rows without a target have hardly "
+            "an effect. Give the columns of each view.",
+            stacklevel=5,
+        )
     if count := int(hidden.sum()):
         rows = "1 row" if count == 1 else f"{count} rows"
         warnings.warn(
@@ -385,13 +391,7 @@ class MultiView:
             raise UsageError(
                 "no row is shared: each target is known. Add rows with y = NaN, also where no view may see the label."
             )
-        if M == 1 and self.views is None and not known.all():
-            warnings.warn(
-                f"views is not given, so all columns are one view, and the {int((~known).sum())} rows without a target have no "
-                "effect. Give the columns of each view.",
-                stacklevel=5,
-            )
-        warn_of_hidden(known & ~mask.any(axis=1))
+        warn_of_rows(self.views, known, known & ~mask.any(axis=1))
         rows = [np.flatnonzero(known & seen) for seen in mask.T]
         labelled = [table[mine] for table, mine in zip(tables, rows, strict=True)]
         return labelled, [targets[mine] for mine in rows], [table[~known] for table in tables]

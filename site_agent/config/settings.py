@@ -46,6 +46,13 @@ class AgentSettings(BaseModel):
                 check_study_name(name, "data set")
         return data
 
+    @field_validator("words")
+    @classmethod
+    def _eight(cls, words: str | None) -> str | None:
+        if words and (count := len(words.replace("-", " ").split())) != 8:
+            raise ValueError(f"eight words are needed, not {count}")
+        return words
+
     @property
     def ledger_path(self) -> Path:
         return self.ledger or self.identity / "ledger.jsonl"

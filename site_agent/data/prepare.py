@@ -148,7 +148,9 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
     drop, labels, positive, na_values = inputs.drop, inputs.labels, inputs.positive, inputs.na_values
     table = read_table(data, own, na_values, inputs.notation)
     if positive in na_values:
-        own.add(Fault(str(data), f"the positive value {positive!r} means a missing value (na_values).", about=target))
+        own.add(
+            Fault(table.source, f"the positive value {positive!r} means a missing value (na_values).", about=target)
+        )
     with own.caught():
         table = table.with_id(id_column)
     apart = (target, id_column, *drop)
@@ -170,18 +172,22 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
         own.add(*_parts_lacking(table, target, labels, len(labelled), len(empty), here))
     notes = [*table.notes]
     if positive and len(labelled) and not y[labelled].any():
-        notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}, so all labels are 0")
+        notes.append(f"{table.source}: no row of {target!r} has the positive value {positive!r}, so all labels are 0")
     shared = table.rows(empty)
     if unlabelled is not None:
         with own.caught():
             shared = read_table(unlabelled, own, na_values, inputs.notation).with_id(id_column)
             notes += shared.notes
             shared.require([id_column], "the id column")
-            shared.require(features, f"features of {data}")
+            shared.require(features, f"features of {table.source}")
             if extra := [c for c in shared.columns if c not in {*features, *apart}]:
-                notes.append(f"{shared.source}: not used, because {data} does not have these columns: {some(extra)}")
+                notes.append(
+                    f"{shared.source}: not used, because {table.source} does not have these columns: {some(extra)}"
+                )
         if len(empty):
-            notes.append(f"{data}: {len(empty)} rows without a target are left out: --unlabelled names the shared set")
+            notes.append(
+                f"{table.source}: {len(empty)} rows without a target are left out: --unlabelled names the shared set"
+            )
     if aligned is not None:
         with own.caught():
             source = table if unlabelled is None else shared
@@ -204,8 +210,8 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
             rule: IdRule = "exact" if aligned is None else aligned.rule
             own_ids = tuple(normalised(text, rule) for text in table.rows(labelled).ids(id_column))
             if copies := _repeated(own_ids, table.lines[labelled]):
-                told = f"more than one labelled row has the id {some(copies)}. If one is a copy, remove it"
-                doubts.append(f"{data}: {told}")
+                told = f"more than one labelled row has the id {some(copies)}. A run that aligns ids refuses the table"
+                doubts.append(f"{table.source}: {told}")
             ids = unique_ids(shared, id_column, rule, own)
     order = order_of(ids)
     shared_ids = tuple(ids[i] for i in order)

@@ -496,6 +496,8 @@ def test_values_of_every_kind_are_the_texts_of_a_csv_file():
     ) as error:
         read_table(pd.DataFrame({"a": ["1", "x"]})).numbers("a")
     assert "-" not in str(error.value), "no option of a command"
+    twice = pd.DataFrame({"id": ["p", "p", "q"], "x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, None]})
+    assert tables_of(inputs(twice)).doubts[0].startswith("the frame: more than one labelled row")
     times = pd.DataFrame({"a": pd.to_datetime(["2024-02-03", None])})
     assert read_table(times).texts("a") == ["2024-02-03T00:00:00", None]
 

@@ -115,9 +115,7 @@ def test_the_default_policy_allows_the_studies_of_the_demonstration(command, tmp
         assert against(Policy(), plan) is None
 
 
-def test_a_submission_names_the_sites_without_a_certificate_and_another_user_changes_nothing(
-    command, tmp_path, monkeypatch
-):
+def test_a_submission_names_sites_without_certificate_and_another_user_changes_nothing(command, tmp_path, monkeypatch):
     """As root beside systemd: the service could not read what was written, and no site could enrol."""
     command("coreg-coordinator", "init", "co", "--site=a", "--site=b", "--site=c")
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')

@@ -156,6 +156,8 @@ def test_a_fault_of_the_own_table_is_in_the_error_of_the_site_that_has_it(tmp_pa
         Site(tmp_path).train(tmp_path / "t.csv", consent=True)
     with pytest.raises(UsageError, match="no site has joined here"):
         Site(tmp_path / "none")
+    with pytest.raises(UsageError, match="words = 'one two': eight words are needed, not 2"):
+        Site(tmp_path).train(tmp_path / "t.csv", words="one two", consent=True)
     with pytest.raises(UsageError, match="data: a pandas or polars frame, or a path, is needed, not a ndarray"):
         Site(tmp_path).train(np.zeros((2, 2)), consent=True)
 

@@ -165,9 +165,7 @@ async def test_without_a_certificate_of_this_authority_there_is_no_connection(
         "no TLS": lambda: None,
     }[how]
     if how == "no TLS":
-        monkeypatch.setattr(
-            "grpc.aio.secure_channel", lambda to, _none, options: grpc.aio.insecure_channel(to, options)
-        )
+        monkeypatch.setattr("grpc.aio.secure_channel", lambda to, _, options: grpc.aio.insecure_channel(to, options))
     async with serving(home) as (server, events):
 
         async def open_a_session() -> None:

@@ -78,7 +78,10 @@ MASK = np.ones((40, 2), dtype=bool)
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda X, y: CoRLSR(views=VIEWS).fit(X, y).predict_view(2, X), r"view: needs a number from 0 to 1"),
+        (
+            lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y).predict_local(2, X),
+            r"view: needs a number from 0 to 1",
+        ),
         (lambda X, y: CoRLSR(views=[[0], slice(2, 5)]).fit(X, y), r"slice\(2, 5, None\): .* of 4 \(the slice ends"),
         (lambda X, y: CoRLSR(views=[slice("a", "b"), [1]]).fit(X, y), r"views\[0\]=slice"),
         (lambda X, y: AdditiveRegressor(views=VIEWS).fit(1e300 * X, y), r"X: values up to 2e\+300 are too large"),

@@ -119,9 +119,7 @@ def test_no_more_questions_are_answered_than_an_agents_limit(monkeypatch: pytest
 
 def test_what_an_answer_tells_is_there_for_the_ledger_where_it_has_words_and_only_then() -> None:
     sites, told = make_sites("abc"), []
-    altered(
-        sites["a"], lambda message, said: told.append((sites["a"].disclosure, getattr(said, "words", None))) or said
-    )
+    altered(sites["a"], lambda _, said: told.append((sites["a"].disclosure, getattr(said, "words", None))) or said)
     Pump(sealed(make_plan(min_sites=3)), sites).join().run()
     assert {(t is not None) == (words is not None) for t, words in told} == {True}
     assert {(t.sites, t.may_change, t.sealed) for t, _ in told if t is not None} == {(("a", "b", "c"), False, True)}
