@@ -107,12 +107,12 @@ def _sentences(joined: "Joined") -> list[str]:
     if not joined.written and joined.outcome.good:
         said.append("this run left no file here: this site receives no scores, or an earlier process stored the models")
     if joined.written and joined.written[0].suffix == ".coreg":
-        command = f"--model {joined.written[0]}"
         judged = None if joined.result is None else joined.result.judged
-        told = [] if judged is None else findings.recommended(findings.of_training(judged))
-        score = "; coreg-agent score" * any("coreg-agent score" in text for text in told)
-        predict = f"coreg-agent predict {command} --data new.csv --id NAME"
-        said.append(f"next: coreg-agent report {command}; {predict}{score}")
+        found = {} if judged is None else findings.of_training(judged)
+        score = "; coreg-agent score" * any("coreg-agent score" in text for text in findings.recommended(found))
+        advised = joined.written[-1 if findings.alone(found) == "local" else 0]
+        predict = f"coreg-agent predict --model {advised} --data new.csv --id NAME"
+        said.append(f"next: coreg-agent report --model {joined.written[0]}; {predict}{score}")
     return said
 
 

@@ -44,7 +44,9 @@ def predict(
     id_column: Annotated[str | None, typer.Option("--id", help="A column to copy; several as NAME+NAME.")] = None,
     interval: Annotated[
         float | None,
-        typer.Option("--interval", help="Add low and high: ends for this percentage of labels, such as 90."),
+        typer.Option(
+            "--interval", help="Add low and high: ends for this percentage of labels, such as 90 (joined models)."
+        ),
     ] = None,
     contributions: Annotated[
         bool, typer.Option("--contributions", help="Add each column's part of the prediction (linear models).")

@@ -153,7 +153,8 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
         )
     with own.caught():
         table = table.with_id(id_column)
-    apart = (target, id_column, *drop)
+    misspelt = [table.like(name) for name in (*[target] * labels, id_column) if name not in table.columns]
+    apart = (target, id_column, *drop, *misspelt)
     for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
         with own.caught():
             table.require(list(names), what)

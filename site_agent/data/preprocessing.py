@@ -143,10 +143,10 @@ class Preprocessing:
                 columns.append(_fit_column(name, having, name in categorical, dates.get(name), scale))
         found.raise_any()
         for column in columns:
-            if column.kind == "date" and column.name not in dates and column.layout != "%Y-%m-%d":
+            if column.kind == "date" and column.name not in dates and column.layout in ("%d/%m/%Y", "%m/%d/%Y"):
                 texts = [text for text in dict.fromkeys(tables[0].texts(column.name)) if text is not None]
                 shown = " and ".join(map(repr, texts[:2]))
-                told = f"dates of the format {column.layout}, such as {shown} in {column.name!r}"
+                told = f"read as dates of the format {column.layout}, as their numbers show: {shown} in {column.name!r}"
                 notes.append(f"{tables[0].source}: {told}")
         constant = [c.name for c in columns if c.kind != "text" and _constant(c.numbers(tables[0]))]
         if constant:

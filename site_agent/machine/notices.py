@@ -106,7 +106,7 @@ def countersigned(run: str, lines: int, doubt: str = "") -> Notice:
 
 
 def not_countersigned(run: str, reason: str) -> Notice:
-    text = f"{reason.rstrip('.')}. The next run's head covers all lines of this one."
+    text = f"{reason.rstrip('.')}. The signature of the next run covers these lines too."
     return Notice("not_countersigned", text, "warning", run)
 
 
@@ -117,6 +117,9 @@ def describe_plan(plan: Plan) -> str:
 
 
 IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"
+
+
+BEFORE = "before the alignment, which finds the shared ids, at most: "
 
 
 def describe_request(

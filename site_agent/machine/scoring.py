@@ -238,12 +238,11 @@ class ScoringJob:
         assert self._scores is not None
         whole = int((self._present.sum(axis=0) == len(self.batch.sites)).sum())
         found = []
-        if whole < self.n_unlabelled:
-            found.append(
-                f"{self.n_unlabelled - whole} of {self.n_unlabelled} individuals lack a record at some site. Their scores are "
-                "those of the other sites, which the column `sites` names"
-            )
-        if few := int(np.isnan(self._scores).sum()):
+        few, of = int(np.isnan(self._scores).sum()), f"of {self.n_unlabelled} individuals"
+        if partly := self.n_unlabelled - whole - few:
+            told = "Their scores are those of the other sites, which the column `sites` names"
+            found.append(f"{partly} {of} lack a record at some site. {told}")
+        if few:
             least = self.plan.membership.min_sites
-            found.append(f"{few} individuals have a record at too few sites (at least {least}), and no score")
+            found.append(f"no score for {few} {of} (empty cells): fewer than min_sites = {least} sites have a record")
         return found

@@ -98,7 +98,7 @@ class ModelFile:
             raise UsageError("intervals are for a target of numbers. This model predicts a probability.")
         if (deviations := self.deviations(table)) is None:
             raise BadData(
-                "this model has no values for intervals. Use the joined model of a run with the additive objective."
+                "this model has no values for intervals. Name the joined model of an additive run: --model …/model.coreg."
             )
         if not 0.0 < coverage < 1.0:
             raise UsageError(

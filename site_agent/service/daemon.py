@@ -281,7 +281,7 @@ class AgentDaemon:
         except (TimeoutError, ConnectionError, ProtocolError):
             pass
         if not self._countersigned.is_set():
-            reason = f"the coordinator did not countersign the head of {self._ledger.path}"
+            reason = f"{self._ledger.path} is not countersigned, as after a run that did not begin"
             self.notify(notices.not_countersigned(run, reason))
 
     # --- the machine ----------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from site_agent.data.sources import BadTable, Faults, some
 from site_agent.data.tables import read_table
 from site_agent.identity.identity import check_identity
 from site_agent.ledger.ledger import read_lines, remember
+from site_agent.machine.notices import BEFORE
 from site_agent.machine.site import Site
 from site_agent.models.store import ModelStore
 from site_agent.service.workers import NotAligned, RunTables, Unusable
@@ -191,7 +192,7 @@ def check(
                     shared, both = len(prepared.data.Z), len(prepared.labelled_and_shared)
                 except NotAligned as error:
                     shared, both = len(error.ids), tables.labelled(planned)
-                    before = "before the alignment, which finds the shared ids, at most: "
+                    before = BEFORE
             except Unusable:
                 raise BadData("; ".join(tables.troubles.values())) from None
             can = terms.computable(planned, both)

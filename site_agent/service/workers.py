@@ -48,7 +48,7 @@ from site_agent.machine.additive import task_fault
 from site_agent.machine.agent import Judged, RunMessage, Worked
 from site_agent.machine.alignment import IdList
 from site_agent.machine.job import Disclosure, SiteResult
-from site_agent.machine.notices import describe_request
+from site_agent.machine.notices import BEFORE, describe_request
 from site_agent.machine.replica import Keys
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Site
@@ -315,6 +315,7 @@ class RunWorkers:
         found = objections(plan, self.policy, None, self.ledger.memory, "")
         columns = f"{self._columns(plan)}; the alignment finds which of {len(ids)} ids are shared"
         about = describe_request(plan, columns, len(ids), labelled, warning=guessable(ids))
+        about["leaves this machine"] = f"{BEFORE}{about['leaves this machine']}"
         return Judged(plan.run, refusal(found, self.policy), about=about)
 
     def _against(self, error: Exception) -> dict[str, Any]:

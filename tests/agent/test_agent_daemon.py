@@ -290,7 +290,7 @@ def test_a_coordinator_that_does_not_countersign_is_not_waited_for(home, tmp_pat
     kept = []
     agent = countersigned(home, tmp_path, lambda signed: kept.append(signed) or replace(signed.receipt, run="r2"))
     assert agent.recorded == ["Hello", "Fetched", "Leaving"]
-    assert any("did not countersign the head" in notice.text for notice in agent.notices)
+    assert any("is not countersigned" in notice.text for notice in agent.notices)
     assert both_signed(home, agent) is None
     [signed] = kept
     record = SignedHead("north", "r1", signed.receipt.head, signed.signature, signed.certificate, signed.receipt)

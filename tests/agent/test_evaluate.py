@@ -215,11 +215,11 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     assert holds in told
     result = SiteResult(Outcome.CONVERGED, "", None, judged=found)
     sent = {"Offer": Disclosed(1, 0), "Answer": Disclosed(2, 1500)}
-    said = _sentences(Joined("a", Outcome.CONVERGED, result, (Path("m.coreg"),), sent, Path("l")))
+    said = _sentences(Joined("a", Outcome.CONVERGED, result, (Path("m.coreg"), Path("l.coreg")), sent, Path("l")))
     assert said[0].startswith("what left this machine: 1,500 numbers in 3 messages; l lists each")
-    assert said[-1].endswith(
-        "predict --model m.coreg --data new.csv --id NAME" + "; coreg-agent score" * (begins == SCORE)
-    )
+    file = "l" if findings.alone(findings.of_training(found)) == "local" else "m"
+    score = "; coreg-agent score" * (begins == SCORE)
+    assert said[-1].endswith(f"predict --model {file}.coreg --data new.csv --id NAME{score}")
 
 
 def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():

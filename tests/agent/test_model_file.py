@@ -116,7 +116,7 @@ def test_everything_that_a_site_owns_predicts_the_same_bits_again(federations, n
     assert local.function.left_out.tobytes() == model.local.left_out.tobytes()
     with pytest.raises(BadData, match="has no part"):
         local.phi(rows)
-    with pytest.raises(BadData, match=r"no values for intervals\. Use the joined model"):
+    with pytest.raises(BadData, match=r"no values for intervals\. Name the joined model"):
         local.interval(rows, 0.9)
 
 

@@ -174,8 +174,7 @@ def days(preprocessing, found):
 def test_a_date_is_its_day_in_the_format_that_is_given(tmp_path_factory, chosen, layout):
     preprocessing, found = dated(tmp_path_factory.mktemp("d"), map(GIVEN[layout], chosen), d=layout)
     assert preprocessing.columns[0].layout == layout
-    expected = [(d - EPOCH).days for d in chosen]
-    assert days(preprocessing, found) == expected
+    assert days(preprocessing, found) == [(d - EPOCH).days for d in chosen]
     assert not any("dates of the format" in note for note in preprocessing.notes)
 
 
@@ -187,8 +186,9 @@ def test_the_format_is_found_and_noted(tmp_path, layout, time):
     preprocessing, found = dated(tmp_path, cells)
     assert (preprocessing.columns[0].kind, preprocessing.columns[0].layout) == ("date", layout)
     assert days(preprocessing, found) == [(d - EPOCH).days for d in chosen]
-    note = f"{tmp_path / 't.csv'}: dates of the format {layout}, such as {cells[0]!r} and {cells[1]!r} in 'd'"
-    assert preprocessing.notes == (() if layout == "%Y-%m-%d" else (note,)), "a date of ISO 8601 is clear"
+    note = f"{tmp_path / 't.csv'}: read as dates of the format {layout}, as their numbers show: "
+    note += f"{cells[0]!r} and {cells[1]!r} in 'd'"
+    assert preprocessing.notes == ((note,) if "/" in layout else ()), "other dates are clear"
     assert fitted(tmp_path, "id,d,y\np,2024-01-01,1\nq,2024-01-02,\n", categorical=["d"])[0].columns[0].kind == "text"
 
 

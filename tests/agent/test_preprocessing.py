@@ -108,6 +108,8 @@ def test_a_text_column_has_at_most_200_levels(tmp_path):
     many = "id,c,y\n" + "".join(f"{i},level {i},{i if i < 9 else ''}\n" for i in range(201))
     with pytest.raises(BadData, match=r"column 'c': 201 different texts in 201 rows.* Group them"):
         fitted(tmp_path, many)
+    with pytest.raises(BadData, match=r"(?s)^(?!.*different texts).*Did you mean 'ID' for 'id'"):
+        fitted(tmp_path, many.replace("id,c", "c,ID"))
     many = many.replace("level 200", "level 199")
     with pytest.raises(BadData, match=r"200 different texts in 201 rows.* If they are categories: --categorical c"):
         fitted(tmp_path, many)

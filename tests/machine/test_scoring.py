@@ -82,8 +82,8 @@ def test_an_individual_is_scored_by_the_sites_that_have_a_record_of_it() -> None
     expected = [mean("abcd", 0), mean("acd", 1), mean("abcd", 2), np.nan, mean("abcd", 4)]
     for name in "ab":
         assert_allclose(scores(pump)[name], expected, atol=1e-11)  # a part has 40 bits
-    assert "2 of 5 individuals lack a record at some site" in result.findings[0]
-    assert "1 individuals have a record at too few sites (at least 3)" in result.findings[1]
+    assert "1 of 5 individuals lack a record at some site" in result.findings[0]
+    assert "no score for 1 of 5 individuals (empty cells): fewer than min_sites = 3 sites" in result.findings[1]
     of_two = scored(c=lacks(2), d=lacks(2))
     assert all(np.isnan(found[2]) for found in scores(of_two).values()), "each could compute the other's part"
 

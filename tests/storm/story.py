@@ -68,9 +68,7 @@ class Story:
             f"{at:7.2f} s  run-{i} of the study {study} is submitted" for i, (at, study) in enumerate(self.runs)
         ]
         approved = ["   0.00 s  every site's operator approves each run"] * self.asks
-        return "\n".join(
-            sorted([*approved, *submitted, *map(str, self.faults)], key=lambda line: float(line.split()[0]))
-        )
+        return "\n".join(sorted([*approved, *submitted, *map(str, self.faults)], key=lambda x: float(x.split()[0])))
 
 
 def story_of(seed: int) -> Story:
