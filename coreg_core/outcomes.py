@@ -68,7 +68,7 @@ _ENDS = {
     ),
     Outcome.REFUSED: (
         4,
-        "Change the plan, or ask that site's operator to change its policy or table. Then submit again.",
+        "Ask that site's operator. After a change of the plan, of its policy or of its table submit again.",
     ),
     Outcome.TOO_FEW_SITES: (
         5,

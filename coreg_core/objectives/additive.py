@@ -76,8 +76,8 @@ class Additive(Statement):
     def leaves(self, shared: int) -> str:
         return (
             f"second moments of this site's features and labels ({shared} shared instances), with noise; to the members: which "
-            "of these instances it has labels of, level and deviation of these labels; to each other site alone: parts of the "
-            "score at that site's labelled instances"
+            "of these instances it has labels of, level and deviation of these labels, the largest row norm of its features, the "
+            "number of its private rows; to each other site alone: parts of the score at that site's labelled instances"
         )
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002

@@ -46,8 +46,9 @@ class Scoring(Statement):
 
     def leaves(self, shared: int) -> str:
         read = ", which receivers read" if self.contributions else ""
-        return f"this site's part of each score ({shared} instances){read}"
+        known = f"which of {shared} instances this site has a record of, and the name of its model"
+        return f"{known}; its part of each score{read}"
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
         each = "each part, which is a projection of this site's features, and " if self.contributions else ""
-        return f"{each}the sum of the parts, which is the score"
+        return f"of which instances this site has a record; {each}the sum of the parts, which is the score"

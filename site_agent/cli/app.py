@@ -109,7 +109,9 @@ def _sentences(joined: "Joined") -> list[str]:
     if joined.written and joined.written[0].suffix == ".coreg":
         judged = None if joined.result is None else joined.result.judged
         found = {} if judged is None else findings.of_training(judged)
-        score = "; coreg-agent score" * any("coreg-agent score" in text for text in findings.recommended(found))
+        score = "; coreg-agent score --data new.csv --id NAME" * any(
+            "coreg-agent score" in text for text in findings.recommended(found)
+        )
         advised = joined.written[-1 if findings.alone(found) == "local" else 0]
         predict = f"coreg-agent predict --model {advised} --data new.csv --id NAME"
         said.append(f"next: coreg-agent report --model {joined.written[0]}; {predict}{score}")

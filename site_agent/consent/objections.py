@@ -156,8 +156,10 @@ def refusal(found: Sequence[Objection], policy: Policy | None = None) -> str | N
     reasons = [each.reason.removesuffix(".") for each in found]
     if len(reasons) > 1:
         reasons = [f"({number}) {reason}" for number, reason in enumerate(reasons, 1)]
-    default = " This policy has only default values. A policy.toml beside agent.toml, or --policy FILE, changes them."
-    return f"{'; '.join(reasons)}.{default * (policy == Policy() and any(each.allow for each in found))}"
+    where = " These limits are in this site's policy.toml, or what --policy names."
+    if policy == Policy():
+        where = " This policy has only default values. A policy.toml beside agent.toml, or --policy FILE, changes them."
+    return f"{'; '.join(reasons)}.{where * any(each.allow for each in found)}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -173,8 +173,16 @@ def check(
         data_sets, allows, so_far = DataSets(settings.data, salt), "the policy allows it", ""
         data_set = data_sets.choose(planned.data)
         spent = False  # the openings of its labelled rows
+
+        def leaving(shared: int, both: int, before: str = "") -> None:
+            terms = planned.objective
+            can = terms.computable(planned, both)
+            note(f"plan: {before}leaves this machine: {terms.leaves(shared)}; members can compute: {can}", True, fields)
+
         if planned.objective.needs != "rows" or (data_set in untrained and not planned.target):
             against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
+            if planned.objective.needs == "batch" and data_set in settings.data:
+                leaving(len(read_ids(named(settings.data[data_set], trains=False), "exact")), 0)
             if planned.objective.needs == "rows":
                 against.append(Objection("its data set has no target here, so this site cannot train"))
         elif planned.align is None and data_set not in (*found, *untrained):
@@ -195,8 +203,7 @@ def check(
                     before = BEFORE
             except Unusable:
                 raise BadData("; ".join(tables.troubles.values())) from None
-            can = terms.computable(planned, both)
-            note(f"plan: {before}leaves this machine: {terms.leaves(shared)}; members can compute: {can}", True, fields)
+            leaving(shared, both, before)
             if data is None:
                 against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
             else:

@@ -23,10 +23,8 @@ from tests.issued import issued
 def told(sites=("a", "b"), *, part="affine", rows=3, sealed=True, may_change=False):
     """What an answer with words tells: a site's predictions for the shared instances."""
     columns, everyone = (Column(0.1, 0.6),), tuple(range(len(sites)))
-    asked = Question(
-        f"respond {part}", Layout(rows, 1, 0), (0,), everyone, columns=columns, targets=np.zeros((rows, 1))
-    )
-    return Disclosure(asked, tuple(sites), may_change, sealed)
+    ask = Question(f"respond {part}", Layout(rows, 1, 0), (0,), everyone, columns=columns, targets=np.zeros((rows, 1)))
+    return Disclosure(ask, tuple(sites), may_change, sealed)
 
 
 def offer(run="r", plan="plan", ids="ids", rows="data"):

@@ -218,7 +218,7 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     said = _sentences(Joined("a", Outcome.CONVERGED, result, (Path("m.coreg"), Path("l.coreg")), sent, Path("l")))
     assert said[0].startswith("what left this machine: 1,500 numbers in 3 messages; l lists each")
     file = "l" if findings.alone(findings.of_training(found)) == "local" else "m"
-    score = "; coreg-agent score" * (begins == SCORE)
+    score = "; coreg-agent score --data new.csv --id NAME" * (begins == SCORE)
     assert said[-1].endswith(f"predict --model {file}.coreg --data new.csv --id NAME{score}")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from coordinator.cli.app import app as coordinator_app
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import Membership
 from coreg_core.plan import Plan, plan_from_dict
 from coreg_wire.terminal import command_line
@@ -305,9 +307,11 @@ def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_trainin
     for limit, said in ((3, "ok     plan: this site would take part"), (2, "WARN   plan: the policy allows it")):
         write(folder, f"openings = {limit}\n", "policy.toml")
         done = agent("check", *OPTIONS, "--unlabelled", "all.csv", "--policy", "policy.toml", "--plan", "plan.json")
-        assert re.search(
-            f"{said}.* labelled rows: 2 so far, of at most {limit}{', so the run ends' * (limit < 3)}", done.stdout
-        )
+        ends = ", so the run ends" * (limit < 3)
+        assert re.search(f"{said}.* labelled rows: 2 so far, of at most {limit}{ends}", done.stdout)
+    write(folder, json.dumps(replace(plan, objective=Scoring("r")).to_dict()), "plan.json")
+    done = agent("check", "--data", "all.csv", "--id", "id", "--plan", "plan.json")
+    assert "plan: leaves this machine: which of 16 instances this site has a record of" in done.stdout
 
 
 @pytest.fixture

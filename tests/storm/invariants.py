@@ -83,9 +83,7 @@ def check(
         # A site stores its result before its last answer, so it can have one of a run that ended without.
         results = {site: world.result(site, plan) for site in SITES}
         if summary.stop in good:
-            broken += [
-                f"{site} has no result of {run}: {summary.stop}" for site, each in results.items() if each is None
-            ]
+            broken += [f"{at} has no result of {run}: {summary.stop}" for at, each in results.items() if each is None]
             if study != "scoring" and len({world.opened(site, plan) for site in SITES}) > 1:
                 broken.append(f"the sites have results of {run} from different sums")
         for site, result in results.items():
