@@ -83,8 +83,8 @@ class Additive(Statement):
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
         return (
             f"which instances this site has labels of ({both}); a part of each label and row"
-            f"{', more of yes/no labels than of numbers' * (self.task == 'classification')}; one that lies, or all others "
-            "together, much of the rows and the noisy labels (docs/concepts/privacy.md)"
+            f"{', more of yes/no labels than of numbers' * (self.task == 'classification')}; a member that lies, or all others "
+            "together, can compute much of the rows and the noisy labels (docs/concepts/privacy.md)"
         )
 
 

@@ -73,6 +73,8 @@ def _intact(state: "StateDir") -> Iterator[None]:
 
 def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the plans that wait for approval. For each: method, what leaves this machine, deadline (approval = "ask")."""
+    from site_agent.service.console import question_lines
+
     state, up = _state(config)
     with _intact(state):
         found = state.pending()
@@ -85,9 +87,8 @@ def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         with _intact(state):
             plan = entry["plan"]
             typer.echo(f"run {plan['run']} of {plan['study'] or plan['federation']}, received {entry['asked'][:16]}")
-            for heading, text in entry["about"].items():
-                shown = text.replace("; ", ";\n      ") if heading.startswith("leaves") else text
-                typer.echo(f"  {heading}: {shown}")
+            for line in question_lines(entry["about"]):
+                typer.echo(line)
             if entry["expires"] is not None:
                 typer.echo(f"  approve before: {entry['expires'][:16]} UTC")
             typer.echo(f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']} --reason TEXT")

@@ -6,7 +6,7 @@ import os
 import sys
 import termios
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import typer
 from rich.console import Console
@@ -88,6 +88,14 @@ class ServiceLog:
 # --- questions ----------------------------------------------------------------------------------------------------
 
 
+def question_lines(about: Mapping[str, str]) -> Iterator[str]:
+    """A plan's description, with a line for each part of a text."""
+    for heading, text in about.items():
+        first, *more = text.split("; ")
+        yield f"  {heading + ':':<22} {first}"
+        yield from (f"  {'':<22} {part}" for part in more)
+
+
 def isatty() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
@@ -119,8 +127,8 @@ class Terminal:
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
         if self._consents:
             typer.echo(f"\nThe plan of run {plan.run}:", err=True)
-            for heading, text in about.items():
-                typer.echo(f"  {heading + ':':<22} {text}", err=True)
+            for line in question_lines(about):
+                typer.echo(line, err=True)
         if words:
             typer.echo(f"\nThe eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}.", err=True)
             if not await self._yes("Do the other operators read the same eight words?"):
