@@ -68,7 +68,7 @@ _ENDS = {
     ),
     Outcome.REFUSED: (
         4,
-        "Ask that site's operator. After a change of the plan, of its policy or of its table submit again.",
+        "Ask that site's operator. Correct the plan, the policy or the table if necessary, and submit again.",
     ),
     Outcome.TOO_FEW_SITES: (
         5,

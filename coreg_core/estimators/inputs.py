@@ -349,8 +349,8 @@ def warn_of_rows(views: Any, known: Any, hidden: Any) -> None:
     """Warn of rows without a target where all columns are one view, and of rows with a target that no view sees."""
     if views is None and not known.all():
         warnings.warn(
-            f"views is not given, so all columns are one view, and the {int((~known).sum())} rows without a target have hardly "
-            "an effect. Give the columns of each view.",
+            f"views is not given, so all columns are one view, and the {int((~known).sum())} rows without a target have almost "
+            "no effect. Give the columns of each view.",
             stacklevel=5,
         )
     if count := int(hidden.sum()):

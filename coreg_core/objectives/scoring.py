@@ -51,4 +51,4 @@ class Scoring(Statement):
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
         each = "each part, which is a projection of this site's features, and " if self.contributions else ""
-        return f"of which instances this site has a record; {each}the sum of the parts, which is the score"
+        return f"which instances this site has a record of; {each}the sum of the parts, which is the score"

@@ -30,7 +30,7 @@ def _store(config: Path | None) -> "ModelStore":
 
 def predict(
     model: Annotated[
-        Path | None, typer.Option("--model", help="A model file [that which the report of the newest run advises].")
+        Path | None, typer.Option("--model", help="A model file [the one that the newest report advises].")
     ] = None,
     data: Annotated[
         str | None, typer.Option("--data", help="New records: CSV, Parquet, or 'sqlite:PATH?SELECT …'.")

@@ -84,8 +84,8 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
         )
     if sections is not None and (wrong := sorted(options.keys() & TABLE.keys())):
         raise UsageError(
-            f"--{', --'.join(wrong)}: {config} has sections [data.NAME], which say it. Leave these options out. A study "
-            "chooses a section by its key data: for another table, such as of a scoring, add a section."
+            f"--{', --'.join(wrong)}: {config} has sections [data.NAME] with these settings. Leave the options out. For "
+            "another table, such as of a scoring, add a section. The key data of a study selects it."
         )
     table = {TABLE[key]: value for key, value in {**file, **options}.items() if key in TABLE and sections is None}
     plain = {key: value for key, value in {**file, **options}.items() if key not in TABLE}

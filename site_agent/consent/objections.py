@@ -156,7 +156,7 @@ def refusal(found: Sequence[Objection], policy: Policy | None = None) -> str | N
     reasons = [each.reason.removesuffix(".") for each in found]
     if len(reasons) > 1:
         reasons = [f"({number}) {reason}" for number, reason in enumerate(reasons, 1)]
-    where = " These limits are in this site's policy.toml, or what --policy names."
+    where = " These limits are in this site's policy.toml, or in the file of --policy."
     if policy == Policy():
         where = " This policy has only default values. A policy.toml beside agent.toml, or --policy FILE, changes them."
     return f"{'; '.join(reasons)}.{where * any(each.allow for each in found)}"

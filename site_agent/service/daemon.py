@@ -281,7 +281,7 @@ class AgentDaemon:
         except (TimeoutError, ConnectionError, ProtocolError):
             pass
         if not self._countersigned.is_set():
-            reason = f"{self._ledger.path} is not countersigned, as after a run that did not begin"
+            reason = f"{self._ledger.path} is not countersigned for this run. This is normal if the run did not begin"
             self.notify(notices.not_countersigned(run, reason))
 
     # --- the machine ----------------------------------------------------------------------------------------------
